@@ -37,7 +37,7 @@ import torch
 
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory
 from p2pfl.data import Federation
 from p2pfl.learning import TorchLearner, build, home
@@ -113,7 +113,7 @@ class Rounds:
             net = StackedNeighbourhood(self.weights, round=self.number, seed=0, mixer=self.mixer)
             net.postponed = []
             how = {"settings": self.settings, "masks": self.masks, "source": SeededSource(0), "round": self.number}
-            self.state = settled(DPSGD().round(self.state, self.inline, private(net, **how), self.number))
+            self.state = run_without_loop(DPSGD().round(self.state, self.inline, private(net, **how), self.number))
             self.number += 1
             checks.append(net.check)
         self.inline.check()

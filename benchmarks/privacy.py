@@ -18,7 +18,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, learn, start
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import Layout
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.learning import Fitted, Report
@@ -81,7 +81,7 @@ def quadratic(graph: graphs.Topology, *, noise: float, mask: float, seed: int) -
         secrets = swarm_secrets(graph, source=source, run="decor")
         masks = Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)
     weights, learner = [graphs.metropolis(graph)], Quadratics()
-    state = settled(
+    state = run_without_loop(
         learn(
             FedAvg(Averaging(graph.peers, seed, Gossip(1), weighted=False)),
             Inline(learner, present=lambda _: torch.ones(PEERS, dtype=torch.bool), clock=lambda: 0.0),

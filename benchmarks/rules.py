@@ -15,7 +15,7 @@ import torch
 from benchmarks.timing import pair
 from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, Rule, SelfCentredClipping, TrimmedMean
 from p2pfl.algorithms.robust.net import by_rule, groups
-from p2pfl.core.neighbourhood import ReceivedModels, Released, settled
+from p2pfl.core.neighbourhood import ReceivedModels, Released, run_without_loop
 from p2pfl.core.process import keep_freed_memory, set_threads
 from p2pfl.core.rows import Rows
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -55,7 +55,7 @@ def main() -> None:
     graph = random_regular(options.peers, degree=options.degree, seed=0)
     rows = torch.randn(options.peers, options.parameters, generator=torch.Generator().manual_seed(0))
     net = StackedNeighbourhood([metropolis(graph)], round=0, seed=0)
-    received = settled(net.receive(Released(rows)))
+    received = run_without_loop(net.receive(Released(rows)))
     print(f"{'':24}{'at once, ms':>14}{'one by one, ms':>16}   ratio")
     for name, rule in RULES.items():
         ours, other, ratio = pair(

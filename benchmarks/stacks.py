@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.learning import federation
 from benchmarks.timing import pair
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.process import one_thread
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.learning import TorchLearner, build
@@ -159,7 +159,7 @@ def distances(repeats: int) -> None:
     def steps(*, every: bool) -> None:
         net, released = StackedNeighbourhood(weights, round=0, seed=0), Released(rows)
         for _ in range(140):
-            released = settled(net.mix(released))
+            released = run_without_loop(net.mix(released))
             if every:
                 _ = net.distance
         _ = net.distance

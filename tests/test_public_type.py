@@ -9,7 +9,7 @@ import torch
 import p2pfl
 from p2pfl.algorithms import State
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Public, Released, derived, settled
+from p2pfl.core.neighbourhood import Public, Released, derived, run_without_loop
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 
@@ -47,7 +47,7 @@ def test_only_these_files_make_something_public():
 def test_a_release_starts_from_public_parameters_alone(rows):
     net = StackedNeighbourhood([metropolis(ring(3))], round=0, seed=0)
     with pytest.raises(PrivacyError, match="since must be public parameters"):
-        settled(net.release(ROWS, since=rows))
+        run_without_loop(net.release(ROWS, since=rows))
 
 
 def test_what_nobody_released_is_no_part_of_what_is_public():

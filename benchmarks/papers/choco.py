@@ -18,7 +18,7 @@ from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Choco, Compressed, Gossip, Idle, State
 from p2pfl.core.codecs import QSGD, Codec, RandomK, TopK
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import StackedNeighbourhood
@@ -50,7 +50,7 @@ def errors(codec: Codec | None, *, gamma: float, exchanges: tuple[int, ...]) -> 
     found = []
     for round in range(max(exchanges)):
         net = StackedNeighbourhood(WEIGHTS, round=round, seed=0)
-        state = settled(algorithm.round(state, learner, net, round))
+        state = run_without_loop(algorithm.round(state, learner, net, round))
         if round + 1 in exchanges:
             found.append(float((state.rows - mean).square().sum()) / first)
     return found, float((state.rows.mean(0) - mean).abs().max())

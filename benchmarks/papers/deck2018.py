@@ -21,7 +21,7 @@ from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, StopCondition, learn, start
 from p2pfl.core.errors import DataError
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.learning import TorchLearner
@@ -111,7 +111,7 @@ def trained(setting: int, *, steps: int, rate: float, beta: Sequence[float] | No
         nonlocal taken
         taken = (round + 1) * steps
 
-    state = settled(
+    state = run_without_loop(
         learn(
             FedAvg(Averaging(graph.peers, 0, Gossip(1), mean_samples=mean)),
             Inline(learner, present=lambda _: everybody, clock=lambda: 0.0),

@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import SCAFFOLD, Algorithm, Averaging, FedAvg, Gossip, State, learn, start
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.simulation import StackedNeighbourhood
@@ -54,7 +54,7 @@ def ends(algorithm: Algorithm, topology: graphs.Topology, *, steps: int, rounds:
         private=lambda net, _: net,
         observe=nothing,
     )
-    found: list[float] = settled(coroutine).rows.squeeze(-1).tolist()
+    found: list[float] = run_without_loop(coroutine).rows.squeeze(-1).tolist()
     return found
 
 

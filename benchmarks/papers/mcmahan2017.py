@@ -19,7 +19,7 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import FedAvg, State, learn
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.simulation import StackedNeighbourhood
@@ -34,7 +34,7 @@ TABLE: dict[str, Any] = {
     "learning": {"fraction": 0.1, "rate": 0.2, "batch": 10, "epochs": 1, "device": "cpu"},
     "gossip": {"steps": 1},
 }
-SHARDS = ["data.split=shards", "data.shards=2"]
+SHARDS = ["data.split=shards", "data.split_options.shards=2"]
 
 
 def models(resolved: Plan, *, most: int) -> Iterator[Rows]:
@@ -48,7 +48,7 @@ def models(resolved: Plan, *, most: int) -> Iterator[Rows]:
         active = algorithm.average.participants(names, round=round).tolist()
         chosen = tuple(name for name, takes_part in zip(names, active, strict=True) if takes_part)
         rows = row.repeat(len(chosen), 1)  # [C N, P]
-        row = settled(one_round(resolved, State(rows, Public(rows)), chosen, round=round)).rows[:1]  # [1, P]
+        row = run_without_loop(one_round(resolved, State(rows, Public(rows)), chosen, round=round)).rows[:1]  # [1, P]
         yield row
 
 

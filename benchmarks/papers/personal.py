@@ -17,7 +17,7 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, Gossip, Propagation, learn, start
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.data import Dataset, federate
 from p2pfl.experiment import read
@@ -135,7 +135,7 @@ def propagated(P: np.ndarray, alone: np.ndarray, sizes: np.ndarray, *, rounds: i
         private=lambda net, _: net,
         observe=nothing,
     )
-    return settled(coroutine).rows.squeeze(-1).numpy()
+    return run_without_loop(coroutine).rows.squeeze(-1).numpy()
 
 
 def propagation(*, draws: int = 30, peers: int = 300, rounds: int = 2500) -> list[Line]:

@@ -22,13 +22,13 @@ from benchmarks.papers import Line
 from benchmarks.papers.personal import pictures
 from p2pfl import topology as graphs
 from p2pfl.algorithms import PFedMe, State
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 
 
 @lru_cache
@@ -95,7 +95,7 @@ def alone(resolved: Plan, public: Rows, *, round: int) -> State:
     everybody = replace(algorithm, average=replace(algorithm.average, fraction=1.0))
     present = torch.ones(len(names), dtype=torch.bool)
     learner = Inline(resolved.learner, present=lambda _: present, clock=lambda: 0.0)
-    return settled(everybody.round(State(public, Public(public)), learner, net, round))
+    return run_without_loop(everybody.round(State(public, Public(public)), learner, net, round))
 
 
 def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, float, float]]:
@@ -113,7 +113,7 @@ def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, flo
         if {round + 1, round + 2} & set(rounds):
             common[round + 1] = state.public.rows
 
-    play(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe)
+    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe))
     own = {each: alone(resolved, common[each - 1], round=each - 1) for each in rounds}
     return {each: (score(own[each].rows), score(own[each].public.rows), score(common[each])) for each in rounds}
 

@@ -12,7 +12,7 @@ from benchmarks.papers import Line
 from p2pfl import topology
 from p2pfl.algorithms import D2, DPSGD, SGP, Algorithm, ExactDiffusion, GradientTracking, RelaySGD, start
 from p2pfl.algorithms.relay import relay
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.simulation import StackedNeighbourhood
@@ -66,7 +66,7 @@ def ends(
     state, late = start(trained, graph.peers), []
     for round in range(rounds):
         net = StackedNeighbourhood(weights, round=round, seed=0)
-        state = settled(algorithm.round(state, inline, net, round))
+        state = run_without_loop(algorithm.round(state, inline, net, round))
         late += [state.rows.squeeze(-1)] * (round >= 0.9 * rounds)
     return torch.stack(late).mean(0) if late else state.rows.squeeze(-1)
 
@@ -100,7 +100,7 @@ def relay_sum() -> Line:
     before: dict[str, torch.Tensor] = {}
     for round in range(100):
         net = StackedNeighbourhood([topology.metropolis(graph)], round=round, seed=0)
-        sums, after = settled(relay(graph, net, Released(rows), before, round=round))
+        sums, after = run_without_loop(relay(graph, net, Released(rows), before, round=round))
         before = dict(after)
         if torch.equal(sums[:, :-1], rows.sum(0).expand(16, 5)):
             break

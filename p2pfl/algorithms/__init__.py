@@ -1,6 +1,6 @@
 """Algorithms, one per file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
+from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed_gossip import Compressed
@@ -28,16 +28,15 @@ from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip
-from p2pfl.algorithms.promises import CheckedAlgorithm
 from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
 from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.round_loop import StopCondition, learn
-from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.statistics import Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
+from p2pfl.algorithms.trait_checks import CheckedAlgorithm
 
 __all__ = [
     "D2",
@@ -46,7 +45,6 @@ __all__ = [
     "SCAFFOLD",
     "SGP",
     "UNSET",
-    "Accounting",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
@@ -82,7 +80,6 @@ __all__ = [
     "Propagation",
     "QGDSGDm",
     "RelaySGD",
-    "RobustSGP",
     "State",
     "Statistics",
     "StopCondition",

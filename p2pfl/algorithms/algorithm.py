@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Unpack, runtime_checkable
+from typing import Protocol, Unpack
 
 import torch
 
-from p2pfl.core.neighbourhood import Neighbourhood, Public, checked, derived
-from p2pfl.core.rows import Rows, norms, placed
+from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
+from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 
 
@@ -50,9 +50,9 @@ class State:
     over: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked(self.public, "the public part of a state")
+        check_public(self.public, "the public part of a state")
         for name, value in self.known.items():
-            checked(value, f'"{name}", which a state names as known to all,')
+            check_public(value, f'"{name}", which a state names as known to all,')
 
     @property
     def mixed(self) -> bool:
@@ -82,7 +82,7 @@ class State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
         def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
-            here = placed(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
+            here = to_device(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}
@@ -118,19 +118,6 @@ class Algorithm(Protocol):
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round and return the state after it, which is all that persists."""
-        ...
-
-
-@runtime_checkable
-class Accounting(Protocol):
-    """An algorithm whose state records what each peer has given to each neighbour.
-
-    What a peer gave and did not get back is in flight or with the neighbour. So the remaining peers can compute what is
-    lost with a peer that disappeared, and a peer that returns continues from what it had.
-    """
-
-    def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
-        """Return what peers gave to one peer minus what they received from it, ``[R, P + 1]``: values and a weight."""
         ...
 
 

@@ -10,8 +10,8 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.local import Local
-from p2pfl.core.neighbourhood import Neighbourhood, bare
-from p2pfl.core.rows import placed
+from p2pfl.core.neighbourhood import Neighbourhood, release_bare
+from p2pfl.core.rows import to_device
 from p2pfl.core.traits import Traits
 
 ROUNDING = 1e-9
@@ -61,13 +61,13 @@ class FedNova(Local):
         masses = await self.average.masses(learner, net, active)
         steps = fitted.report.steps.to(torch.float64).unsqueeze(-1)  # [R, 1]
         share = await self._mean(net, steps, masses) / steps.clamp_min(1)  # [R, 1]
-        scale = placed(share, fitted.rows.device).to(fitted.rows)  # [R, 1]
+        scale = to_device(share, fitted.rows.device).to(fitted.rows)  # [R, 1]
         normed = torch.where(scale == 1, fitted.rows, torch.lerp(state.rows, fitted.rows, scale))
         mean = await self.average(net, normed, since=state.public, masses=masses)
         return State(mean.rows, mean, report=fitted.report)
 
     async def _mean(self, net: Neighbourhood, steps: torch.Tensor, masses: torch.Tensor | None) -> torch.Tensor:
         """Return the mean number of steps of the participants, ``[R, 1]``."""
-        mean = (await self.average.gossip(net, bare(steps, masses))).mean(own=steps)  # [R, 1]
+        mean = (await self.average.gossip(net, release_bare(steps, masses))).mean(own=steps)  # [R, 1]
         whole = mean.round()
         return torch.where((mean - whole).abs() < ROUNDING, whole, mean)

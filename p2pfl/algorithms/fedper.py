@@ -13,7 +13,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.core.rows import Layout, Rows, placed
+from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.core.traits import Traits
 
 
@@ -140,10 +140,10 @@ class FedPer:
         where = self.places(rows.shape[-1], round=0)  # [Q]
 
         def shared(rows: Rows) -> Rows:
-            return rows.index_select(-1, placed(where, rows.device))  # [R, Q]
+            return rows.index_select(-1, to_device(where, rows.device))  # [R, Q]
 
         def with_mean(rows: Rows, mean: Rows) -> Rows:
-            return rows.index_copy(-1, placed(where, rows.device), mean)  # [R, P]
+            return rows.index_copy(-1, to_device(where, rows.device), mean)  # [R, P]
 
         mean = await self.average(net, shared(rows), since=derived(shared, public), masses=masses)  # [R, Q]
         return State(with_mean(rows, mean.rows), derived(with_mean, public, mean))

@@ -10,7 +10,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.fedper import FedPer
 from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.core.traits import Traits
 
 
@@ -56,7 +56,7 @@ class FedRep(FedPer):
         rows = state.rows
         for step in range(self.head_steps + self.body_steps):
             slope = await learner.gradient(rows, peers=peers, round=round, step=step, active=active)  # [R, P]
-            moves = placed(self.common, rows.device) ^ (step < self.head_steps)  # [P]
+            moves = to_device(self.common, rows.device) ^ (step < self.head_steps)  # [P]
             rows = rows.add(slope * moves, alpha=-rate)
         masses = await self.average.masses(learner, net, active)
         return await self.exchange(net, rows, public=state.public, masses=masses)

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 
 
@@ -56,7 +56,7 @@ class GossipLearning:
         """Run one cycle."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         before = state.extra.get("age", state.rows.new_zeros(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
-        ages = before + placed(fitted.report.steps, before.device).to(before).unsqueeze(-1)  # [R, 1]
+        ages = before + to_device(fitted.report.steps, before.device).to(before).unsqueeze(-1)  # [R, 1]
         released = await net.release(fitted.rows, since=state.public)
         own = torch.cat([released.values, ages.to(released.values)], dim=-1)  # [R, P + 1]
         rows, ages = merged(await net.receive(Released(own)), own)

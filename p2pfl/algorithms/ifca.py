@@ -12,7 +12,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.core.neighbourhood import Neighbourhood, derived
-from p2pfl.core.rows import Layout, Rows, draw, placed
+from p2pfl.core.rows import Layout, Rows, draw, to_device
 from p2pfl.core.traits import Traits
 
 SEVERAL = "releases a row for each of its models"
@@ -96,7 +96,7 @@ class IFCA:
             parts = {}
             for name, part in self.layout.split(rows).items():
                 flat = part.flatten(1)  # [R, size]
-                order = placed(torch.from_numpy(random.permutation(flat.shape[1])), flat.device)
+                order = to_device(torch.from_numpy(random.permutation(flat.shape[1])), flat.device)
                 parts[name] = flat[:, order].view_as(part)
             models.append(self.layout.join(parts))
         return torch.stack(models, dim=1)  # [R, M, P]

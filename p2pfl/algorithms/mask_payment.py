@@ -24,7 +24,7 @@ from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
 from p2pfl.algorithms.parts import average_of
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 
 
 def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:
@@ -83,7 +83,7 @@ async def settle(
         With the masks in it that were paid.
     """
     before = state.public.rows  # [R, P]
-    where = placed(settling_places(algorithm, before.shape[-1], rounds=range(rounds)), before.device)
+    where = to_device(settling_places(algorithm, before.shape[-1], rounds=range(rounds)), before.device)
     public = derived(lambda rows: rows.index_select(-1, where), state.public)  # [R, Q]
     masses = await _masses(algorithm, learner, net, round=rounds - 1)
     if participation < 1:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 
 COMPARES = "compares the rows that it hears one by one"
@@ -122,7 +122,7 @@ def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spre
     numbers = torch.bincount(listener, minlength=count)  # [R]
     most = max([1, *numbers.tolist()])
     places = torch.arange(len(listener)) - (numbers.cumsum(0) - numbers)[listener]  # [F], among one's own
-    listener, place, degrees = (placed(each, squares.device) for each in (listener, places, numbers))
+    listener, place, degrees = (to_device(each, squares.device) for each in (listener, places, numbers))
     means = squares.new_zeros(count).index_add_(0, listener, squares) / degrees.clamp_min(1)  # [R]
     tiny = torch.finfo(squares.dtype).tiny
     values = squares.new_full((count, most), -torch.inf)  # [R, D]

@@ -10,9 +10,9 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.core.codecs.sparse import chosen
+from p2pfl.core.codecs.sparse import choose_positions
 from p2pfl.core.neighbourhood import Neighbourhood, derived
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.core.traits import Traits
 
 
@@ -60,14 +60,14 @@ class PartialSharing:
 
     def places(self, size: int, *, round: int) -> torch.Tensor:
         """Return the places that peers share in a round, ``[share P]``."""
-        return torch.from_numpy(chosen(size, share=self.share, seed=self.seed, round=round))
+        return torch.from_numpy(choose_positions(size, share=self.share, seed=self.seed, round=round))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round of local training and averaging of a part."""
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        places = placed(self.places(state.rows.shape[-1], round=round), state.rows.device)  # [share P]
+        places = to_device(self.places(state.rows.shape[-1], round=round), state.rows.device)  # [share P]
 
         def part(rows: torch.Tensor) -> torch.Tensor:
             return rows.index_select(-1, places)  # [R, share P]

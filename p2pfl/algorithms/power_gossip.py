@@ -12,11 +12,10 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.algorithms.message_slots import slots, width
-from p2pfl.algorithms.running_sums import constant
+from p2pfl.algorithms.message_slots import one_graph, slots, width
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys
+from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
 from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 
@@ -91,7 +90,7 @@ class PowerGossip:
     rank: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
-        graph = constant(self.topology, name="power_gossip")
+        graph = one_graph(self.topology, name="power_gossip")
         if graph.directed or not all(each.symmetric for each in self.weights[:1]):
             raise TopologyError(
                 "power_gossip does not work with asymmetric weights, because it mixes differences; take an undirected "
@@ -154,12 +153,12 @@ class PowerGossip:
         alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
         gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
         pulls = torch.zeros_like(own)  # [R, D, L]
-        weights = placed(received.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
+        weights = to_device(received.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
         pulls[listener, slot] = weights * gap
         moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
         vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
         fresh = torch.zeros_like(found)
-        fresh[listener, slot, : own.shape[-1]] = gap * placed(_signs(graph, net.peers, received), gap.device).to(gap)
+        fresh[listener, slot, : own.shape[-1]] = gap * to_device(_signs(graph, net.peers, received), gap.device).to(gap)
         after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
 
@@ -210,7 +209,7 @@ class PowerGossip:
         odd, graph = not number % 2, self.topology.at(0)
         parts = self._parts(found, odd=odd)
         counts = torch.tensor([len(graph.senders(peer)) for peer in peers])  # [R]
-        real = placed(torch.arange(found.shape[1]) < counts.unsqueeze(-1), found.device)  # [R, D]
+        real = to_device(torch.arange(found.shape[1]) < counts.unsqueeze(-1), found.device)  # [R, D]
         cold = [real & ~part.flatten(2).any(-1) for part in parts]  # [R, D] each
         if found.device.type != "cpu" or any(bool(each.any()) for each in cold):
             drawn = self._parts(self._drawn(peers, found, number=number), odd=odd)
@@ -224,7 +223,7 @@ class PowerGossip:
         names = [["\0".join(sorted((peer, other))) for other in self.topology.at(0).senders(peer)] for peer in peers]
         padded = tuple(name for each in names for name in (*each, *[""] * (places - len(each))))
         each = torch.from_numpy(keys(self.seed, "power gossip", padded, number)).view(count, places, 1)
-        bits = subkeys(placed(each, found.device), torch.arange(longest, device=found.device))  # [R, D, F]
+        bits = subkeys(to_device(each, found.device), torch.arange(longest, device=found.device))  # [R, D, F]
         return ((bits >> 11).double() * 2.0**-52).to(found.dtype)
 
 

@@ -12,7 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.core.traits import Traits
 
 
@@ -76,6 +76,6 @@ class Propagation:
         released = await net.release(state.rows, since=state.public)
         mixed = (await net.mix(released)).values
         anchor = (1 - self.smoothing) * confidence  # [R, 1]
-        share = placed(anchor / (self.smoothing + anchor), mixed.device).to(mixed.dtype)
+        share = to_device(anchor / (self.smoothing + anchor), mixed.device).to(mixed.dtype)
         rows = mixed + share * (solitary - mixed)
         return State(rows, released.public, state.memory, {"confidence": confidence, "alone": solitary})

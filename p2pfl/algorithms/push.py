@@ -10,7 +10,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 
 
@@ -24,7 +24,7 @@ class SGP:
 
     for mixing weights P of which only the columns must sum to one. The model of a peer is z. The weights w start at
     one and stay there if the rows of P sum to one as well; then this is adapt-then-combine. A lost message also loses
-    its weight; :class:`RobustSGP` is exact under loss.
+    its weight.
 
     Parameters
     ----------
@@ -69,4 +69,4 @@ def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
 
     If all weights are one, it is the step itself, bit for bit. Smaller weights make it longer.
     """
-    return after + (after - before) * placed(1.0 / masses - 1.0, after.device).to(after)
+    return after + (after - before) * to_device(1.0 / masses - 1.0, after.device).to(after)

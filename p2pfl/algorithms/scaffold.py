@@ -13,7 +13,7 @@ from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import constant
 from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood, derived
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 from p2pfl.learning import Fitted
 
@@ -79,7 +79,7 @@ class SCAFFOLD(Local):
             found = await learner.gradient(state.rows, peers=net.peers, round=round, whole=True, active=active)
         else:
             found = own - common + self._slope(state.rows, fitted, rate=learner.learner.rate(round))
-        moved = placed(fitted.report.steps > 0, own.device).unsqueeze(-1)  # [R, 1]
+        moved = to_device(fitted.report.steps > 0, own.device).unsqueeze(-1)  # [R, 1]
         own = torch.where(moved, found, own)
         weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
         masses = None if weights is None else weights * active.unsqueeze(-1)
@@ -93,5 +93,5 @@ class SCAFFOLD(Local):
     @staticmethod
     def _slope(rows: Rows, fitted: Fitted, *, rate: float) -> Rows:
         """Return the mean corrected gradient of the steps taken, ``[R, P]``."""
-        steps = placed(fitted.report.steps.clamp_min(1).unsqueeze(-1), rows.device).to(rows)  # [R, 1]
+        steps = to_device(fitted.report.steps.clamp_min(1).unsqueeze(-1), rows.device).to(rows)  # [R, 1]
         return (rows - fitted.rows) / (steps * rate)

@@ -10,7 +10,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.neighbourhood import Neighbourhood, Released
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 from p2pfl.learning import Report
 
@@ -82,5 +82,5 @@ class GradientTracking:
 
 def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:
     """Return the mean gradient along which models moved, ``[R, P]``; zero for those that made no step."""
-    length = placed(report.steps, before.device).to(before).unsqueeze(-1) * rate  # [R, 1]
+    length = to_device(report.steps, before.device).to(before).unsqueeze(-1) * rate  # [R, 1]
     return torch.where(length > 0, (before - after) / torch.where(length > 0, length, 1.0), 0.0)

@@ -81,7 +81,7 @@ def subkeys(keys: Integers, numbers: int | Integers) -> Integers:
     >>> subkeys(np.zeros(1, np.int64), 0).item() == 0xE220A8397B1DCDAF - 2**64
     True
     """
-    steps = wrapped((numbers + 1) * GOLDEN) if isinstance(numbers, int) else (numbers + 1) * GOLDEN
+    steps = wrap_int64((numbers + 1) * GOLDEN) if isinstance(numbers, int) else (numbers + 1) * GOLDEN
     return scramble(keys + steps)
 
 
@@ -94,7 +94,7 @@ def scramble(x: Integers) -> Integers:
     return _shifted(x, 31)
 
 
-def wrapped(number: int) -> int:
+def wrap_int64(number: int) -> int:
     """Return a Python integer reduced as int64 arithmetic does."""
     return (number + 2**63) % 2**64 - 2**63
 

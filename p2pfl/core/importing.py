@@ -19,7 +19,7 @@ REFERENCE = re.compile(r"([^\W\d][\w.]*):[^\W\d]\w*")
 """A ``package.module:name``; nothing else is imported."""
 
 
-def imported(
+def import_callable(
     reference: str, *, key: str = "", sought: str = "a function or a class", refused: type[P2PFLError] = InputError
 ) -> Callable[..., Any]:
     """Return the function or the class that ``package.module:name`` names.
@@ -61,7 +61,7 @@ def imported(
         holder = importlib.import_module(module)
     except Exception as error:
         raise refused(
-            f"{said} cannot be imported ({located(error, module=module)}); {_remedy(error, module)}"
+            f"{said} cannot be imported ({describe_error(error, module=module)}); {_remedy(error, module)}"
         ) from error
     standard = module in sys.stdlib_module_names
     if standard and (own := _namesake(module, holder)) is not None:
@@ -71,7 +71,7 @@ def imported(
     except Exception as error:
         if (own := _namesake(module, holder)) is not None:
             raise refused(_taken(said, holder, own)) from error
-        reason = located(error, module=module)
+        reason = describe_error(error, module=module)
         raise refused(f"{said} cannot be imported ({reason}); correct the name after the colon") from error
     if not callable(found):
         raise refused(f"{said} is an object of the type {type(found).__name__}; name {sought}")
@@ -147,7 +147,7 @@ def extra_library(name: str, *, extra: str, key: str, refused: type[P2PFLError] 
         ) from None
 
 
-def located(error: BaseException, *, module: str) -> str:
+def describe_error(error: BaseException, *, module: str) -> str:
     """Describe an exception of a user's function, with the line of their module that raised it.
 
     Parameters
@@ -178,7 +178,7 @@ def _module(frame: Any) -> str:
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def pause_collection() -> Iterator[None]:
     """Import modules without collections of cycles, and exempt from later ones what they have made.
 
     Torch makes many objects that stay, and looking through them again and again takes an eighth of the time. Nothing

@@ -11,7 +11,7 @@ import torch
 from p2pfl.core.codecs import Coded
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError, RunError
-from p2pfl.core.rows import Rows, blockwise, distances, narrowed, placed
+from p2pfl.core.rows import Rows, blockwise, distances, narrow, to_device
 
 Contribution = Callable[[str], Ints]
 """Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""
@@ -63,10 +63,10 @@ def derived(function: Callable[..., Rows], *given: Public) -> Public:
     >>> derived(lambda before, now: torch.lerp(before, now, 0.5), start, mean).rows.tolist()
     [[0.5, 0.5, 0.5]]
     """
-    return Public(function(*(checked(each, "an argument of derived").rows for each in given)))
+    return Public(function(*(check_public(each, "an argument of derived").rows for each in given)))
 
 
-def checked(value: object, what: str) -> Public:
+def check_public(value: object, what: str) -> Public:
     """Return a value after checking that it is public.
 
     Raises
@@ -105,7 +105,7 @@ class PublicContribution:
     """
 
     def __init__(self, public: Public, peers: Sequence[str], encode: Callable[[torch.Tensor], Ints]) -> None:
-        self._rows, self._peers, self._encode = checked(public, "a contribution without masks").rows, peers, encode
+        self._rows, self._peers, self._encode = check_public(public, "a contribution without masks").rows, peers, encode
 
     def __call__(self, peer: str) -> Ints:
         """Return the integers of one peer, ``[K]``."""
@@ -159,7 +159,7 @@ class Released:
 
     def row(self, index: int) -> torch.Tensor:
         """Return one row as it travels: its codes, integers in the narrowest type, or the numbers themselves."""
-        return narrowed(self.rows[index]) if self.coded is None else self.coded.data(index)
+        return narrow(self.rows[index]) if self.coded is None else self.coded.data(index)
 
     @property
     def public(self) -> Public:
@@ -174,14 +174,14 @@ class Released:
         PrivacyError
             ``own`` is not public.
         """
-        return Public(self.mean(checked(own, "own").rows))
+        return Public(self.mean(check_public(own, "own").rows))
 
     def mean(self, own: Rows) -> Rows:
         """Return rows divided by their weights as :meth:`average` does; ``own`` and the result may be private."""
         values = self.values
         if self.masses is None:
             return values
-        masses = placed(self.masses, values.device)  # [R, 1]
+        masses = to_device(self.masses, values.device)  # [R, 1]
         positive = masses > 0  # [R, 1]
         share = torch.where(positive, masses, 1.0)
         return blockwise(_divided, values, share, positive, own)  # [R, P]
@@ -199,22 +199,22 @@ def _divided(values: Rows, share: torch.Tensor, positive: torch.Tensor, own: Row
     return torch.where(positive, (values / share).to(values.dtype), own)
 
 
-def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
+def release_bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     """Return weighted but unprotected rows, as a neighbourhood without wrappers releases them."""
     if masses is None:
         return Released(rows)
-    return Released(blockwise(lambda x, mass: (x * mass).to(x.dtype), rows, placed(masses, rows.device)), masses)
+    return Released(blockwise(lambda x, mass: (x * mass).to(x.dtype), rows, to_device(masses, rows.device)), masses)
 
 
-def moved(before: Released, after: Released) -> torch.Tensor:
+def measure_step(before: Released, after: Released) -> torch.Tensor:
     """Return the distance by which a gossip step moved the average of rows, ``[R]``; zero without weights."""
     if before.masses is None or after.masses is None:
         return distances(after.values, before.values).squeeze(-1)  # [R]
     positive = (before.masses > 0) & (after.masses > 0)  # [R, 1]
     old, new = torch.where(positive, before.masses, 1.0), torch.where(positive, after.masses, 1.0)
     device = after.rows.device
-    far = distances(after.values, before.values, factor=placed(new / old, device)) / placed(new, device)  # [R, 1]
-    return torch.where(placed(positive, device), far, 0.0).squeeze(-1)  # [R]
+    far = distances(after.values, before.values, factor=to_device(new / old, device)) / to_device(new, device)  # [R, 1]
+    return torch.where(to_device(positive, device), far, 0.0).squeeze(-1)  # [R]
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class ReceivedModels:
     def beside(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return ``listener``, ``sender`` and ``weights`` on the device of the rows, to compute with them."""
         device = self.rows.device
-        return placed(self.listener, device), placed(self.sender, device), placed(self.weights, device)
+        return to_device(self.listener, device), to_device(self.sender, device), to_device(self.weights, device)
 
 
 class Neighbourhood(Protocol):
@@ -335,7 +335,7 @@ async def step_by_step(net: Neighbourhood, released: Released, omegas: Sequence[
     return released
 
 
-def untotalled() -> RunError:
+def refuse_total() -> RunError:
     """Return the error of an asynchronous neighbourhood for a total, for which all peers would have to wait."""
     return RunError(
         "an asynchronous algorithm cannot take a total, because peers do not wait for each other; leave its attribute "
@@ -407,7 +407,7 @@ def check_later(net: Neighbourhood, check: Callable[[], None]) -> None:
         postpone(check)
 
 
-def unmixed() -> RunError:
+def refuse_mix() -> RunError:
     """Return the error of an asynchronous neighbourhood when an algorithm mixes, as no weights apply to all."""
     return RunError(
         "an asynchronous algorithm cannot mix, because peers do not wait for each other; call net.receive, or "
@@ -418,7 +418,7 @@ def unmixed() -> RunError:
 Result = TypeVar("Result")
 
 
-def settled(coroutine: Coroutine[Any, Any, Result]) -> Result:
+def run_without_loop(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine that never waits, without an event loop.
 
     Raises

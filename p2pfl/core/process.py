@@ -44,7 +44,7 @@ LARGEST = 32 * 2**20
 
 
 @contextlib.contextmanager
-def watched_generators() -> Iterator[list[str]]:
+def watch_generators() -> Iterator[list[str]]:
     """Yield a list that afterwards names the global generators from which a block of code drew; restore them.
 
     Examples
@@ -59,7 +59,7 @@ def watched_generators() -> Iterator[list[str]]:
     try:
         yield drawn
     finally:
-        drawn += moved(before)
+        drawn += find_used_generators(before)
         torch.random.set_rng_state(before["torch's"])
         np.random.set_state(before["numpy's"])  # noqa: NPY002 -- the generator of users' code
         random.setstate(before["Python's"])
@@ -75,7 +75,7 @@ def generators() -> dict[str, Any]:
     return {"torch's": torch.random.get_rng_state(), "numpy's": legacy, "Python's": random.getstate()}
 
 
-def moved(before: Mapping[str, Any]) -> list[str]:
+def find_used_generators(before: Mapping[str, Any]) -> list[str]:
     """Return the names of the global generators from which any thread of the process has drawn.
 
     Parameters

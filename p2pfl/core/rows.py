@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.core.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrapped
+from p2pfl.core.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrap_int64
 from p2pfl.core.process import cores, spread
 
 __all__ = [
@@ -21,20 +21,20 @@ __all__ = [
     "Rows",
     "alike",
     "blockwise",
-    "by_blocks",
     "clip",
     "distances",
     "draw",
+    "for_each_block",
     "keys",
     "mean",
-    "narrowed",
+    "narrow",
     "norms",
-    "placed",
     "raw",
-    "scaled",
+    "scale_rows",
     "scramble",
     "subkeys",
-    "wrapped",
+    "to_device",
+    "wrap_int64",
 ]
 
 Rows = torch.Tensor
@@ -117,7 +117,7 @@ class Layout:
         return torch.cat(flat, dim=-1)  # [R, P]
 
 
-def placed(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return values on a device; nothing waits for a copy to an accelerator, on which later work runs in order.
 
     Examples
@@ -143,7 +143,7 @@ def norms(rows: Rows) -> torch.Tensor:
     if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
         return _norms(rows)
     found = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
-    by_blocks(lambda part: found[part].copy_(_norms(rows[part])), rows)
+    for_each_block(lambda part: found[part].copy_(_norms(rows[part])), rows)
     return found
 
 
@@ -158,7 +158,7 @@ def _height(rows: Rows) -> int:
     return max(1, BLOCK // max(1, rows.shape[-1]))
 
 
-def by_blocks(
+def for_each_block(
     work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None, workers: int | None = None
 ) -> None:
     """Do some work on each block of rows, on the CPU in several threads: a block has so many numbers, or one row.
@@ -216,7 +216,7 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
     if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
         return function(*stacks)
     found = torch.empty_like(first) if out is None else out  # [R, P]
-    by_blocks(lambda part: found[part].copy_(function(*(stack[part] for stack in stacks))), first)
+    for_each_block(lambda part: found[part].copy_(function(*(stack[part] for stack in stacks))), first)
     return found
 
 
@@ -248,7 +248,7 @@ def mean(rows: Rows) -> torch.Tensor:
     return found
 
 
-def narrowed(row: torch.Tensor) -> torch.Tensor:
+def narrow(row: torch.Tensor) -> torch.Tensor:
     """Return an int64 row as int32 if all its numbers fit, otherwise unchanged."""
     if row.dtype != torch.int64 or row.numel() == 0:
         return row
@@ -263,7 +263,7 @@ def raw(row: torch.Tensor) -> memoryview:
     return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
 
 
-def scaled(rows: Rows, factor: float) -> Rows:
+def scale_rows(rows: Rows, factor: float) -> Rows:
     """Return ``factor * rows`` in memory that may be written to.
 
     On the CPU, numpy allocates the memory, because it requests huge pages; page by page the fresh memory of a
@@ -289,7 +289,7 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
             own = None if factor is None else factor[part]
             found[part] = distances(a[part], b[part], factor=own, block=block)
 
-        by_blocks(some, a, numbers=block)
+        for_each_block(some, a, numbers=block)
         return found
     if a.shape[-1] <= block:  # a round of small live models takes few calls
         return _lengths(a - (b if factor is None else b * factor.to(b)))

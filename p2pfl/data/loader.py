@@ -16,7 +16,7 @@ from p2pfl.core.rows import draw
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.peer_data import Total, gathered, set_aside
+from p2pfl.data.peer_data import AddProcesses, gathered, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
@@ -57,7 +57,7 @@ def federate(
     data_dir: Path | None = None,
     options: Mapping[str, Any] | None = None,
     only: Sequence[str] | None = None,
-    total: Total | None = None,
+    total: AddProcesses | None = None,
 ) -> Federation:
     """Load a data set and give every peer its own part, reproducibly.
 

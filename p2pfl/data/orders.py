@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.core.rows import keys, placed, subkeys
+from p2pfl.core.rows import keys, subkeys, to_device
 from p2pfl.data.dataset import IntArray
 
 BLOCK = 2**15
@@ -71,9 +71,9 @@ def orders(
         begins = np.cumsum(times) - times
         epoch = np.arange(times.sum()) - np.repeat(begins, times)  # [K]
         own = np.repeat(rows, times)  # [K]
-        each = subkeys(placed(drawn[own], device), placed(torch.from_numpy(epoch), device))  # [K]
+        each = subkeys(to_device(drawn[own], device), to_device(torch.from_numpy(epoch), device))  # [K]
         even = sizes[rows[-1]] == width
-        held = None if even else placed(torch.from_numpy(sizes[own]), device)  # [K]
+        held = None if even else to_device(torch.from_numpy(sizes[own]), device)  # [K]
         pieces.append(permutations(each, width, sizes=held).flatten())
         base[rows], stride[rows] = end + begins * width, width
         end += len(own) * width

@@ -26,7 +26,7 @@ Kind = tuple[tuple[int, ...], str, tuple[int, ...], str]
 """Shapes and types of the features and targets of a sample."""
 
 
-class Total(Protocol):
+class AddProcesses(Protocol):
     """Function that adds up integers of all processes of a run."""
 
     def __call__(self, integers: IntArray, /, *, refused: P2PFLError | None = None) -> IntArray:
@@ -98,7 +98,7 @@ def gathered(
     seed: int,
     test: float,
     validation: float,
-    total: Total | None = None,
+    total: AddProcesses | None = None,
 ) -> Federation:
     """Load the data of one peer after the other.
 
@@ -179,7 +179,7 @@ class _Loading:
                 "the data of one peer do not show the number of classes; add `classes` to the options of the data"
             )
 
-    def exchanged(self, total: Total, *, refused: P2PFLError | None) -> Elsewhere:
+    def exchanged(self, total: AddProcesses, *, refused: P2PFLError | None) -> Elsewhere:
         """Return the sizes of all peers; set the number of classes to that of all.
 
         Raises

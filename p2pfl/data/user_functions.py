@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.core import importing
 from p2pfl.core.errors import DataError
-from p2pfl.core.importing import kind_of, located
+from p2pfl.core.importing import describe_error, kind_of
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.description import Description
 from p2pfl.data.federation import clash
@@ -45,7 +45,7 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
         The function cannot be imported or does not take these arguments; when called, it raises or returns anything
         but samples of finite numbers.
     """
-    function = importing.imported(name, key="data.name", sought="a function", refused=DataError)
+    function = importing.import_callable(name, key="data.name", sought="a function", refused=DataError)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -85,7 +85,7 @@ def _loaded(
     try:
         loaded = load(peer=peer, peers=peers, seed=seed)
     except Exception as error:
-        reason = located(error, module=name.partition(":")[0])
+        reason = describe_error(error, module=name.partition(":")[0])
         raise DataError(f"{name} cannot load the data {whose} ({reason}); fix the function") from error
     features, targets = tensors(loaded, giver=f"{name} returns", whose=whose, frozen=frozen)
     if not features.dim() or len(features) < 2:
@@ -134,7 +134,7 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
         The function cannot be imported or raises, or returns no positions, none for a peer, one for two peers, or
         others when it is called again.
     """
-    function = importing.imported(name, key="data.split", sought="a function", refused=DataError)
+    function = importing.import_callable(name, key="data.split", sought="a function", refused=DataError)
     try:
         takes = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -147,7 +147,7 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
         except DataError:
             raise
         except Exception as error:
-            reason = located(error, module=name.partition(":")[0])
+            reason = describe_error(error, module=name.partition(":")[0])
             raise DataError(f"data.split: {name} raised {reason}; fix the function") from error
         return _checked(name, _by_peer(name, found, peers), count=len(targets))
 

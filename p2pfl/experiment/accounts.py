@@ -68,8 +68,8 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     run, peer, round, swarm
         Fields as in :class:`Entry`.
     noise, rate, steps
-        Cost for each sample, see :class:`p2pfl.privacy.accounting.examples.Sampling`. A total of cost mu is one step of
-        noise 1 / mu with all samples.
+        Cost for each sample, see :class:`p2pfl.privacy.accounting.examples.SampledSteps`. A total of cost mu is one
+        step of noise 1 / mu with all samples.
     adjacency, colluders
         Conditions of the cost of a total; ``None`` for DP-SGD, which has none.
     """

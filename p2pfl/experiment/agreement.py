@@ -14,7 +14,7 @@ from p2pfl.algorithms import State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Sum
 from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, settled
+from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.data import scaling
 from p2pfl.experiment.catalogue import declared
@@ -72,13 +72,13 @@ class PeersAgreement:
         """Return the sums over all peers of private numbers ``[R, K]``, in each of the R rows, and integers ``[T]``."""
         own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
         whole = dict(zip(net.peers, counts.numpy(), strict=True))
-        first, how = WORDS * values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+        first = WORDS * values.shape[-1]
 
         def encoded(peer: str) -> Ints:
-            return np.concatenate([wide(own[peer], **how), whole[peer]])  # [4 K + T]
+            return np.concatenate([wide(own[peer], words=WORDS, fraction=FRACTION), whole[peer]])  # [4 K + T]
 
         total = await net.total(encoded, size=first + counts.shape[-1])
-        sums = torch.from_numpy(from_wide(total[:first], **how)).to(values.device)  # [K]
+        sums = torch.from_numpy(from_wide(total[:first], words=WORDS, fraction=FRACTION)).to(values.device)  # [K]
         return sums.expand(len(net.peers), -1), total[first:]
 
     @property
@@ -192,7 +192,7 @@ def directly(plan: Plan) -> tuple[Plan, Statistics]:
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)
 
-    return settled(_scaled(plan, plan.topology.peers, total=total))
+    return run_without_loop(_scaled(plan, plan.topology.peers, total=total))
 
 
 async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:

@@ -161,7 +161,6 @@ ALGORITHMS = Catalogue(
         "exact_diffusion": "diffusion:ExactDiffusion",
         "qg_dsgdm": "quasi_global:QGDSGDm",
         "sgp": "push:SGP",
-        "robust_sgp": "running_sums:RobustSGP",
         "relay_sgd": "relay:RelaySGD",
         "choco": "choco:Choco",
         "gossip_learning": "gossip_learning:GossipLearning",
@@ -297,4 +296,4 @@ def imported(reference: str, *, key: str) -> Callable[..., Any]:
     """
     if reference in _HELD:
         return _HELD[reference]
-    return importing.imported(reference, key=key, refused=ExperimentError)
+    return importing.import_callable(reference, key=key, refused=ExperimentError)

@@ -45,7 +45,7 @@ from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import Divided
-from p2pfl.privacy.accounting.examples import Sampling, worst_off
+from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.normal_stream import VERSION
@@ -53,7 +53,6 @@ from p2pfl.privacy.secagg import protocol as secagg
 
 SAME = (
     "learning.device",
-    "learning.precision",
     "data.options",
     "model.options",
     "model.pretrained",
@@ -297,7 +296,7 @@ class Plan:
         return self.claims and not self.protection.secret
 
     def examples(
-        self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None
+        self, rounds: int, *, played: Mapping[str, Mapping[SampledSteps, int]] | None = None
     ) -> dict[str, Any] | None:
         """Return the guarantee for single samples of the peer that is worst off; ``None`` if there is none.
 
@@ -325,14 +324,14 @@ class Plan:
         found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
         return found | {"delta": delta, "clip": learner.clip}
 
-    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[Sampling, int]]:
+    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[SampledSteps, int]]:
         """Return the sampling of the first rounds by peer, as if no peer were absent."""
         average = average_of(self.algorithm)
         assert average is not None  # noqa: S101 (whoever declares private examples averages)
         peers = self.federation.peers
         active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
-        return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
+        return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
     def frozen(self) -> Divided | None:
@@ -366,6 +365,7 @@ class Plan:
             )
             and key not in SAME
             and usual.get(key) != value
+            and (key, value) != ("learning.dtype", "mixed")  # parameters are those of float32
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])

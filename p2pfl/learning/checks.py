@@ -14,13 +14,13 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from p2pfl.core.errors import LearningError, ModelError, P2PFLError
-from p2pfl.core.importing import kind_of, located
+from p2pfl.core.importing import describe_error, kind_of
 from p2pfl.data import Dataset
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.model_copy import check_leaves
 from p2pfl.learning.modules.norms import CHOICES
-from p2pfl.learning.scores.set_scores import Whole
+from p2pfl.learning.scores.set_scores import SetScore
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -47,11 +47,11 @@ def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype)
             f"dtype {dtype!r} is not supported on {device.type}; use torch.float32 or, except on mps, torch.float64"
         )
     if precision not in ("full", "mixed"):
-        raise ModelError(f"learning.precision is {precision!r}; use 'full' or 'mixed'")
+        raise ModelError(f"precision is {precision!r}; use 'full' or 'mixed'")
     if precision == "mixed" and (device.type == "mps" or dtype != torch.float32):
         raise ModelError(
             f"mixed precision needs float32 parameters on cpu or cuda, but they are {dtype} on {device.type}; "
-            "set learning.precision to 'full'"
+            "leave the precision 'mixed' out"
         )
 
 
@@ -278,7 +278,7 @@ def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
     except Exception as error:
         raise ModelError(
             f"the model fails on {_samples(len(features))} with features of shape {shape} "
-            f"({located(error, module=type(model).__module__)}); match its first layer to the data"
+            f"({describe_error(error, module=type(model).__module__)}); match its first layer to the data"
         ) from error
     if not torch.is_tensor(outputs):
         raise ModelError(f"the model returns {kind_of(outputs)}, not one tensor; return the outputs alone")
@@ -335,7 +335,7 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
 
 
 def check_metrics(
-    metrics: Mapping[str, PerSample], whole: Mapping[str, Whole], outputs: torch.Tensor, targets: torch.Tensor
+    metrics: Mapping[str, PerSample], whole: Mapping[str, SetScore], outputs: torch.Tensor, targets: torch.Tensor
 ) -> None:
     """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, or a number for all of them."""
     if "loss" in {*metrics, *whole}:
@@ -382,5 +382,5 @@ def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
         theirs = [kind for kind in passed if kind in kinds and kind.partition(".")[0] not in {"torch", "p2pfl"}]
         if not theirs and not passed[-1].startswith("torch.autograd"):
             raise
-        reason = located(error, module=theirs[0] if theirs else type(model).__module__)
+        reason = describe_error(error, module=theirs[0] if theirs else type(model).__module__)
         raise LearningError(f"the model fails {doing} ({reason}); fix its forward") from error

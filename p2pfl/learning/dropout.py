@@ -8,7 +8,7 @@ It hashes a counter by integer operations of torch alone, which give the same bi
 import torch
 from torch import nn
 
-from p2pfl.core.rows import FIRST, GOLDEN, scramble, wrapped
+from p2pfl.core.rows import FIRST, GOLDEN, scramble, wrap_int64
 
 
 def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:
@@ -36,7 +36,7 @@ def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> t
     >>> round(stays.double().mean().item(), 2)
     0.75
     """
-    bits = scramble(counter * GOLDEN + scramble(key + wrapped(layer * FIRST)))
+    bits = scramble(counter * GOLDEN + scramble(key + wrap_int64(layer * FIRST)))
     stays: torch.Tensor = ((bits >> 40) & 0xFFFFFF) >= round(p * 2**24)
     return stays
 

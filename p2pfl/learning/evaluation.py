@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from p2pfl.core.process import cores, spread
-from p2pfl.core.rows import Layout, Rows, alike, placed
+from p2pfl.core.rows import Layout, Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
-from p2pfl.learning.scores.set_scores import Kept, Whole
+from p2pfl.learning.scores.set_scores import Kept, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples, Footprint
 
 SAMPLES = 256
@@ -41,7 +41,7 @@ class Scorable(Protocol):
     layout: Layout
     loss: PerSample
     metrics: Mapping[str, PerSample]
-    whole: Mapping[str, Whole]
+    whole: Mapping[str, SetScore]
     order: Sequence[str]
     r2: bool
     footprint: Footprint
@@ -82,14 +82,14 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
     else:
         for chosen in _divided(learner, part):
             add(engine, chosen)
-    counts = placed(torch.from_numpy(part.counts), rows.device)  # [R]
+    counts = to_device(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in found.sums.items()}
     if learner.r2:
         scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
     sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
         each = [metric.score(own) if size else math.nan for own, size in zip(found.kept[name], sizes, strict=True)]
-        scores[name] = placed(torch.tensor(each, dtype=torch.float64), rows.device)  # [R]
+        scores[name] = to_device(torch.tensor(each, dtype=torch.float64), rows.device)  # [R]
     return {name: scores[name] for name in sorted(scores, key=learner.order.index)}
 
 
@@ -119,7 +119,7 @@ class _Found:
 
     def keep(
         self,
-        whole: Mapping[str, Whole],
+        whole: Mapping[str, SetScore],
         *,
         chosen: IntArray,
         outputs: torch.Tensor,
@@ -179,7 +179,7 @@ def _outputs(
     learner: Scorable, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Outputs, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
-    where = placed(torch.from_numpy(chosen), rows.device)  # [K]
+    where = to_device(torch.from_numpy(chosen), rows.device)  # [K]
     tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
     for index, real in _common(part) if shared else _chunks(part, chosen):
         features = learner.features[index]  # [B, *shape] or [K, B, *shape]
@@ -206,7 +206,7 @@ def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tenso
     """Yield positions ``[K, B]`` of up to ``SAMPLES`` samples per row at a time, and a mask of the real ones."""
     device, longest = part.samples.device, int(part.counts[chosen].max())
     numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))
-    start, count = placed(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
+    start, count = to_device(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
     for low in range(0, longest, SAMPLES):
         place = torch.arange(low, min(low + SAMPLES, longest), device=device)  # [B]
         real = place < count  # [K, B]

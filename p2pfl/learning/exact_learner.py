@@ -21,14 +21,14 @@ from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
-from p2pfl.learning.scores.set_scores import Function, Whole, r2
+from p2pfl.learning.scores.set_scores import FunctionScore, SetScore, r2
 from p2pfl.privacy.keys import Source
 
-SCORING: Mapping[str, dict[str, PerSample | Whole]] = {
+SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
     "risks": {
-        "concordance": Function(
+        "concordance": FunctionScore(
             lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
         )
     },
@@ -213,7 +213,7 @@ class ExactLearner:
         return {name: torch.stack([scores[name] for scores in each]) for name in each[0]}  # [R]
 
     @property
-    def scoring(self) -> Mapping[str, PerSample | Whole]:
+    def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; a model can have a loss of its own."""
         lost = self.model.lost
         return SCORING[self.model.scored] | ({} if lost is None else {"loss": lost})

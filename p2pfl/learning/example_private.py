@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import InputError, LearningError, ModelError
-from p2pfl.core.rows import Rows, keys, norms, placed
+from p2pfl.core.rows import Rows, keys, norms, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
@@ -144,7 +144,7 @@ class ExamplePrivateLearner(TorchLearner):
             )
         if options.get("precision", "full") != "full":
             raise ModelError(
-                'learning.example_noise needs learning.precision "full", but it is "mixed"; change it, so that '
+                'learning.example_noise needs full precision, but learning.dtype is "mixed"; change it, so that '
                 "gradients are clipped exactly"
             )
         if options.get("max_norm") is not None:
@@ -255,7 +255,9 @@ class ExamplePrivateLearner(TorchLearner):
         key = self.source.bytes(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
         drawn = self.normals(key, self.layout.size)  # [P]
         drawn = np.rint(drawn * grid_deviation(noise=self.noise, clip=self.clip)).astype(np.int64)
-        points = (total / self.grid).round().to(torch.int64) + placed(torch.from_numpy(drawn), total.device)  # [1, P]
+        points = (total / self.grid).round().to(torch.int64) + to_device(
+            torch.from_numpy(drawn), total.device
+        )  # [1, P]
         return points.double() * self.grid
 
     def clipped(
@@ -270,7 +272,7 @@ class ExamplePrivateLearner(TorchLearner):
         bound = self.clip * (1 - SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
-        for some in torch.split(placed(torch.from_numpy(chosen), self.device), self.engine.block(1)):
+        for some in torch.split(to_device(torch.from_numpy(chosen), self.device), self.engine.block(1)):
             stack = [part.expand(len(some), *part.shape[1:]) for part in parts]  # [B, *shape] each
             features = self.features[some].unsqueeze(1)  # [B, 1, *shape]
             if self.augment is not None:  # each by itself, so that no sample changes the gradient of another
@@ -318,7 +320,7 @@ def grid_deviation(*, noise: float, clip: float) -> float:
 
 def _beside(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return rows ``[R, P]`` on a device; one number for each row stays on the CPU."""
-    return placed(values, device) if values.dim() > 1 else values
+    return to_device(values, device) if values.dim() > 1 else values
 
 
 class _Row:

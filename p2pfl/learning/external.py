@@ -13,7 +13,7 @@ from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.privacy.keys import Source
 
 
-class Training(Protocol):
+class TrainRow(Protocol):
     """Function ``function(row, peer=..., round=...) -> row`` that trains the model of one peer."""
 
     def __call__(self, row: torch.Tensor, *, peer: str, round: int) -> torch.Tensor:
@@ -55,7 +55,7 @@ class ExternalLearner:
 
     def __init__(
         self,
-        function: Training,
+        function: TrainRow,
         *,
         start: torch.Tensor,
         samples: Mapping[str, int],

@@ -13,7 +13,7 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.set_scores import Whole
+from p2pfl.learning.scores.set_scores import SetScore
 from p2pfl.privacy.keys import Source
 
 Memory = Mapping[str, torch.Tensor]
@@ -225,7 +225,7 @@ class Predicts(Protocol):
     """A learner that shows what a model predicts for single samples, and by which functions it is scored."""
 
     @property
-    def scoring(self) -> Mapping[str, PerSample | Whole]:
+    def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets, that can be computed for resampled sets."""
         ...
 

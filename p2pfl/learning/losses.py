@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.core.errors import LearningError
-from p2pfl.core.importing import kind_of, located
+from p2pfl.core.importing import describe_error, kind_of
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -93,7 +93,7 @@ class UserFunction:
         try:
             found = self.function(outputs, targets)
         except Exception as error:
-            reason = located(error, module=str(getattr(self.function, "__module__", "")))
+            reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
             raise LearningError(f"{self.name} fails for {shapes} ({reason}); fix the function") from error
         if not torch.is_tensor(found):

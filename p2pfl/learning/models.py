@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import imported, kind_of
+from p2pfl.core.importing import import_callable, kind_of
 from p2pfl.core.rows import draw
 from p2pfl.learning.modules.references import is_reference, read_weights, referenced
 
@@ -135,7 +135,7 @@ def _class(name: str) -> type[nn.Module]:
     """
     if ":" not in name:
         raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
-    named = imported(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
+    named = import_callable(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
         kind = named.__name__ if isinstance(named, type) else kind_of(named)
         raise ModelError(

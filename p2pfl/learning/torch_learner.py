@@ -15,7 +15,7 @@ from torch import nn
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.process import one_at_a_time
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
@@ -27,7 +27,7 @@ from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divided
 from p2pfl.learning.scores.named_scores import chosen, metrics_named
-from p2pfl.learning.scores.set_scores import WHOLE, Whole, r2, scores_of, usual
+from p2pfl.learning.scores.set_scores import WHOLE, SetScore, r2, scores_of, usual
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augment, augmenting
 from p2pfl.learning.steps.autograd import Plain
@@ -38,10 +38,10 @@ from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.round_batches import scheduled
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.trials.engine_proof import OTHERWISE, Proof
+from p2pfl.learning.trials.engine_proof import OTHERWISE, EngineProof
 from p2pfl.learning.trials.engine_trial import Trial, engines
 from p2pfl.learning.trials.gradient_comparison import Tolerance
-from p2pfl.learning.trials.hidden_state import Result, State, repeatable
+from p2pfl.learning.trials.hidden_state import ModelState, Result, repeatable
 from p2pfl.learning.updates.rates import Factor
 from p2pfl.privacy.keys import Source
 
@@ -147,7 +147,7 @@ class TorchLearner:
         stragglers: float = 0.0,
         loss: PerSample | str | None = None,
         augment: Augment | None = None,
-        metrics: Mapping[str, PerSample | Whole | str] | None = None,
+        metrics: Mapping[str, PerSample | SetScore | str] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
         norm: Norm | None = None,
@@ -165,12 +165,20 @@ class TorchLearner:
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
         max_norm = None if max_norm is None else checks.finite(max_norm, key="learning.max_norm")
-        scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
         if options is not None and not isinstance(options, Mapping):
             raise ModelError(
                 f"learning.options is a {type(options).__name__}; give a dict of arguments of the optimiser"
             )
-        self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
+        self.recipe = Recipe(
+            optimizer,
+            rate,
+            dict(options or {}),
+            schedule,
+            dict(schedule_options or {}),
+            schedule_by=schedule_by,
+            warmup=warmup,
+            max_norm=max_norm,
+        )
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
@@ -180,17 +188,16 @@ class TorchLearner:
         own = squared_error if dataset.classes is None else cross_entropy
         self.loss = own if loss is None else named(chosen(loss, key="learning.loss", known=LOSSES))
         self.augment = augmenting(augment)
-        wanted: Mapping[str, PerSample | Whole]
+        wanted: Mapping[str, PerSample | SetScore]
         wanted = usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
         self.metrics: Mapping[str, PerSample]
-        self.whole: Mapping[str, Whole]
+        self.whole: Mapping[str, SetScore]
         self.metrics, self.whole = scores_of(wanted)
         self.order: Sequence[str] = ("loss", *wanted, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
-        made = divided(model, **how, device=self.device, dtype=dtype)
+        made = divided(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
@@ -223,7 +230,7 @@ class TorchLearner:
         found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
         self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
         self.perceptrons = found.perceptrons
-        self.proof = Proof(self.plain, self.initial, close)
+        self.proof = EngineProof(self.plain, self.initial, close)
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
@@ -271,11 +278,11 @@ class TorchLearner:
         other = copy.copy(self)
         if federation.dataset is not self.federation.dataset:
             whole = not self.features.is_floating_point()  # as the model takes them
-            how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "whole": whole}
-            other.features, other.targets = inputs(federation.dataset, **how)
+            found = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
+            other.features, other.targets = found
         other.federation = federation
         other.parts = self._held(federation)
-        other.proof = Proof(self.plain, self.initial, self.proof.tolerance)
+        other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 
     @property
@@ -396,7 +403,7 @@ class TorchLearner:
     ) -> Result:
         """Return the result of code of the user, see :func:`p2pfl.learning.trials.hidden_state.repeatable`."""
         by = "the model" if self.augment is None else f"the model or {self.augment.name}"
-        state = partial(State, self.model, own=self.layout.names)
+        state = partial(ModelState, self.model, own=self.layout.names)
         return repeatable(compute, numbers=numbers, state=state, by=by)
 
     def _scored(
@@ -453,7 +460,7 @@ class TorchLearner:
         work = self._repeatable(sloped, round=round)
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
-        awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
+        awake = to_device(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
         work.rows[:, self.trained.size :] = 0  # running statistics have no gradient
         return torch.where(awake, work.rows, 0).to(rows.device)
 
@@ -467,8 +474,8 @@ class TorchLearner:
         """
         if self.recipe.paced:
             raise ModelError(
-                "this algorithm needs one learning rate in a round, but learning.warmup or learning.schedule_by "
-                "changes it at each step; leave them out, or take another algorithm"
+                "this algorithm needs one learning rate in a round, but learning.schedule changes it at each "
+                "step; leave them out, or take another algorithm"
             )
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
@@ -511,9 +518,9 @@ class TorchLearner:
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     @property
-    def scoring(self) -> Mapping[str, PerSample | Whole]:
+    def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; of whole sets only those of p2pfl."""
-        scores: dict[str, PerSample | Whole] = {"loss": self.loss, **self.metrics}
+        scores: dict[str, PerSample | SetScore] = {"loss": self.loss, **self.metrics}
         scores |= {name: metric for name, metric in self.whole.items() if metric in WHOLE.values()}
         return scores | ({"r2": r2} if self.r2 else {})
 

@@ -115,7 +115,7 @@ class NoiseSampler:
         for purpose, words in ((FIRST, first), (SECOND, second)):
             for row, key in zip(words.reshape(shape), keys, strict=True):
                 _keystream(key, row, purpose=purpose, at=span.start)
-        drawn = Drawn(self._numbers[0][:count], self._numbers[1][:count], second)
+        drawn = FinePoints(self._numbers[0][:count], self._numbers[1][:count], second)
         undecided = self._table.propose(first, drawn, work=work)
         if undecided.size:
             self._decide(undecided, drawn, keys=keys, span=span)
@@ -124,7 +124,7 @@ class NoiseSampler:
         points >>= self._table.shift
         return points.reshape(shape)  # [K, span]
 
-    def _decide(self, places: Ints, drawn: Drawn, *, keys: Sequence[bytes], span: slice) -> None:
+    def _decide(self, places: Ints, drawn: FinePoints, *, keys: Sequence[bytes], span: slice) -> None:
         """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw new ones."""
         width, attempt, now = span.stop - span.start, 0, drawn.at(places)
         while places.size:
@@ -138,7 +138,7 @@ class NoiseSampler:
             drawn.points[places[accepted]] = now.points[accepted]
             places, more = places[~accepted], more[:, ~accepted]
             numbers = np.empty((2, places.size), np.int64)
-            now = Drawn(numbers[0], numbers[1], more[2])
+            now = FinePoints(numbers[0], numbers[1], more[2])
             undecided = self._table.propose(more[1], now, work=list(np.empty((2, places.size), np.uint64)))
             drawn.points[places] = now.points  # those that are undecided are written again
             places, now, attempt = places[undecided], now.at(undecided), attempt + 1
@@ -181,20 +181,20 @@ def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FinePoints:
     """Fine points, their cells, and the words of which 20 bits decide whether they are accepted, each ``[n]``."""
 
     points: Ints
     cells: Ints
     words: Words
 
-    def at(self, places: Ints) -> Drawn:
+    def at(self, places: Ints) -> FinePoints:
         """Return those at ``[n]`` places."""
-        return Drawn(self.points[places], self.cells[places], self.words[places])
+        return FinePoints(self.points[places], self.cells[places], self.words[places])
 
 
 @dataclass(frozen=True)
-class Table:
+class SamplerTable:
     """Constants of the sampler for one deviation; cells are counted from the lowest, and the last one is none.
 
     Parameters
@@ -231,7 +231,7 @@ class Table:
         """Half a grid point: fine points lie at k + 1/2, so that none is between two grid points."""
         return 1 << (self.shift - 1)
 
-    def propose(self, first: Words, drawn: Drawn, *, work: Sequence[Words]) -> Ints:
+    def propose(self, first: Words, drawn: FinePoints, *, work: Sequence[Words]) -> Ints:
         """Fill in cells and points from two words each, and return where 20 bits do not accept."""
         spare, flags = work
         cells, points = drawn.cells, drawn.points
@@ -249,7 +249,7 @@ class Table:
         points += spare.view(np.int64)
         return undecided
 
-    def accepted(self, drawn: Drawn, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
+    def accepted(self, drawn: FinePoints, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
         """Decide by 64 bits more, and return where that is too close to call."""
         magnitude = np.maximum(drawn.points, -1 - drawn.points)  # |k + 1/2| - 1/2
         within = (magnitude & ((1 << LOW) - 1)) + 0.5  # from m, exactly
@@ -259,7 +259,7 @@ class Table:
         accepted = (uniform < chance) & (drawn.cells < 2 * self.count)
         return accepted, np.flatnonzero(np.abs(uniform - chance) <= close * chance + _DRAWN)
 
-    def decides(self, drawn: Drawn, number: int, *, more: int, digits: int) -> bool:
+    def decides(self, drawn: FinePoints, number: int, *, more: int, digits: int) -> bool:
         """Decide one by 256 bits more, in 60 digits."""
         if drawn.cells[number] == 2 * self.count:
             return False
@@ -271,7 +271,7 @@ class Table:
 
 
 @lru_cache(maxsize=8)
-def table_of(deviation: float) -> Table:
+def table_of(deviation: float) -> SamplerTable:
     """Return the constants for a standard deviation in grid points."""
     fraction, exponent = math.frexp(deviation)  # deviation = fraction * 2^exponent, 1/2 <= fraction < 1
     shift = min(LOW + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
@@ -290,7 +290,7 @@ def table_of(deviation: float) -> Table:
         factors = [float(each * low) for each, low in zip(exact, heights[:-1], strict=True)]
     weights = [*weights[::-1], *weights, 2**64 - 2 * sum(weights)]  # the last chooses no point: draw again
     last, choices = _alias(weights)
-    return Table(
+    return SamplerTable(
         shift=shift,
         deviation=fine,
         count=count,

@@ -6,7 +6,7 @@ import torch
 
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
 from p2pfl.data.scaling import standardised
 from p2pfl.experiment import Plan
@@ -25,7 +25,7 @@ def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourho
 def opened(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     net = _agreeing(resolved, shard, round=0)
-    scaled, found = settled(PeersAgreement(resolved).open(net))
+    scaled, found = run_without_loop(PeersAgreement(resolved).open(net))
     sent.add_(net.bytes_out)
     return scaled, found
 
@@ -34,13 +34,13 @@ def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[S
     """Agree on one final model, and on its score on the test data of all peers where it may be published."""
     agreement = PeersAgreement(resolved)
     net = _agreeing(resolved, shard, round=round)
-    state = settled(agreement.settle(net, state))
+    state = run_without_loop(agreement.settle(net, state))
     scored = resolved.learner.evaluate(state.rows, peers=net.peers)
     if not scored or not agreement.scored:
         return state, None
     try:
         counts = agreement.tallies(state.rows, peers=net.peers)
-        return state, settled(agreement.score(net, scored, counts, row=state.rows[0]))
+        return state, run_without_loop(agreement.score(net, scored, counts, row=state.rows[0]))
     except PrivacyError:  # live peers keep their scores as well, and report why
         return state, None
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from p2pfl.core.codecs import Zstd
-from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
-from p2pfl.core.rows import Rows, draw, placed
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, refuse_mix, refuse_total
+from p2pfl.core.rows import Rows, draw, to_device
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.simulation.resuming.travelling import Travelling, codes
 from p2pfl.simulation.sharding import Arriving, Shard
@@ -132,7 +132,7 @@ class Flight:
         """
         self._codes = codes(self._sent, self._pairs[self._pair], peers=self.count)  # [K]
         old, new = (each[self.shard.held(each % self.count)[self.shard.rank]] for each in (before, self._codes))
-        self._rows = rows[placed(torch.from_numpy(np.searchsorted(old, new)), rows.device)]
+        self._rows = rows[to_device(torch.from_numpy(np.searchsorted(old, new)), rows.device)]
 
 
 class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
@@ -167,7 +167,7 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
     async def mix(self, released: Released) -> Released:
         """Raise an error, as rows of different ages cannot be mixed by fixed weights."""
         del released
-        raise unmixed()
+        raise refuse_mix()
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the newest row of each neighbour that arrived since the last call, all with equal weights."""
@@ -175,7 +175,7 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         found = self.flight.receive(released.values, there, round=self.round, step=self.step)
         self.step += 1
         sent = sizes(released, zstd=self.zstd)  # [R]
-        self.count_bytes(sent * placed(self.shard.own(there), sent.device))
+        self.count_bytes(sent * to_device(self.shard.own(there), sent.device))
         counts = np.bincount(found.to, minlength=len(self.peers))  # [R]
         self.received += torch.from_numpy(counts) - 1
         names = tuple(self.everyone[number] for number in found.sender.tolist())
@@ -187,7 +187,7 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
     ) -> Ints:
         """Raise an error, as a total waits for all peers."""
         del contribution, size, bits, change
-        raise untotalled()
+        raise refuse_total()
 
 
 def edges_of(weights: Sequence[Weights]) -> Ints:

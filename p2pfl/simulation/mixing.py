@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.core.neighbourhood import Released
-from p2pfl.core.rows import Rows, by_blocks, placed
+from p2pfl.core.rows import Rows, for_each_block, to_device
 from p2pfl.topology import Weights
 
 
@@ -95,7 +95,7 @@ class Power:
 
     def of(self, peers: torch.Tensor) -> Power:
         """Return what these steps make of some peers, given by their numbers ``[R]``."""
-        return Power(self.weights[peers], self.rounded[placed(peers, self.rounded.device)])
+        return Power(self.weights[peers], self.rounded[to_device(peers, self.rounded.device)])
 
 
 def _power(matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], like: Rows) -> Power:
@@ -107,7 +107,7 @@ def _power(matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], like: Rows
             mixed = omega * mixed + (1 - omega) * previous
         previous, now = now, mixed
     weights = torch.from_numpy(now)
-    return Power(weights, placed(weights.to(like.dtype), like.device))
+    return Power(weights, to_device(weights.to(like.dtype), like.device))
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
@@ -148,11 +148,11 @@ class _Operator:
         self.count = count
         self.alike = uniform(matrix)
         data = matrix.data[:count] if self.alike else matrix.data
-        self.data = placed(torch.from_numpy(data).to(like.dtype), device)  # [N] or [E]
+        self.data = to_device(torch.from_numpy(data).to(like.dtype), device)  # [N] or [E]
         if not self.alike:
-            self.indices = placed(torch.from_numpy(matrix.indices).long(), device)  # [E]
+            self.indices = to_device(torch.from_numpy(matrix.indices).long(), device)  # [E]
             self.ends = matrix.indptr.tolist()
-            self.begins = placed(torch.from_numpy(matrix.indptr[:-1]).long(), device)  # [N]
+            self.begins = to_device(torch.from_numpy(matrix.indptr[:-1]).long(), device)  # [N]
 
     def __call__(self, values: Rows) -> Rows:
         if self.alike:
@@ -160,7 +160,7 @@ class _Operator:
         if values.device.type != "cpu":
             return self._mixed(values, slice(0, self.count))
         mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]
-        by_blocks(lambda part: mixed[part].copy_(self._mixed(values, part)), mixed)
+        for_each_block(lambda part: mixed[part].copy_(self._mixed(values, part)), mixed)
         return mixed
 
     def _mixed(self, values: Rows, part: slice) -> Rows:

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.core.neighbourhood import derived
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 
 HOST = torch.device("cpu")
 """Where everything is that peers would send, save and report."""
@@ -21,7 +21,7 @@ def moved(state: State, device: torch.device) -> State:
         return state
 
     def there(values: torch.Tensor) -> torch.Tensor:
-        return placed(values, device) if values.dim() > 1 or device == HOST else values
+        return to_device(values, device) if values.dim() > 1 or device == HOST else values
 
     return replace(
         state,

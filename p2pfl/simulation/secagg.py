@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.privacy.device.sums import weighted_sums
@@ -155,7 +155,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
             return weighted_sums(near.matrix, near.rows)
         rows: Floats = near.rows.cpu().numpy()  # [S, P]
         sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)
-        return placed(torch.from_numpy(sums), near.rows.device)
+        return to_device(torch.from_numpy(sums), near.rows.device)
 
     def _check(self, matrix: scipy.sparse.csr_array, magnitudes: torch.Tensor, terms: Ints) -> None:
         """Raise :class:`PrivacyError` where a contribution or a sum could leave the ring, which waits for the device.

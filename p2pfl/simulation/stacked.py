@@ -21,9 +21,9 @@ from p2pfl.core.neighbourhood import (
     PublicContribution,
     ReceivedModels,
     Released,
-    bare,
-    checked,
-    moved,
+    check_public,
+    measure_step,
+    release_bare,
     step_by_step,
 )
 from p2pfl.core.rows import Rows, draw, raw
@@ -68,7 +68,8 @@ class Faults:
     @classmethod
     def of(cls, settings: SimulationSettings) -> Self:
         """Return the faults of an experiment."""
-        return cls(settings.loss, settings.absence, delay=settings.delay, slow=settings.slow, pace=settings.pace)
+        slow = settings.slowed
+        return cls(settings.loss, settings.absence, delay=settings.delay, slow=slow.share, pace=slow.pace)
 
     def ended(self, peers: Sized, *, seed: int, round: int) -> Ints:
         """Return the number of its own cycles that each peer has ended after a round, ``[N]``.
@@ -240,7 +241,7 @@ class StackedNeighbourhood:
         """
         if self.last is not None:
             before, after = self.last
-            self._distance, self.last = moved(Released(before.level, before.masses), after), None
+            self._distance, self.last = measure_step(Released(before.level, before.masses), after), None
         return self._distance
 
     def record_step(self, before: Released, after: Released) -> None:
@@ -249,8 +250,8 @@ class StackedNeighbourhood:
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release the rows without protection."""
-        checked(since, "since")  # as in protected neighbourhoods
-        return bare(rows, masses)
+        check_public(since, "since")  # as in protected neighbourhoods
+        return release_bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
         """Replace every row by the weighted average of the rows that its peer receives."""

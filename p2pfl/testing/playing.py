@@ -24,7 +24,7 @@ from p2pfl.core.neighbourhood import (
     ReceivedModels,
     Released,
     Wrapped,
-    settled,
+    run_without_loop,
 )
 from p2pfl.core.rows import Rows, draw
 from p2pfl.core.traits import Traits
@@ -265,7 +265,7 @@ class Case:
             observe=observe,
         )
         try:
-            settled(running)
+            run_without_loop(running)
         except RunError as error:
             raise ContractError(f"simulated peers stopped: {error}") from error
         require(not answers, "how often it releases or takes totals depends on what training returned")

@@ -5,7 +5,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.algorithms import State, learn, start
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 from p2pfl.simulation import Faults, StackedNeighbourhood
@@ -44,13 +44,13 @@ def play(algorithm, learner, topology, *, rounds, faults=None, stop=None, weigh=
         observe=observe,
         stop=stop,
     )
-    assert settled(coroutine) is states[-1]
+    assert run_without_loop(coroutine) is states[-1]
     return states
 
 
 def mixed(gossip, topology, rows, *, faults=None):
     """Rows after a round's gossip."""
-    return settled(gossip(stack(topology, faults=faults), Released(rows))).values
+    return run_without_loop(gossip(stack(topology, faults=faults), Released(rows))).values
 
 
 def wine(peers, *, split="dirichlet"):

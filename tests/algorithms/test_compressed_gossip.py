@@ -29,7 +29,7 @@ from p2pfl.algorithms import (
 )
 from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, coded
 from p2pfl.core.errors import RunError
-from p2pfl.core.neighbourhood import Public, Released, derived, settled
+from p2pfl.core.neighbourhood import Public, Released, derived, run_without_loop
 from p2pfl.simulation import Faults
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import Attending
@@ -94,7 +94,7 @@ def test_dpsgd_is_mixed_by_choco_gossip_before_its_step():
 def test_several_exchanges_a_round_are_as_many_of_choco_gossip():
     rows = torch.randn(8, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     learner = Gossiping(rows)
-    after = settled(Compressed(averaging(3), TopK(0.2), 0.3).round(learner.state, learner, stack(GRAPH), 0))
+    after = run_without_loop(Compressed(averaging(3), TopK(0.2), 0.3).round(learner.state, learner, stack(GRAPH), 0))
     x, copies = rows, torch.zeros_like(rows)
     for step in range(3):
         copies = copies + coded(TopK(0.2), x - copies, at=At(GRAPH.peers, 0, step))[0]
@@ -121,7 +121,7 @@ class Gossiping(Inline):
 def test_the_mean_of_the_rows_is_kept_whatever_is_lost(codec, seed, gamma):
     rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     learner = Gossiping(rows)
-    after = settled(Compressed(averaging(4), codec, gamma).round(learner.state, learner, stack(GRAPH), 0)).rows
+    after = run_without_loop(Compressed(averaging(4), codec, gamma).round(learner.state, learner, stack(GRAPH), 0)).rows
     assert (after.mean(0) - rows.mean(0)).abs().max() < 1e-13 * max(1.0, float(after.abs().max()))
 
 
@@ -132,7 +132,7 @@ def test_gossip_under_compression_ends_at_the_mean_exactly(codec):
     learner = Gossiping(rows)
     state, algorithm = learner.state, Compressed(averaging(), codec)
     for round in range(1500):
-        state = settled(algorithm.round(state, learner, stack(GRAPH, round=round), round))
+        state = run_without_loop(algorithm.round(state, learner, stack(GRAPH, round=round), round))
     assert (state.rows - rows.mean(0)).abs().max() < 1e-9
 
 
@@ -172,7 +172,7 @@ def test_a_state_saved_and_restored_goes_on_as_if_nothing_had_been():
 
     def advance(state, rounds):
         for round in rounds:
-            state = settled(algorithm.round(state, run, stack(GRAPH, round=round), round))
+            state = run_without_loop(algorithm.round(state, run, stack(GRAPH, round=round), round))
         return state
 
     half = advance(start(learner, GRAPH.peers), range(3))
@@ -191,7 +191,7 @@ def test_missed_differences_leave_an_error_that_a_refresh_repairs():
         state, algorithm = learner.state, Compressed(averaging(), Quantise(8), 0.5, refresh)
         for round in range(400):
             faults = lossy if round < 100 else None
-            state = settled(algorithm.round(state, learner, stack(GRAPH, round=round, faults=faults), round))
+            state = run_without_loop(algorithm.round(state, learner, stack(GRAPH, round=round, faults=faults), round))
         return float((state.rows - state.rows.mean(0)).abs().max())
 
     assert apart(None) > 1e-3
@@ -227,7 +227,7 @@ def test_faults_that_never_happen_change_nothing(codec):
 def test_rows_in_halves_lose_only_what_their_owner_keeps():
     rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     learner = Gossiping(rows)
-    after = settled(Compressed(averaging(), Half("float16")).round(learner.state, learner, stack(GRAPH), 0))
+    after = run_without_loop(Compressed(averaging(), Half("float16")).round(learner.state, learner, stack(GRAPH), 0))
     left = rows.to(torch.float16).double()
     assert (after.rows - (rows - left + torch.from_numpy(W) @ left)).abs().max() < 1e-14
     assert after.extra == {}
@@ -237,7 +237,7 @@ def test_rows_in_halves_lose_only_what_their_owner_keeps():
 def test_a_simulated_peer_is_charged_what_its_row_takes(codec):
     rows = torch.randn(8, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     learner, net = Gossiping(rows), stack(GRAPH)
-    settled(Compressed(averaging(3), codec).round(learner.state, learner, net, 0))
+    run_without_loop(Compressed(averaging(3), codec).round(learner.state, learner, net, 0))
     size = coded(codec, rows, at=At(GRAPH.peers, 0, 0))[1].size
     assert net.bytes_out.tolist() == [3 * size] * 8
     assert size < 8000
@@ -248,7 +248,7 @@ def test_the_distance_to_the_neighbours_is_told_of_rows_not_of_differences():
     state, told = Gossiping(rows).state, []
     for round in range(2):
         told.append(stack(GRAPH, round=round))
-        state = settled(Compressed(averaging(), Quantise(8)).round(state, Gossiping(rows), told[-1], round))
+        state = run_without_loop(Compressed(averaging(), Quantise(8)).round(state, Gossiping(rows), told[-1], round))
         copies = state.extra["copies"]
         apart = (torch.from_numpy(W) @ copies - copies).norm(dim=-1)
         assert torch.allclose(told[-1].distance, apart)
@@ -264,7 +264,7 @@ def test_what_is_heard_travels_whole():
 
     rows = torch.arange(8.0).unsqueeze(-1)
     net = stack(GRAPH)
-    settled(Compressed(Hearing(), TopK(0.1)).round(State(rows, Public(rows)), None, net, 0))
+    run_without_loop(Compressed(Hearing(), TopK(0.1)).round(State(rows, Public(rows)), None, net, 0))
     assert net.bytes_out.tolist() == [4] * 8
 
 
@@ -318,7 +318,7 @@ def test_on_one_way_edges_compressed_pushes_come_to_the_mean_of_all():
     start = torch.ones(8, 30, dtype=torch.float64)
     state, sgp = State(rows, Public(start)), Compressed(SGP(), QSGD(16, seed=SEED), 0.2, even=False)
     for round in range(400):
-        state = settled(sgp.round(state, Idle(Gossiping(rows)), stack(graph, round=round, weigh=push), round))
+        state = run_without_loop(sgp.round(state, Idle(Gossiping(rows)), stack(graph, round=round, weigh=push), round))
     assert (state.rows - rows.mean(0)).abs().max() < 1e-6
 
 

@@ -7,7 +7,7 @@ from norming import Normed
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, FedBN, FedPer, FedRep, Gossip
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import Layout
 from p2pfl.learning import TorchLearner, build
 
@@ -83,7 +83,7 @@ def test_only_a_shorter_row_travels(kind):
     assert learner.layout == MLP
     net, algorithm = stack(RING), kind(average(RING), MLP)
     rows = learner.start(RING.peers)
-    settled(algorithm.exchange(net, rows, public=Public(rows), masses=None))
+    run_without_loop(algorithm.exchange(net, rows, public=Public(rows), masses=None))
     assert (net.bytes_out == 8 * (13 * 4 + 4)).all()  # not the 15 numbers of the head
 
 

@@ -8,7 +8,7 @@ from stacks import SEED, classifier, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, PartialSharing
-from p2pfl.core.codecs.sparse import chosen
+from p2pfl.core.codecs.sparse import choose_positions
 from p2pfl.simulation import simulate
 
 RING = topology.ring(5)
@@ -28,7 +28,7 @@ def test_the_drawn_places_are_mixed_and_all_others_left_as_they_were_trained():
         x = learner.fit(x, peers=RING.peers, round=round).rows.clone()
         for _ in range(2):
             mixed = x.clone()
-            for place in chosen(x.shape[1], share=0.25, seed=SEED, round=round):
+            for place in choose_positions(x.shape[1], share=0.25, seed=SEED, round=round):
                 for i in range(5):
                     mixed[i, place] = sum(W[i, j] * x[j, place] for j in range(5))
             x = mixed
@@ -45,7 +45,7 @@ def test_with_a_share_of_one_it_is_fedavg_to_the_last_bit(settings):
 
 @given(st.integers(1, 2000), st.floats(0.001, 1.0), st.integers(0, 10**6))
 def test_places_are_as_many_as_the_share_says_and_each_occurs_once(length, share, turn):
-    places = chosen(length, share=share, seed=SEED, round=turn)
+    places = choose_positions(length, share=share, seed=SEED, round=turn)
     assert len(places) == max(1, round(share * length))
     assert len(set(places.tolist())) == len(places)
     assert (places >= 0).all()
@@ -53,7 +53,7 @@ def test_places_are_as_many_as_the_share_says_and_each_occurs_once(length, share
 
 
 def test_in_a_while_every_place_is_shared():
-    seen = {int(place) for t in range(60) for place in chosen(100, share=0.1, seed=SEED, round=t)}
+    seen = {int(place) for t in range(60) for place in choose_positions(100, share=0.1, seed=SEED, round=t)}
     assert len(seen) > 95
 
 

@@ -14,7 +14,7 @@ from stacks import SEED, stack
 
 from p2pfl.algorithms import State, settle, start
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.neighbourhood import Released, derived, settled
+from p2pfl.core.neighbourhood import Released, derived, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
@@ -25,7 +25,7 @@ SMALL = {
     "seed": SEED,
     "rounds": 4,
     "topology": {"kind": "ring", "peers": 7},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}},
     "model": {"name": "mlp", "hidden": [4]},
     "learning": {"dtype": "float64", "device": "cpu"},
 }
@@ -35,7 +35,7 @@ SETTINGS = {
     "stragglers left out": [
         "gossip.steps=1",
         "learning.stragglers=0.7",
-        "learning.drop_stragglers=true",
+        "learning.stragglers.drop=true",
         "learning.epochs=2",
     ],
     "Chebyshev": ["gossip.steps=3", "gossip.acceleration=chebyshev"],
@@ -45,7 +45,6 @@ SETTINGS = {
 NEEDED = {
     "relay_sgd": ["topology.kind=path"],
     "sgp": ["topology.kind=exponential"],
-    "robust_sgp": ["topology.kind=exponential"],
     "d2": ["topology.kind=complete"],
     "choco": ["compression.name=quantise"],
     "fedbn": ["model.name=norming:Normed"],
@@ -128,9 +127,9 @@ def public(experiment, *, secret):
     for round in range(experiment.rounds):
         net = stack(made.topology, faults=Faults(loss=0.3), round=round, weigh=lambda _: made.weights[0])
         net = Deaf(net, round=round, since=since)
-        states.append(settled(made.played.round(states[-1], learner, net, round)))
+        states.append(run_without_loop(made.played.round(states[-1], learner, net, round)))
     after = settle(made.algorithm, states[-1], learner, net, gossip=made.gossip, rounds=experiment.rounds)
-    return [state.public.rows for state in [*states, settled(after)]], since
+    return [state.public.rows for state in [*states, run_without_loop(after)]], since
 
 
 def asked(name, changes):

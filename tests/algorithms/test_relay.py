@@ -13,7 +13,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, RelaySGD
 from p2pfl.algorithms.relay import relay
 from p2pfl.core.errors import TopologyError
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.simulation import Faults
 
 RATE = 0.05
@@ -35,7 +35,7 @@ def relayed(tree, rows, *, rounds, faults=None):
     before, found = {}, []
     for round in range(rounds):
         net = stack(tree, faults=faults, round=round)
-        sums, after = settled(relay(tree, net, Released(rows), before, round=round))
+        sums, after = run_without_loop(relay(tree, net, Released(rows), before, round=round))
         there = (faults or Faults()).present(tree.peers, seed=SEED, round=round)
         if before:
             after = {

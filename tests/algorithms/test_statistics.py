@@ -8,7 +8,7 @@ from stacks import stack
 from p2pfl import topology
 from p2pfl.algorithms import maximum, pooled, statistics
 from p2pfl.core.encodings import from_wide, wide
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Dataset, Federation, scaling
 from p2pfl.simulation import StackedNeighbourhood
 
@@ -53,7 +53,7 @@ def owned(peers, *, classes=3, features=4, seed=0):
 
 
 def found(graph, federation):
-    return settled(
+    return run_without_loop(
         statistics(
             total(taking(graph)),
             totals=scaling.totals(federation, graph.peers),
@@ -80,7 +80,7 @@ def test_the_statistics_are_those_of_all_data_in_one_place(graph):
 def test_one_peer_alone_has_the_statistics_of_its_own_data():
     graph = topology.ring(1)
     federation = owned(graph.peers)
-    told = settled(
+    told = run_without_loop(
         statistics(
             total(taking(graph)),
             totals=scaling.totals(federation, graph.peers),
@@ -107,7 +107,7 @@ def test_the_largest_of_more_columns_than_are_compared_at_a_time_is_that_of_each
     graph = topology.path(4)
     values = torch.from_numpy(np.random.default_rng(3).normal(size=(4, 600)))
     kept = values.clone()
-    largest = settled(maximum(stack(graph), values, steps=3))
+    largest = run_without_loop(maximum(stack(graph), values, steps=3))
     assert torch.equal(largest, values.amax(0).expand_as(values))
     assert torch.equal(values, kept)
 
@@ -123,9 +123,9 @@ def test_a_pooled_score_is_the_score_on_all_test_data():
         "r2": torch.zeros(5),
     }
     targets = torch.stack([torch.stack([t.new_tensor(len(t)), t.sum(), t.square().sum()]) for t in y])
-    told = settled(pooled(total(taking(graph)), scores=scores, targets=targets, squared=True))
+    told = run_without_loop(pooled(total(taking(graph)), scores=scores, targets=targets, squared=True))
     everybody, error = torch.cat(y), torch.cat(errors)
     assert torch.allclose(told["loss"], error.mean().expand(5), atol=1e-5)
     assert torch.allclose(told["r2"], (1 - error.mean() / everybody.var(correction=0)).expand(5), atol=1e-5)
-    unknown = settled(pooled(total(taking(graph)), scores=scores, targets=targets, squared=False))
+    unknown = run_without_loop(pooled(total(taking(graph)), scores=scores, targets=targets, squared=False))
     assert set(unknown) == {"loss"}

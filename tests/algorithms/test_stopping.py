@@ -6,7 +6,7 @@ from stacks import SEED, play, quadratics, stack
 
 from p2pfl import topology
 from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip, StopCondition, change, maximum
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 
 PATH = topology.path(4)
 ALGORITHM = FedAvg(Averaging(PATH.peers, SEED, Gossip(), weighted=False))
@@ -24,7 +24,7 @@ def test_learning_ends_in_the_first_round_in_which_no_row_moves_further_than_ask
 def test_every_peer_for_itself_would_stop_in_that_same_round():
     states = play(ALGORITHM, LEARNER, PATH, rounds=40)
     own = [change(*pair) for pair in pairwise(states)]
-    told = [settled(maximum(stack(PATH), moved, steps=topology.diameter(PATH))) for moved in own]
+    told = [run_without_loop(maximum(stack(PATH), moved, steps=topology.diameter(PATH))) for moved in own]
 
     def last_rounds(moves):
         return set((torch.cat(moves, dim=1) < THRESHOLD).int().argmax(dim=1).tolist())

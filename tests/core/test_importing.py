@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from p2pfl.core.errors import DataError, InputError, ModelError
-from p2pfl.core.importing import extra_library, imported, located, uncollected
+from p2pfl.core.importing import describe_error, extra_library, import_callable, pause_collection
 
 CLINIC = """
 def patients():
@@ -38,8 +38,8 @@ def modules(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("modules")
 def test_a_function_and_a_class_are_found_by_module_and_name():
-    assert imported("clinic:patients").__name__ == "patients"
-    assert isinstance(imported("clinic:Scanner")(), object)
+    assert import_callable("clinic:patients").__name__ == "patients"
+    assert isinstance(import_callable("clinic:Scanner")(), object)
 
 
 @pytest.mark.parametrize(
@@ -90,28 +90,28 @@ def test_a_function_and_a_class_are_found_by_module_and_name():
 @pytest.mark.usefixtures("modules")
 def test_an_error_says_what_is_wrong_and_what_to_do(reference, sentence):
     with pytest.raises(InputError) as caught:
-        imported(reference)
+        import_callable(reference)
     assert str(caught.value) == sentence
 
 
 @pytest.mark.usefixtures("modules")
 def test_a_module_with_wrong_syntax_is_to_be_fixed():
     with pytest.raises(InputError, match=r'"unfinished:f" cannot be imported \(SyntaxError: .*\); fix unfinished$'):
-        imported("unfinished:f")
+        import_callable("unfinished:f")
 
 
 @pytest.mark.parametrize("refused", [DataError, ModelError])
 @pytest.mark.usefixtures("modules")
 def test_an_error_has_the_type_key_and_kind_that_its_caller_knows(refused):
     with pytest.raises(refused, match=r'^model\.name: "clinic:number" is .* int; name a class$'):
-        imported("clinic:number", key="model.name", sought="a class", refused=refused)
+        import_callable("clinic:number", key="model.name", sought="a class", refused=refused)
 
 
 @pytest.mark.usefixtures("modules")
 def test_the_line_of_the_users_module_is_named():
     with pytest.raises(ValueError, match=re.escape("too cold")) as caught:
-        imported("clinic:patients")()
-    assert located(caught.value, module="clinic") == "ValueError: too cold (in patients, line 3 of clinic)"
+        import_callable("clinic:patients")()
+    assert describe_error(caught.value, module="clinic") == "ValueError: too cold (in patients, line 3 of clinic)"
 
 
 def test_a_library_that_is_not_installed_is_named_with_its_extra():
@@ -131,12 +131,12 @@ def test_a_module_with_the_name_of_another_is_named_with_both_files(tmp_path, mo
         own.write_text(CLINIC)
         monkeypatch.syspath_prepend(str(tmp_path))
         with pytest.raises(ModelError, match=rf"is not {re.escape(str(own))}, because another module has this name"):
-            imported(f"{module}:{name}", refused=ModelError)
+            import_callable(f"{module}:{name}", refused=ModelError)
 
 
 def test_a_module_of_python_is_imported_where_no_own_one_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert imported("statistics:mean")([1, 3]) == 2
+    assert import_callable("statistics:mean")([1, 3]) == 2
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def _collecting():
 @pytest.mark.usefixtures("_collecting")
 def test_imports_run_without_collections_and_what_they_made_is_exempt_from_later_ones(monkeypatch):
     gc.unfreeze()
-    with uncollected():
+    with pause_collection():
         assert not gc.isenabled()
         monkeypatch.setitem(sys.modules, "imported_here", sys)
     assert gc.isenabled()
@@ -159,17 +159,17 @@ def test_imports_run_without_collections_and_what_they_made_is_exempt_from_later
 @pytest.mark.usefixtures("_collecting")
 def test_without_a_new_module_nothing_is_exempt():
     gc.unfreeze()
-    with uncollected():
+    with pause_collection():
         pass
     assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.usefixtures("_collecting")
 def test_a_collector_that_was_off_stays_off_and_one_that_was_on_is_on_after_an_error():
-    with pytest.raises(ImportError), uncollected():
+    with pytest.raises(ImportError), pause_collection():
         raise ImportError
     assert gc.isenabled()
     gc.disable()
-    with uncollected():
+    with pause_collection():
         pass
     assert not gc.isenabled()

@@ -72,7 +72,7 @@ def divided(name, *, options=None, hands=HANDS, **how):
         ("wine", {"split": "dirichlet", "validation": 0.2}),
         ("digits", {}),
         ("synthetic", {"validation": 0.1}),
-        ("data.test_owned:uneven", {}),
+        ("data.test_peer_data:uneven", {}),
     ],
     ids=["wine", "digits", "synthetic", "own"],
 )
@@ -106,7 +106,7 @@ def wider(*, peer, peers, seed):
 def test_data_of_another_shape_in_another_process_are_refused_in_all():
     hands = (("ada", "bob", "cy"), ("dan",))
     with pytest.raises(DataError, match="features or targets of different shapes or types"):
-        divided("data.test_owned:wider", hands=hands)
+        divided("data.test_peer_data:wider", hands=hands)
 
 
 def missing(*, peer, peers, seed):
@@ -118,7 +118,7 @@ def missing(*, peer, peers, seed):
 
 def test_data_that_one_process_cannot_load_end_all_of_them_with_its_reason():
     with pytest.raises(DataError, match=r'cannot load the data for peer "dan" .*no such disk'):
-        divided("data.test_owned:missing")
+        divided("data.test_peer_data:missing")
 
 
 def test_a_federation_has_a_common_test_part_if_all_peers_hold_the_same_array():

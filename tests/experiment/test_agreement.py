@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.core.errors import ExperimentError, PrivacyError
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import scaling
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.agreement import PeersAgreement, directly
@@ -139,10 +139,10 @@ def test_statistics_by_totals_are_those_of_float64_sums_to_rounding(changes):
     resolved = plan(read(TABLE, changes=["data.scale=true", *changes]))
     net = StackedNeighbourhood(resolved.weights, round=0, seed=0, graph=resolved.topology.union)
     values = scaling.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
-    sums = settled(PeersAgreement(resolved).total(net, values))
+    sums = run_without_loop(PeersAgreement(resolved).total(net, values))
     assert torch.allclose(sums, values.sum(0).expand_as(sums), rtol=1e-12, atol=1e-14)
     assert torch.equal(sums, sums[:1].expand_as(sums))
-    found, direct = settled(PeersAgreement(resolved).open(net))[1], directly(resolved)[1]
+    found, direct = run_without_loop(PeersAgreement(resolved).open(net))[1], directly(resolved)[1]
     for name, rows in vars(found).items():
         assert torch.allclose(rows.double(), vars(direct)[name].double(), rtol=1e-12), name
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -21,7 +21,7 @@ def test_the_noise_of_any_two_releases_of_a_dozen_rounds_is_independent(source):
     for round in range(ROUNDS):
         net = StackedNeighbourhood(weights, round=round, seed=0)
         hidden = private(net, settings=Settings(noise=1.0), masks=None, source=source, round=round)
-        rows += [settled(hidden.release(zeros, since=Public(zeros))).rows.numpy() for _ in range(2)]
+        rows += [run_without_loop(hidden.release(zeros, since=Public(zeros))).rows.numpy() for _ in range(2)]
     noise = np.concatenate(rows) * 2.0**-20  # [M, P]
     alike = np.abs(np.corrcoef(noise)) - np.eye(len(noise))
     assert alike.max() < 6 / SIZE**0.5  # of 3500 pairs one is above that in 100,000 runs
@@ -38,7 +38,9 @@ def test_who_sits_out_follows_from_the_secrets_alone_and_not_from_names_and_roun
         for round in range(ROUNDS):
             net = StackedNeighbourhood(weights, round=round, seed=0)
             hidden = private(net, settings=settings, masks=None, source=source, round=round)
-            thrown += [bool(row[0] > 2**19) for row in settled(hidden.release(zeros + 1, since=Public(zeros))).rows]
+            thrown += [
+                bool(row[0] > 2**19) for row in run_without_loop(hidden.release(zeros + 1, since=Public(zeros))).rows
+            ]
         return np.array(thrown)  # [T * N]
 
     first, second = coins(SecretSource()), coins(SecretSource())

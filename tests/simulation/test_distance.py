@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms.robust import Median, robust
-from p2pfl.core.neighbourhood import Released, moved, settled
+from p2pfl.core.neighbourhood import Released, measure_step, run_without_loop
 from p2pfl.simulation import StackedNeighbourhood, simulate, stacked
 from p2pfl.simulation.secagg import SummedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
@@ -19,9 +19,9 @@ def computed(monkeypatch):
 
     def counting(before, after):
         found.append((before, after))
-        return moved(before, after)
+        return measure_step(before, after)
 
-    monkeypatch.setattr(stacked, "moved", counting)
+    monkeypatch.setattr(stacked, "measure_step", counting)
     return found
 
 
@@ -29,8 +29,8 @@ def computed(monkeypatch):
 def test_the_distance_is_computed_once_of_the_last_step_and_only_when_it_is_read(kind, computed):
     net = kind([metropolis(ring(6))], round=0, seed=0)
     assert net.distance.tolist() == [0.0] * 6
-    first = settled(net.mix(Released(ROWS)))
-    second = settled(net.mix(first))
+    first = run_without_loop(net.mix(Released(ROWS)))
+    second = run_without_loop(net.mix(first))
     assert not computed
     expected = (second.values - first.values).norm(dim=-1)
     assert net.distance.tolist() == pytest.approx(expected.tolist())
@@ -40,7 +40,7 @@ def test_the_distance_is_computed_once_of_the_last_step_and_only_when_it_is_read
 
 def test_a_step_that_has_been_read_holds_no_rows():
     net = StackedNeighbourhood([metropolis(ring(6))], round=0, seed=0)
-    settled(net.mix(Released(ROWS)))
+    run_without_loop(net.mix(Released(ROWS)))
     assert net.last is not None
     _ = net.distance
     assert net.last is None
@@ -48,7 +48,7 @@ def test_a_step_that_has_been_read_holds_no_rows():
 
 def test_the_distance_under_a_robust_rule_is_computed_when_it_is_read(computed):
     net = StackedNeighbourhood([metropolis(complete(6))], round=0, seed=0)
-    settled(robust(net, Median(1), observer=net).mix(Released(ROWS)))
+    run_without_loop(robust(net, Median(1), observer=net).mix(Released(ROWS)))
     assert not computed
     assert net.distance.shape == (6,)
     assert len(computed) == 1

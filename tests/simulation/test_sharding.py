@@ -16,7 +16,7 @@ from network.peer.test_agreement import CASES
 from p2pfl.algorithms.robust import Attack
 from p2pfl.core.encodings import limit
 from p2pfl.core.errors import InputError, LearningError, PrivacyError, RunError, TopologyError
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.results import Run
@@ -39,14 +39,14 @@ MORE = {
     "losses and absences": ["simulation.loss=0.2", "simulation.absence=0.2"],
     "losses and absences, masks": ["privacy.mode=pairwise", "simulation.loss=0.2", "simulation.absence=0.2"],
     "one test peer in a round": ["evaluation.peers=1", "evaluation.every=2"],
-    "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.share=0.34"],
-    "alie": ["learning.weighted=false", "attack.name=alie", "attack.share=0.34", "attack.scale=1.5"],
+    "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.peers=0.34"],
+    "alie": ["learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"],
     "ipm, a robust rule": [
-        *("learning.weighted=false", "attack.name=ipm", "attack.share=0.34", "attack.scale=0.5"),
-        *("robustness.rule=trimmed_mean", "robustness.attackers=1"),
+        *("learning.weighted=false", "attack.name=ipm", "attack.peers=0.34", "attack.scale=0.5"),
+        *("robustness.rule=trimmed_mean", "robustness.options.attackers=1"),
     ],
     "alie, losses and absences": [
-        *("learning.weighted=false", "attack.name=alie", "attack.share=0.34", "attack.scale=1.5"),
+        *("learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"),
         *("simulation.loss=0.2", "simulation.absence=0.2"),
     ],
     "validation": ["data.validation=0.2"],
@@ -196,7 +196,7 @@ def test_a_gossip_step_is_that_of_one_process_and_only_boundary_models_travel(fa
     masses = torch.arange(12, dtype=torch.float64).view(12, 1) + 1
 
     def steps(net, rows, masses):
-        released = settled(net.mix(settled(net.mix(Released(rows, masses)))))
+        released = run_without_loop(net.mix(run_without_loop(net.mix(Released(rows, masses)))))
         return released.values, released.masses, net.distance, net.received, net.bytes_out
 
     net = StackedNeighbourhood(weights, round=0, seed=0, faults=faults)
@@ -226,7 +226,7 @@ def test_where_everybody_gets_the_average_only_sums_travel():
     def work(group):
         part = WorkerShard(weights, group)
         net = StackedNeighbourhood(weights, round=0, seed=0, shard=part)
-        return settled(net.mix(Released(rows[part.places]))).values, group.bytes_out
+        return run_without_loop(net.mix(Released(rows[part.places]))).values, group.bytes_out
 
     for values, sent in together(work, workers=2):
         assert torch.equal(values, values[:1].expand_as(values))
@@ -238,12 +238,14 @@ def test_a_schedule_has_a_boundary_of_its_own_in_each_step():
     schedule = one_peer_exponential(8)
     weights = [metropolis(schedule.at(phase)) for phase in range(schedule.period)]
     rows = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
-    expected = [settled(StackedNeighbourhood(weights, round=k, seed=0).mix(Released(rows))).values for k in range(6)]
+    expected = [
+        run_without_loop(StackedNeighbourhood(weights, round=k, seed=0).mix(Released(rows))).values for k in range(6)
+    ]
 
     def work(group):
         part, mixer = WorkerShard(weights, group), Mixer(weights)
         nets = [StackedNeighbourhood(weights, round=k, seed=0, shard=part, mixer=mixer) for k in range(6)]
-        return part.places, [settled(net.mix(Released(rows[part.places]))).values for net in nets]
+        return part.places, [run_without_loop(net.mix(Released(rows[part.places]))).values for net in nets]
 
     for places, found in together(work, workers=2):
         assert all(torch.equal(mine, whole[places]) for mine, whole in zip(found, expected, strict=True))
@@ -292,7 +294,7 @@ def test_a_contribution_that_one_worker_refuses_ends_the_total_in_all():
         most = limit(4, bits=64)
         values = {peer: np.array([most if peer == part.everyone[-1] else 1]) for peer in graph.peers}
         try:
-            settled(net.total(values.__getitem__, size=1))
+            run_without_loop(net.total(values.__getitem__, size=1))
         except PrivacyError as error:
             errors.append(str(error))
 
@@ -344,7 +346,6 @@ RESUMED = {
     "adam": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "learning.rate=0.01"],
     "masks": ["privacy.mode=pairwise"],
     "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
-    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
 }
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from p2pfl.algorithms import GossipLearning
 from p2pfl.core.errors import InputError
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.results import Run
@@ -29,7 +29,7 @@ from sourcing import shared_source
 from swarms import SMALL
 
 LATE = ["simulation.loss=0.2", "simulation.absence=0.2", "simulation.delay=1.5"]
-SLOW = ["simulation.slow=0.4", "simulation.pace=2"]
+SLOW = ["simulation.slow=0.4", "simulation.slow.pace=2"]
 CASES = {
     "late, lost and slow": [*LATE, *SLOW],
     "on time": [],
@@ -74,7 +74,7 @@ def delivered(weights, faults, rows, *, shard=None, cycles=12):
     for round in range(cycles):
         net = AsynchronousStackedNeighbourhood(weights, round=round, seed=1, faults=faults, flight=flight)
         own = rows[round] if shard is None else rows[round][shard.places]
-        got = settled(net.receive(Released(own)))
+        got = run_without_loop(net.receive(Released(own)))
         for index, peer in enumerate(net.peers):
             senders = got.sender[got.listener == index]
             names = [got.peers[by] for by in senders.tolist()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Public, Released, settled
+from p2pfl.core.neighbourhood import Public, Released, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import Sums
@@ -41,7 +41,7 @@ def net(*weights, round=0, **given):
 
 
 def mixed(neighbourhood, released):
-    return settled(neighbourhood.mix(released))
+    return run_without_loop(neighbourhood.mix(released))
 
 
 # Exact and oracle
@@ -123,7 +123,7 @@ def test_what_is_released_is_clipped_and_noised_as_with_independent_noise(chosen
     others = StackedNeighbourhood((SWARM,), round=4, seed=3)
     given = {"settings": Settings(**chosen), "masks": None, "source": SOURCE, "round": 4}
     wrapped = (private(each, **given) for each in (net(round=4), others))
-    released = [settled(each.release(rows(), since=Public(rows(seed=1)))) for each in wrapped]
+    released = [run_without_loop(each.release(rows(), since=Public(rows(seed=1)))) for each in wrapped]
     assert torch.equal(*(each.rows for each in released))
 
 
@@ -171,11 +171,11 @@ def test_rows_of_a_run_stay_within_what_the_small_ring_was_chosen_for(algorithm)
 def test_rows_themselves_are_not_to_be_had():
     for released in (Released(rows()), Released(rows().long(), grid=20), Released(rows(size=1), torch.ones(10, 1))):
         with pytest.raises(PrivacyError, match="requests single models"):
-            settled(net().receive(released))
+            run_without_loop(net().receive(released))
 
 
 def test_public_numbers_may_be_flooded():
-    found = settled(maximum(net(), torch.arange(10.0).unsqueeze(-1), steps=5))
+    found = run_without_loop(maximum(net(), torch.arange(10.0).unsqueeze(-1), steps=5))
     assert found.flatten().tolist() == [9.0] * 10
 
 
@@ -209,9 +209,9 @@ def test_the_best_attack_of_a_receiver_on_real_sums_is_as_good_as_was_said(seed)
     sums = []
     for number, rows in itertools.product((5, 6), (since, update)):
         wrapped = private(net(weights), source=SeededSource(number), **given)
-        released = settled(wrapped.release(rows, since=Public(since)))
+        released = run_without_loop(wrapped.release(rows, since=Public(since)))
         own = released.values[0] * heavy[0, 0]
-        sums.append(settled(wrapped.mix(released)).values[0] - own)
+        sums.append(run_without_loop(wrapped.mix(released)).values[0] - own)
     shift = float((sums[1] - sums[0]).sum()) / math.sqrt(size)  # the same noise: the update alone
     deviation = float(torch.cat([sums[0], sums[2]]).std())
     assert shift / deviation == pytest.approx(math.sqrt(leaks[victim]) / noise, rel=0.01)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms import Gossip
-from p2pfl.core.neighbourhood import Released, Wrapped, settled, step_by_step
+from p2pfl.core.neighbourhood import Released, Wrapped, run_without_loop, step_by_step
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.mixing import at_once
 from p2pfl.simulation.stacked import Faults
@@ -13,7 +13,6 @@ from p2pfl.topology import metropolis, random_regular, ring
 GOSSIP = {
     "plain": Gossip(12),
     "Chebyshev": Gossip(12, rho=0.8),
-    "heavy ball": Gossip(12, rho=0.8, heavy_ball=True),
     "three": Gossip(3),
 }
 WEIGHTS = metropolis(random_regular(30, degree=4, seed=3))
@@ -46,9 +45,9 @@ def steps(monkeypatch):
 @pytest.mark.parametrize("gossip", GOSSIP.values(), ids=GOSSIP)
 def test_all_at_once_find_what_one_after_the_other_does(gossip, weighted, steps):
     given, whole, single = released(weighted=weighted), net(), net()
-    found = settled(gossip(whole, given))
+    found = run_without_loop(gossip(whole, given))
     assert len(steps) == 1  # the last, whose distance is recorded
-    expected = settled(step_by_step(single, given, gossip.omegas))
+    expected = run_without_loop(step_by_step(single, given, gossip.omegas))
     torch.testing.assert_close(found.values, expected.values, rtol=0, atol=1e-13)
     torch.testing.assert_close(found.masses, expected.masses, rtol=0, atol=1e-13) if weighted else None
     assert whole.step == single.step == gossip.steps
@@ -59,16 +58,19 @@ def test_all_at_once_find_what_one_after_the_other_does(gossip, weighted, steps)
 
 def test_floats_are_as_close_to_the_exact_result_as_one_after_the_other():
     given, exact = released(weighted=False, dtype=torch.float32), released(weighted=False)
-    expected = settled(step_by_step(net(), exact, [1.0] * 12)).values
-    found, single = settled(Gossip(12)(net(), given)).values, settled(step_by_step(net(), given, [1.0] * 12)).values
+    expected = run_without_loop(step_by_step(net(), exact, [1.0] * 12)).values
+    found, single = (
+        run_without_loop(Gossip(12)(net(), given)).values,
+        run_without_loop(step_by_step(net(), given, [1.0] * 12)).values,
+    )
     assert (found - expected).abs().max() <= 2 * (single - expected).abs().max()
 
 
 def test_integers_on_the_grid_count_four_bytes_in_the_first_step_as_before():
     grid = Released(torch.arange(30 * 40).view(30, 40), grid=10)
     whole, single = net(), net()
-    settled(Gossip(5)(whole, grid))
-    settled(step_by_step(single, grid, [1.0] * 5))
+    run_without_loop(Gossip(5)(whole, grid))
+    run_without_loop(step_by_step(single, grid, [1.0] * 5))
     assert torch.equal(whole.bytes_out, single.bytes_out)
 
 
@@ -82,7 +84,7 @@ def test_integers_on_the_grid_count_four_bytes_in_the_first_step_as_before():
     ids=["loss", "absence", "schedule"],
 )
 def test_steps_with_weights_of_their_own_are_taken_one_by_one(made, steps):
-    settled(Gossip(12)(made(), released(weighted=False)))
+    run_without_loop(Gossip(12)(made(), released(weighted=False)))
     assert len(steps) == 12
 
 
@@ -95,11 +97,11 @@ class Halved(Wrapped):
 
 def test_a_wrapper_that_mixes_in_its_own_way_takes_each_step_and_one_that_does_not_takes_them_at_once(steps):
     given = released(weighted=False)
-    halved = settled(Gossip(12)(Halved(net()), given))
+    halved = run_without_loop(Gossip(12)(Halved(net()), given))
     assert len(steps) == 12
-    torch.testing.assert_close(halved.values, settled(step_by_step(Halved(net()), given, [1.0] * 12)).values)
+    torch.testing.assert_close(halved.values, run_without_loop(step_by_step(Halved(net()), given, [1.0] * 12)).values)
     steps.clear()
-    settled(Gossip(12)(Wrapped(net()), given))
+    run_without_loop(Gossip(12)(Wrapped(net()), given))
     assert len(steps) == 1
 
 

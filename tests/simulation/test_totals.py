@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.algorithms.robust import ClippedGossip, Median, robust
 from p2pfl.core.errors import InputError, PrivacyError, RunError, TopologyError
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
 from p2pfl.privacy.keys import SeededSource
@@ -34,7 +34,7 @@ def test_a_total_is_the_exact_sum_on_every_connected_graph(graph, bits, data):
     few = st.lists(st.integers(-most, most), min_size=4, max_size=4)
     values = {peer: data.draw(few) for peer in graph.peers}
     net = stacked(graph)
-    total = settled(net.total(own(values), size=4, bits=bits))
+    total = run_without_loop(net.total(own(values), size=4, bits=bits))
     assert total.tolist() == [sum(each) for each in zip(*values.values(), strict=True)]
     assert total.dtype == np.int64
     tree = spanning(graph, among=graph.peers)
@@ -46,23 +46,23 @@ def test_a_total_is_the_exact_sum_on_every_connected_graph(graph, bits, data):
 def test_a_contribution_out_of_range_is_refused_with_who_and_what_to_do():
     values = {peer: [0] for peer in ring(4).peers} | {"peer2": [2**29]}
     with pytest.raises(PrivacyError, match=r"contribution of peer2 .* over 4 peers in 32 bits .* use fewer"):
-        settled(stacked(ring(4)).total(own(values), size=1, bits=32))
-    assert settled(stacked(ring(4)).total(own(values), size=1)).tolist() == [2**29]
+        run_without_loop(stacked(ring(4)).total(own(values), size=1, bits=32))
+    assert run_without_loop(stacked(ring(4)).total(own(values), size=1)).tolist() == [2**29]
 
 
 def test_a_contribution_of_another_size_is_refused():
     with pytest.raises(InputError, match="the total is of 2 numbers"):
-        settled(stacked(ring(3)).total(own({peer: [0] for peer in ring(3).peers}), size=2))
+        run_without_loop(stacked(ring(3)).total(own({peer: [0] for peer in ring(3).peers}), size=2))
 
 
 def test_edges_of_a_directed_graph_carry_a_total_in_both_directions():
     values = {peer: [2**number] for number, peer in enumerate(exponential(8).peers)}
-    assert settled(stacked(exponential(8)).total(own(values), size=1)).tolist() == [255]
+    assert run_without_loop(stacked(exponential(8)).total(own(values), size=1)).tolist() == [255]
 
 
 def test_a_peer_alone_is_a_neighbourhood_of_one():
     net = stacked(Topology(("ada",), ()))
-    assert settled(net.total(own({"ada": [3, -5]}), size=2)).tolist() == [3, -5]
+    assert run_without_loop(net.total(own({"ada": [3, -5]}), size=2)).tolist() == [3, -5]
     assert net.bytes_out.tolist() == [0]
 
 
@@ -70,14 +70,14 @@ def test_a_total_that_masks_of_live_peers_could_not_hide_is_refused_as_they_refu
     values = {peer: [1] for peer in path(4).peers}
     masks = TotalMasks({}, graph=path(4))
     with pytest.raises(PrivacyError, match="could part the masks"):
-        settled(stacked(path(4), masks=masks).total(own(values), size=1))
+        run_without_loop(stacked(path(4), masks=masks).total(own(values), size=1))
     masks = TotalMasks({}, graph=complete(4))
-    assert settled(stacked(path(4), masks=masks).total(own(values), size=1)).tolist() == [4]
+    assert run_without_loop(stacked(path(4), masks=masks).total(own(values), size=1)).tolist() == [4]
 
 
 def test_without_a_graph_there_are_no_totals():
     with pytest.raises(TopologyError, match="give this neighbourhood one"):
-        settled(StackedNeighbourhood([natural(ring(3))], round=0, seed=1).total(own({}), size=1))
+        run_without_loop(StackedNeighbourhood([natural(ring(3))], round=0, seed=1).total(own({}), size=1))
 
 
 def test_who_is_absent_is_in_no_total_and_those_present_must_be_connected():
@@ -90,10 +90,10 @@ def test_who_is_absent_is_in_no_total_and_those_present_must_be_connected():
         if not among or len(ring(6).joined(among)) > 1:
             met.add("refused")
             with pytest.raises(TopologyError):
-                settled(net.total(own(values), size=1))
+                run_without_loop(net.total(own(values), size=1))
         else:
             met.add("total")
-            assert settled(net.total(own(values), size=1)).tolist() == [sum(values[peer][0] for peer in among)]
+            assert run_without_loop(net.total(own(values), size=1)).tolist() == [sum(values[peer][0] for peer in among)]
     assert met == {"refused", "total"}
 
 
@@ -113,7 +113,7 @@ VALUES = {peer: [number, -number] for number, peer in enumerate(ring(5).peers)}
 )
 def test_what_wraps_a_neighbourhood_passes_totals_on(wrap):
     net = stacked(ring(5))
-    total = settled(wrap(net).total(own(VALUES), size=2))
+    total = run_without_loop(wrap(net).total(own(VALUES), size=2))
     assert total.tolist() == [10, -10]
     assert net.bytes_out.sum() > 0
 
@@ -128,7 +128,7 @@ def noisy(noise=2.0, **given):
 def test_private_noise_relates_to_the_change_as_noise_in_a_release_relates_to_the_clip():
     net, charged = noisy()
     size, values = 20_000, {peer: np.zeros(20_000) for peer in ring(5).peers}
-    found = [settled(net.total(own(values), size=size, change=change)) for change in (100.0, 400.0)]
+    found = [run_without_loop(net.total(own(values), size=size, change=change)) for change in (100.0, 400.0)]
     for total, change in zip(found, (100.0, 400.0), strict=True):
         assert total.std() == pytest.approx(2.0 * change * 5**0.5, rel=0.03)
     assert abs(np.corrcoef(*found)[0, 1]) < 0.05
@@ -138,11 +138,11 @@ def test_private_noise_relates_to_the_change_as_noise_in_a_release_relates_to_th
 def test_private_noise_needs_to_know_what_it_hides():
     values = own(VALUES)
     with pytest.raises(PrivacyError, match="needs change, in relation to which it hides"):
-        settled(noisy()[0].total(values, size=2))
+        run_without_loop(noisy()[0].total(values, size=2))
     with pytest.raises(PrivacyError, match=r"needs privacy\.clip"):
-        settled(noisy(clip=torch.inf)[0].total(values, size=2, change=1.0))
+        run_without_loop(noisy(clip=torch.inf)[0].total(values, size=2, change=1.0))
     with pytest.raises(PrivacyError, match="encode the contribution with more fraction bits"):
-        settled(noisy()[0].total(values, size=2, change=1.0))
+        run_without_loop(noisy()[0].total(values, size=2, change=1.0))
 
 
 def test_asynchronous_peers_and_the_accountant_of_sums_refuse_totals():
@@ -150,6 +150,6 @@ def test_asynchronous_peers_and_the_accountant_of_sums_refuse_totals():
     flight = Flight(weights, seed=1, faults=Faults())
     net = AsynchronousStackedNeighbourhood(weights, round=0, seed=1, faults=Faults(), flight=flight)
     with pytest.raises(RunError, match="an asynchronous algorithm cannot take a total"):
-        settled(net.total(own(VALUES), size=2))
+        run_without_loop(net.total(own(VALUES), size=2))
     with pytest.raises(PrivacyError, match="algorithms that also take totals"):
-        settled(FactorNeighbourhood(weights, 0, []).total(own(VALUES), size=2))
+        run_without_loop(FactorNeighbourhood(weights, 0, []).total(own(VALUES), size=2))

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
+from known_peers import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Publish

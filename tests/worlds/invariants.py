@@ -33,9 +33,9 @@ from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
-from worlds.remembering import Entered, WatchedFlows, WatchedMasks
 from worlds.settled import SettledWatch
 from worlds.sums import SumWatch
+from worlds.watched_ledgers import Entered, WatchedFlows, WatchedMasks
 
 Life = tuple[str, int]
 """A peer and its incarnation."""

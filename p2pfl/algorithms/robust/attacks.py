@@ -37,7 +37,7 @@ import torch
 
 from p2pfl.algorithms.robust.net import StepObserver, weighted
 from p2pfl.core.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
-from p2pfl.core.rows import Rows, draw, placed
+from p2pfl.core.rows import Rows, draw, to_device
 
 Sums = Callable[[torch.Tensor], torch.Tensor]
 """Function that adds up a tensor over all processes that share the peers."""
@@ -106,7 +106,7 @@ class Attack:
             Function that adds up over all processes; each has some of the peers.
         """
         lying = self.among(peers)  # [R]
-        bad, good = (placed(each.nonzero().squeeze(-1), rows.device) for each in (lying, ~lying))
+        bad, good = (to_device(each.nonzero().squeeze(-1), rows.device) for each in (lying, ~lying))
         out = rows.clone()
         honest, before, own = rows[good], since[good], since[bad]
         match self.name:
@@ -130,7 +130,7 @@ class Attack:
             for peer in peers
             if peer in self.attackers
         ]
-        return placed(torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows.dtype), rows.device)  # [L, P]
+        return to_device(torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows.dtype), rows.device)  # [L, P]
 
 
 def moments(rows: Rows, sums: Sums = whole) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,7 +160,7 @@ def moments(rows: Rows, sums: Sums = whole) -> tuple[torch.Tensor, torch.Tensor]
 
 def _count(rows: Rows, sums: Sums) -> torch.Tensor:
     """Return the number of rows of all processes."""
-    return placed(sums(torch.tensor([len(rows)])), rows.device)
+    return to_device(sums(torch.tensor([len(rows)])), rows.device)
 
 
 def little(peers: int, attackers: int) -> float:

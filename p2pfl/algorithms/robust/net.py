@@ -12,7 +12,7 @@ from p2pfl.algorithms.robust.arithmetic import HELD, average, room
 from p2pfl.algorithms.robust.rules import ClippedGossip, Rule, stacked
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
-from p2pfl.core.rows import Rows, by_blocks, placed
+from p2pfl.core.rows import Rows, for_each_block, to_device
 
 Work = Callable[[], Rows]
 """Function that computes rows, which may take a while."""
@@ -111,7 +111,7 @@ def by_rule(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
         if 1 + len(sender) >= rule.fewest:
             rows = torch.cat([own[listener : listener + 1], known[sender].to(own)])  # [n, P]
             out[listener] = rule(rows, torch.tensor(weights, dtype=torch.float64))
-    return placed(out, there)
+    return to_device(out, there)
 
 
 def weighted(received: ReceivedModels, own: Rows) -> Rows:
@@ -140,7 +140,7 @@ def aggregated(
     """
     out = torch.empty_like(own)  # [R, P]
     for group in groups(received, len(own)):
-        listener, sender, weights = (placed(each, own.device) for each in group)
+        listener, sender, weights = (to_device(each, own.device) for each in group)
         count = weights.shape[1]
 
         def some(
@@ -155,7 +155,7 @@ def aggregated(
             out.index_copy_(0, listener[part], mine)
 
         held = max(1, HELD // max(1, count * own.shape[-1]))  # receivers whose models fit into memory at a time
-        by_blocks(some, own[: len(listener)], numbers=room(own.device) // count, workers=held)
+        for_each_block(some, own[: len(listener)], numbers=room(own.device) // count, workers=held)
     return out
 
 

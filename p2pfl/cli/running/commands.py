@@ -18,7 +18,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import accounts
 from p2pfl.core.errors import InputError, RunError
-from p2pfl.core.importing import uncollected
+from p2pfl.core.importing import pause_collection
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they import torch
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
         from p2pfl.network.peer.launch import swarm  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
         from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
@@ -149,7 +149,7 @@ def repeat(options: argparse.Namespace) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415

@@ -16,7 +16,7 @@ def bytes_for(count: int, *, bits: int) -> int:
     return -(-count * bits // 8)
 
 
-def packed(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
+def pack_bits(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
     """Pack numbers below ``2 ** bits``, ``[R, K]``, into bytes ``[R, bytes_for(K)]`` uint8, the lowest bit first.
 
     Examples
@@ -36,8 +36,8 @@ def packed(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
     return torch.from_numpy(np.packbits(flat, axis=-1, bitorder="little"))  # [R, B]
 
 
-def unpacked(data: torch.Tensor, *, bits: int, count: int) -> torch.Tensor:
-    """Unpack bytes of :func:`packed` into ``[R, K]`` int64."""
+def unpack_bits(data: torch.Tensor, *, bits: int, count: int) -> torch.Tensor:
+    """Unpack bytes of :func:`pack_bits` into ``[R, K]`` int64."""
     values = data.cpu().numpy()  # [R, B]
     if bits == 8:
         return torch.from_numpy(values.astype(np.int64))

@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol
 
 import torch
 
-from p2pfl.core.codecs.bits import bits_for, bytes_for, packed, unpacked
+from p2pfl.core.codecs.bits import bits_for, bytes_for, pack_bits, unpack_bits
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.core.rows import Rows, by_blocks
+from p2pfl.core.rows import Rows, for_each_block
 from p2pfl.core.traits import CodecTraits
 
 Codes = tuple[torch.Tensor, ...]
@@ -63,7 +63,7 @@ class Whole:
         DecodeError
             They are too large, or do not increase.
         """
-        found = unpacked(data.unsqueeze(0), bits=self.bits, count=self.count)  # [1, count]
+        found = unpack_bits(data.unsqueeze(0), bits=self.bits, count=self.count)  # [1, count]
         if found.numel() and int(found.max()) > self.largest:
             raise DecodeError(f"a whole number of a row is {int(found.max())}, above the largest, {self.largest}")
         if self.increasing and not bool((found.diff(dim=-1) > 0).all()):
@@ -200,7 +200,7 @@ def _size(part: Part) -> int:
 def _bytes(codes: torch.Tensor, part: Part) -> torch.Tensor:
     """Return the bytes of one row of an encoded tensor, ``[B]`` uint8."""
     if isinstance(part, Whole):
-        return packed(codes.detach().unsqueeze(0), bits=part.bits)[0]
+        return pack_bits(codes.detach().unsqueeze(0), bits=part.bits)[0]
     return codes.detach().cpu().contiguous().flatten().view(torch.uint8)
 
 
@@ -317,7 +317,7 @@ class Quantise:
             near = (blocks / share).round().clamp(-self.top, self.top).flatten(1)[:, : own.shape[-1]]  # [K, P]
             levels[part] = near.nan_to_num(0.0) + self.top  # a share of infinity is no number
 
-        by_blocks(some, rows)
+        for_each_block(some, rows)
         return scales, levels
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
@@ -330,11 +330,11 @@ class Quantise:
             wide = scales[part].to(dtype).unsqueeze(-1).expand(-1, -1, BLOCK).flatten(1)[:, :length]  # [K, P]
             rows[part] = (levels[part].to(dtype) - self.top) * wide
 
-        by_blocks(some, rows)
+        for_each_block(some, rows)
         return rows
 
 
-def kept(share: float, length: int) -> int:
+def count_kept(share: float, length: int) -> int:
     """Return the number of values in a share of ``length`` values: at least one, if there is one.
 
     Raises

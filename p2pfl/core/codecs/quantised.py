@@ -11,7 +11,7 @@ import torch
 from p2pfl.core.codecs.bits import bits_for
 from p2pfl.core.codecs.codecs import At, Codes, Part, Whole
 from p2pfl.core.errors import InputError
-from p2pfl.core.rows import Rows, blockwise, by_blocks, keys, norms, placed, subkeys
+from p2pfl.core.rows import Rows, blockwise, for_each_block, keys, norms, subkeys, to_device
 from p2pfl.core.traits import CodecTraits
 
 
@@ -81,7 +81,7 @@ class QSGD:
         """Encode rows as sizes ``[R, 1]`` and levels above the lowest one, ``[R, P]``."""
         length, s = rows.shape[-1], self.levels
         lengths = norms(rows)  # [R, 1]
-        drawn = placed(torch.from_numpy(keys(self.seed, f"qsgd {at.step}", at.peers, at.round)), rows.device)  # [R]
+        drawn = to_device(torch.from_numpy(keys(self.seed, f"qsgd {at.step}", at.peers, at.round)), rows.device)  # [R]
         numbers = torch.arange(length, device=rows.device)  # [P]
         levels = torch.empty_like(rows, dtype=torch.uint8 if 2 * s < 256 else torch.int32)  # [R, P]
 
@@ -92,7 +92,7 @@ class QSGD:
             near = (s * rows[part].abs() / share + xi).floor().clamp(max=s) * rows[part].sign()  # [K, P]
             levels[part] = near.nan_to_num(0.0) + s  # a share of infinity is no number
 
-        by_blocks(some, rows)
+        for_each_block(some, rows)
         return (lengths / (s * self.tau(length))).to(rows.dtype), levels
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.codecs.codecs import At, Codes, Part, Whole, kept
-from p2pfl.core.rows import Rows, by_blocks, draw, placed
+from p2pfl.core.codecs.codecs import At, Codes, Part, Whole, count_kept
+from p2pfl.core.rows import Rows, draw, for_each_block, to_device
 from p2pfl.core.traits import CodecTraits
 
 
@@ -41,7 +41,7 @@ class TopK:
     number: int = 5
 
     def __post_init__(self) -> None:
-        kept(self.share, 1)
+        count_kept(self.share, 1)
 
     def gamma(self, length: int) -> float:
         """Return twice the share."""
@@ -50,18 +50,18 @@ class TopK:
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return places and values."""
-        count = kept(self.share, length)
+        count = count_kept(self.share, length)
         return Whole(count, length - 1, increasing=True), (count, dtype)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as places in increasing order, and values ``[R, k]``; of equal magnitudes the first ones stay."""
         del at  # nothing is drawn
-        places = rows.new_empty(len(rows), kept(self.share, rows.shape[-1]), dtype=torch.int64)  # [R, k]
+        places = rows.new_empty(len(rows), count_kept(self.share, rows.shape[-1]), dtype=torch.int64)  # [R, k]
 
         def some(part: slice) -> None:
-            places[part] = largest(rows[part].abs(), places.shape[1])
+            places[part] = find_largest(rows[part].abs(), places.shape[1])
 
-        by_blocks(some, rows)
+        for_each_block(some, rows)
         return places, rows.gather(-1, places)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
@@ -72,7 +72,7 @@ class TopK:
         return rows.scatter_(-1, places, values)
 
 
-def largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
+def find_largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
     """Return the places of the largest of ``[R, P]``, ``[R, count]`` in increasing order; of equal ones the first.
 
     Examples
@@ -118,7 +118,7 @@ class RandomK:
     number: int = 6
 
     def __post_init__(self) -> None:
-        kept(self.share, 1)
+        count_kept(self.share, 1)
 
     def gamma(self, length: int) -> float:
         """Return half the share."""
@@ -127,31 +127,33 @@ class RandomK:
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return the values alone."""
-        return ((kept(self.share, length), dtype),)
+        return ((count_kept(self.share, length), dtype),)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as values ``[R, k]``."""
-        return (rows.gather(-1, placed(self._places(rows.shape[-1], at), rows.device)),)
+        return (rows.gather(-1, to_device(self._places(rows.shape[-1], at), rows.device)),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         [values] = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
-        return rows.scatter_(-1, placed(self._places(length, at), values.device), values)
+        return rows.scatter_(-1, to_device(self._places(length, at), values.device), values)
 
     def _places(self, length: int, at: At) -> torch.Tensor:
         """Return the places ``[R, k]`` in increasing order."""
         return torch.from_numpy(
             np.stack(
                 [
-                    chosen(length, share=self.share, seed=self.seed, peer=peer, round=at.round, step=at.step)
+                    choose_positions(length, share=self.share, seed=self.seed, peer=peer, round=at.round, step=at.step)
                     for peer in at.peers
                 ]
             )
         )
 
 
-def chosen(length: int, *, share: float, seed: int, peer: str = "", round: int, step: int = 0) -> npt.NDArray[np.int64]:
+def choose_positions(
+    length: int, *, share: float, seed: int, peer: str = "", round: int, step: int = 0
+) -> npt.NDArray[np.int64]:
     """Return the places of a share of ``length`` numbers, increasing int64, the same for every peer with the key.
 
     Examples
@@ -159,5 +161,7 @@ def chosen(length: int, *, share: float, seed: int, peer: str = "", round: int, 
     >>> chosen(10, share=0.3, seed=0, round=2)
     array([0, 7, 9])
     """
-    places = draw(seed, f"places {step}", peer, round).choice(length, kept(share, length), replace=False, shuffle=False)
+    places = draw(seed, f"places {step}", peer, round).choice(
+        length, count_kept(share, length), replace=False, shuffle=False
+    )
     return np.sort(places)

@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 from p2pfl.experiment.catalogue import TOPOLOGIES, imported
 from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
@@ -129,7 +129,7 @@ def own_graph(
         except P2PFLError:
             raise
         except Exception as error:
-            reason = located(error, module=function.__module__)
+            reason = describe_error(error, module=function.__module__)
             raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
         return graphs.as_topology(found)
 

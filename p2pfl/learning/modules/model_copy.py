@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 from p2pfl.learning.modules.bare import has_hooks, is_hooked
 from p2pfl.learning.modules.norms import replace_layers
 
@@ -31,7 +31,7 @@ def own_copy(model: nn.Module) -> nn.Module:
         made = copy.deepcopy(model)
     except Exception as error:
         raise ModelError(
-            f"the model cannot be copied ({located(error, module='')[:100]}); end torch.nn.utils.prune by "
+            f"the model cannot be copied ({describe_error(error, module='')[:100]}); end torch.nn.utils.prune by "
             "prune.remove, take weight_norm from torch.nn.utils.parametrizations, and keep no computed tensor as an "
             "attribute"
         ) from error

@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import imported
+from p2pfl.core.importing import import_callable
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
-from p2pfl.learning.scores.set_scores import WHOLE, Whole
+from p2pfl.learning.scores.set_scores import WHOLE, SetScore
 
-METRICS: Mapping[str, PerSample | Whole] = {**LOSSES, "accuracy": accuracy, **WHOLE}
+METRICS: Mapping[str, PerSample | SetScore] = {**LOSSES, "accuracy": accuracy, **WHOLE}
 """Metrics by name."""
 
-Score = TypeVar("Score", bound=PerSample | Whole)
+Score = TypeVar("Score", bound=PerSample | SetScore)
 Find = Callable[..., Callable[..., Any]]
 """Function ``find(reference, *, key)`` that imports a function."""
 
-_find: Find = partial(imported, refused=ModelError)
+_find: Find = partial(import_callable, refused=ModelError)
 
 
 def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Find = _find) -> Any:
@@ -56,10 +56,12 @@ def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Fi
             f'{key} is "{given}", neither a known name nor a "package.module:function"; {nearest(given, known)}'
         )
     function = find(given, key=key)
-    return function if function in BUILT_IN or isinstance(function, Whole) else UserFunction(function, name=given)
+    return function if function in BUILT_IN or isinstance(function, SetScore) else UserFunction(function, name=given)
 
 
-def metrics_named(given: Mapping[str, PerSample | Whole | str], *, find: Find = _find) -> dict[str, PerSample | Whole]:
+def metrics_named(
+    given: Mapping[str, PerSample | SetScore | str], *, find: Find = _find
+) -> dict[str, PerSample | SetScore]:
     """Return metrics by the names under which they are reported, see :func:`chosen`.
 
     Raises
@@ -83,7 +85,7 @@ def metrics_named(given: Mapping[str, PerSample | Whole | str], *, find: Find = 
 
 def _checked(given: Any, *, key: str, known: Mapping[str, object]) -> Any:
     """Return what is no name, and refuse what is no loss or metric, either."""
-    if isinstance(given, Whole):
+    if isinstance(given, SetScore):
         return given
     if not callable(given):
         raise ModelError(f"{key} is of type {type(given).__name__}; pass a function, or a name: {', '.join(known)}")

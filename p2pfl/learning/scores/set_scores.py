@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from p2pfl.core.errors import LearningError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 from p2pfl.data import Dataset
 from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
 from p2pfl.learning.metrics import auc as area
@@ -23,7 +23,7 @@ Kept = tuple[torch.Tensor, ...]
 
 
 @runtime_checkable
-class Whole(Protocol):
+class SetScore(Protocol):
     """A score of a whole set of samples, computed from what it keeps of each batch."""
 
     def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
@@ -35,7 +35,7 @@ class Whole(Protocol):
         ...
 
 
-class Function:
+class FunctionScore:
     """Score by a function of all outputs and all targets, such as one of the user's with the attribute ``whole``.
 
     Parameters
@@ -71,7 +71,7 @@ class Function:
         try:
             return float(self.function(outputs, targets))
         except Exception as error:
-            reason = located(error, module=str(getattr(self.function, "__module__", "")))
+            reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             raise LearningError(
                 f"{self.name} returns no number for all {len(targets)} samples ({reason}); fix the function"
             ) from error
@@ -122,7 +122,7 @@ def _area(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     return float(torch.tensor(each, dtype=torch.float64).nanmean())
 
 
-auc = Function(_area, name="auc")
+auc = FunctionScore(_area, name="auc")
 """Area under the ROC curve: of each class against the rest, or of each label that has both values; their mean."""
 
 
@@ -132,7 +132,7 @@ def _determination(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     return determination(float(error), float(targets.double().var(0, correction=0).mean()))
 
 
-r2 = Function(_determination, name="r2")
+r2 = FunctionScore(_determination, name="r2")
 """Coefficient of determination of predicted numbers."""
 
 macro_f1 = Counted(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + misses))
@@ -141,11 +141,11 @@ macro_f1 = Counted(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + 
 mean_iou = Counted(lambda hits, alarms, misses: hits / (hits + alarms + misses))
 """Mean over classes of the intersection over the union of where they are and where they are predicted."""
 
-WHOLE: Mapping[str, Whole] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
+WHOLE: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
 """Scores by their name in ``learning.metrics``."""
 
 
-def usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | Whole]:
+def usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | SetScore]:
     """Return the scores of data for which none are chosen; those of numbers besides :math:`R^2`."""
     if loss is binary_cross_entropy:
         return {"auc": auc, "f1": macro_f1}
@@ -154,16 +154,16 @@ def usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | Whol
     return {"accuracy": accuracy} | ({"iou": mean_iou} if dataset.targets.dim() > 1 else {})
 
 
-def scores_of(metrics: Mapping[str, PerSample | Whole]) -> tuple[dict[str, PerSample], dict[str, Whole]]:
+def scores_of(metrics: Mapping[str, PerSample | SetScore]) -> tuple[dict[str, PerSample], dict[str, SetScore]]:
     """Return the metrics with one number per sample, and those of whole sets; functions under their own name."""
-    each, whole = dict[str, PerSample](), dict[str, Whole]()
+    each, whole = dict[str, PerSample](), dict[str, SetScore]()
     for name, metric in metrics.items():
-        if isinstance(metric, Whole):
+        if isinstance(metric, SetScore):
             whole[name] = metric
             continue
         own = named(metric)
         if isinstance(own, UserFunction) and getattr(own.function, "whole", False):
-            whole[name] = Function(own.function, name=own.name)
+            whole[name] = FunctionScore(own.function, name=own.name)
         else:
             each[name] = own
     return each, whole

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.importing import kind_of, located
-from p2pfl.core.process import watched_generators
+from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.process import watch_generators
 from p2pfl.core.rows import subkeys
 from p2pfl.data import IntArray
 
@@ -71,7 +71,7 @@ class Augmenting:
         try:
             found = self.function(features.clone(), generator=generator)
         except Exception as error:
-            reason = located(error, module=str(getattr(self.function, "__module__", "")))
+            reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             raise LearningError(
                 f"{self.name} fails for features {tuple(features.shape)} ({reason}); fix the function"
             ) from error
@@ -113,7 +113,7 @@ class Augmenting:
             The function fails, or draws random numbers that do not come from its generator.
         """
         try:
-            with watched_generators() as drawn:
+            with watch_generators() as drawn:
                 found = [self.changed(features[:many], key=7) for many in (1, len(features), len(features))]
         except LearningError as error:
             raise ModelError(str(error)) from error

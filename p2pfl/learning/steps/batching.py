@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.steps.sample_groups import Group, SharedSamples, groups
 
@@ -91,7 +91,7 @@ class DeviceSamples:
         self.counts = np.array([len(mine) for mine in each], dtype=np.int64)  # [R]
         self.starts = np.zeros_like(self.counts) if self.shared else np.cumsum(self.counts) - self.counts  # [R]
         samples = np.concatenate([np.empty(0, np.int64), *(each[:1] if self.shared else each)])
-        self.samples = placed(torch.from_numpy(samples), device)
+        self.samples = to_device(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
         self.gathered: list[Group] | None = None
@@ -119,11 +119,11 @@ class DeviceSamples:
         if self._spread is None:
             found = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
             spread = torch.tensor(found * (len(self._each) if self.shared else 1), dtype=torch.float64)  # [R]
-            self._spread = placed(spread, targets.device)
+            self._spread = to_device(spread, targets.device)
         return self._spread
 
     def _variance(self, targets: torch.Tensor, mine: IntArray) -> float:
-        where = placed(torch.from_numpy(mine), targets.device)
+        where = to_device(torch.from_numpy(mine), targets.device)
         return float(targets[where].double().var(0, correction=0).mean()) if len(mine) else 0.0
 
 
@@ -217,7 +217,7 @@ class StepPlan:
         self._samples, self._order = part.samples, orders.flat
         self._located = range(0)
         self._array: IntArray = np.empty((0, 0, 0), np.int64)
-        self._numbers = placed(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
+        self._numbers = to_device(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
 
     def index(self, step: int) -> torch.Tensor:
         """Return the positions in the data set of the samples of a step, 0 where padded, ``[K, B]`` int64."""

@@ -34,7 +34,7 @@ features took three to four times as long as by torch.
 """
 
 
-class Layer(Protocol):
+class NumpyLayer(Protocol):
     """Layer of K rows, whose parameters and their gradients are views of flat rows."""
 
     def forward(self, x: Numbers) -> Numbers:
@@ -50,7 +50,7 @@ class Layer(Protocol):
         ...
 
 
-class Affine:
+class NumpyAffine:
     r"""Linear layer :math:`y = x W^\top + b`.
 
     Parameters
@@ -140,7 +140,7 @@ class Models:
         Losses and gradients of outputs.
     """
 
-    def __init__(self, lowest: Affine, others: Sequence[Layer], loss: Loss) -> None:
+    def __init__(self, lowest: NumpyAffine, others: Sequence[NumpyLayer], loss: Loss) -> None:
         self.lowest, self.others, self.loss = lowest, tuple(others), loss
 
     def first(self, rows: int) -> Models:
@@ -210,16 +210,16 @@ class Perceptrons:
         """Return the models of rows ``[K, P]`` on the CPU, which write their gradients to ``slopes``, ``[K, P]``."""
         parts, places = ([part.numpy() for part in self.layout.split(each).values()] for each in (rows, slopes))
         lowest, *others = [self._layer(module, parts, places) for module in self.modules]
-        return Models(cast(Affine, lowest), others, self.loss)
+        return Models(cast(NumpyAffine, lowest), others, self.loss)
 
-    def _layer(self, module: nn.Module, parts: list[Numbers], slopes: list[Numbers]) -> Layer:
+    def _layer(self, module: nn.Module, parts: list[Numbers], slopes: list[Numbers]) -> NumpyLayer:
         """Return the layer of a module, which takes its parameters from the front of the lists."""
         if not isinstance(module, nn.Linear):
             return Rectifier() if isinstance(module, nn.ReLU) else Tangent()
         count = 1 if module.bias is None else 2
         own, written = parts[:count], slopes[:count]
         del parts[:count], slopes[:count]
-        return Affine(own, written)
+        return NumpyAffine(own, written)
 
 
 def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: PerSample) -> Perceptrons | None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.process import cores, one_at_a_time, spread
-from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys
+from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
@@ -268,7 +268,7 @@ class _Block(ABC):
     def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
-        self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
+        self.where = to_device(torch.from_numpy(chosen), self.device)  # [K]
         self.plan = StepPlan(work.schedule, chosen)
         self.rows = work.rows.index_select(0, self.where)  # [K, P]
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
@@ -325,7 +325,7 @@ class _Block(ABC):
         steps = np.arange(len(self.plan.sizes))[:, None]
         last = self.work.counts[self.chosen] - self.work.schedule.epoch[self.chosen]  # [K]
         shares = self.plan.sizes * (steps >= last)  # [T, K]
-        share = placed(torch.from_numpy(shares / shares.sum(axis=0)), self.device)
+        share = to_device(torch.from_numpy(shares / shares.sum(axis=0)), self.device)
         return (self.losses * share).sum(dim=0)  # [K]
 
 
@@ -374,7 +374,7 @@ class _Stack(_Block):
         self.keys: torch.Tensor | None = None
         if learner.dropouts:
             drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
-            self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
+            self.keys = to_device(torch.from_numpy(drawn), self.device)  # [K]
         self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
         self.unions: Unions | None = None
         if groups is not None:

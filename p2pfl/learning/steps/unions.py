@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.steps.batching import Batch, BatchSchedule
 from p2pfl.learning.steps.kernels import Kernels
@@ -28,7 +28,7 @@ def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Te
     if not (schedule.widths == part.counts).all() or len(schedule.counts) < 2 or part.groups is None:
         return None
     if part.gathered is None:
-        places = [placed(torch.from_numpy(group.positions), features.device) for group in part.groups]
+        places = [to_device(torch.from_numpy(group.positions), features.device) for group in part.groups]
         part.gathered = [
             Group(features.index_select(0, place).unsqueeze(0), targets.index_select(0, place).unsqueeze(0), group)
             for place, group in zip(places, part.groups, strict=True)
@@ -73,8 +73,8 @@ class Unions:
                     _Piece(
                         group,
                         inside[order],
-                        placed(torch.from_numpy(inside[order]), device),
-                        placed(weights, device).unsqueeze(1),
+                        to_device(torch.from_numpy(inside[order]), device),
+                        to_device(weights, device).unsqueeze(1),
                     )
                 )
 

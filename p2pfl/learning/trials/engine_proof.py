@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.process import spread
-from p2pfl.core.rows import keys, placed, subkeys
+from p2pfl.core.rows import keys, subkeys, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.steps.autograd import Plain
@@ -44,7 +44,7 @@ class Provable(Trainable, Protocol):
 
 
 @dataclass
-class Proof:
+class EngineProof:
     """Peers on whose first batch an engine has been compared with plain torch.
 
     Parameters
@@ -134,8 +134,8 @@ class Proof:
             outputs = self.plain.model(case.features)
         each = case.learner.loss(outputs.to(case.parts[0].dtype), case.targets)  # [S]
         device, sizes = each.device, torch.from_numpy(case.sizes)
-        owner = placed(torch.repeat_interleave(sizes), device)  # [S]
-        share = (1 / placed(sizes, device).to(each.dtype))[owner]  # [S]
+        owner = to_device(torch.repeat_interleave(sizes), device)  # [S]
+        share = (1 / to_device(sizes, device).to(each.dtype))[owner]  # [S]
         mean = each.new_zeros(len(sizes)).index_add(0, owner, each * share)  # [K]
         found = torch.autograd.grad(mean @ case.signs.to(mean.dtype), self.plain.parameters, allow_unused=True)
         flat = [
@@ -179,13 +179,13 @@ class _Case:
 
     def __init__(self, work: Work, learner: Provable, engine: Compared, *, chosen: IntArray, row: torch.Tensor) -> None:
         self.learner, self.engine, self.chosen = learner, engine, chosen
-        start = placed(row, work.rows.device).expand(len(work.rows), -1)
+        start = to_device(row, work.rows.device).expand(len(work.rows), -1)
         schedule = replace(work.schedule, counts=np.minimum(work.schedule.counts, 1))
         self.work = Work(start, {}, schedule, work.peers, work.round, work.first)
         plan = StepPlan(schedule, chosen)
         self.sizes: IntArray = plan.sizes[0]  # [K]
         index = plan.index(0)  # [K, B]
-        real = placed(torch.arange(index.shape[1]) < torch.from_numpy(self.sizes).unsqueeze(1), index.device)
+        real = to_device(torch.arange(index.shape[1]) < torch.from_numpy(self.sizes).unsqueeze(1), index.device)
         self.features, self.targets = learner.features[index[real]], learner.targets[index[real]]  # [S, ...]
         self.parts = [part.clone() for part in learner.layout.split(start[:1]).values()]
 
@@ -203,13 +203,13 @@ class _Case:
     def signs(self) -> torch.Tensor:
         """A keyed sign for each row, ``[K]``."""
         drawn = keys(self.learner.seed, "proof", self.work.peers, self.work.round)[self.chosen]
-        return placed(torch.from_numpy(1 - 2 * (drawn & 1)), self.features.device)
+        return to_device(torch.from_numpy(1 - 2 * (drawn & 1)), self.features.device)
 
     @property
     def keys(self) -> torch.Tensor:
         """Keys of dropout in this step, ``[K]``."""
         drawn = keys(self.learner.seed, "dropout", self.work.peers, self.work.round)[self.chosen]
-        return subkeys(placed(torch.from_numpy(drawn), self.features.device), self.work.first)
+        return subkeys(to_device(torch.from_numpy(drawn), self.features.device), self.work.first)
 
 
 OTHERWISE = (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.process import watched_generators
+from p2pfl.core.process import watch_generators
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
@@ -19,7 +19,7 @@ from p2pfl.learning.steps.kernels import Kernels, compiled
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
-from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, State
+from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, ModelState
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
@@ -72,15 +72,15 @@ class Trial:
         engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
         try:
             with (
-                watched_generators() as drawn,
+                watch_generators() as drawn,
                 checks.blamed(self.model, doing="in a first step of training"),
             ):
                 first = self._step(engine)
-                before = State(self.model, own=self.layout.names)
+                before = ModelState(self.model, own=self.layout.names)
                 second = self._step(engine)
-                after = State(self.model, own=self.layout.names)
+                after = ModelState(self.model, own=self.layout.names)
                 first, second = [*first, *self._scores(engine)], [*second, *self._scores(engine)]
-                last = State(self.model, own=self.layout.names)
+                last = ModelState(self.model, own=self.layout.names)
         except LearningError as error:
             raise ModelError(str(error)) from error
         if drawn:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.process import GENERATORS, generators, moved
+from p2pfl.core.process import GENERATORS, find_used_generators, generators
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.trials.gradient_comparison import AGAIN
 
@@ -46,13 +47,28 @@ def _numbers(value: Any, depth: int = DEPTH) -> Any:
     return [_numbers(each, depth - 1) for each in value]
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if torch.is_tensor(one):
-        return torch.equal(one, other)
-    return one is other or bool(one == other)
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Values of a buffer, and how often operations in place have changed it."""
+
+    kept: torch.Tensor
+    version: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Values):
+            return False
+        if self.version == other.version and self.kept.device.type != "cpu":
+            return True  # reading values would wait for the accelerator
+        return torch.equal(self.kept, other.kept)
+
+    __hash__ = None  # type: ignore[assignment] # compared, never looked up
 
 
-class State:
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)  # NaN is the same number
+
+
+class ModelState:
     """State of a model at one moment: its buffers, and the numbers and generators among the attributes of its layers.
 
     Parameters
@@ -71,17 +87,18 @@ class State:
             prefix, kind = f"{path}." if path else "", type(layer).__name__
             for name, buffer in layer.named_buffers(recurse=False):
                 if f"{prefix}{name}" not in own:
-                    self.values[f"buffer {prefix + name!r} of {kind}"] = buffer.detach().clone()
+                    values = _Values(buffer.detach().clone(), buffer._version)  # noqa: SLF001 (torch has no public name for it)
+                    self.values[f"buffer {prefix + name!r} of {kind}"] = values
             for name, value in vars(layer).items():
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
-    def changed(self, later: State) -> str | None:
+    def changed(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
-        names = (name for name, value in self.values.items() if not _equal(value, later.values.get(name)))
+        names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
         return next(names, None)
 
-    def check(self, later: State) -> None:
+    def check(self, later: ModelState) -> None:
         """Raise :class:`ModelError` if the model has another state later.
 
         Parameters
@@ -117,7 +134,7 @@ def repeatable(
     compute: Callable[[], Result],
     *,
     numbers: Callable[[Result], Sequence[torch.Tensor]],
-    state: Callable[[], State],
+    state: Callable[[], ModelState],
     by: str = "the model",
 ) -> Result:
     """Return the result of a computation that runs code of the user, if it depends on no generator and no state.
@@ -145,11 +162,11 @@ def repeatable(
     drawn, held = generators(), state()
     result = compute()
     kept = held.changed(state())
-    if not moved(drawn) and kept is None:
+    if not find_used_generators(drawn) and kept is None:
         return result
     drawn = generators()
     again = compute()
-    sources = moved(drawn)
+    sources = find_used_generators(drawn)
     same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
     if same or (kept is None and not sources):
         return result

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import imported, kind_of, located
+from p2pfl.core.importing import describe_error, import_callable, kind_of
 from p2pfl.core.process import one_at_a_time
 
 Factor = Callable[..., float]
@@ -112,7 +112,7 @@ class OwnSchedule:
         """
         name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", type(wanted).__name__)
         if isinstance(wanted, str):
-            wanted = imported(wanted, key="learning.schedule", sought="a function", refused=ModelError)
+            wanted = import_callable(wanted, key="learning.schedule", sought="a function", refused=ModelError)
         if not callable(wanted):
             raise ModelError(f"learning.schedule is {kind_of(wanted)}; give a function, or the name of a schedule")
         parameters = inspect.signature(wanted).parameters
@@ -122,11 +122,11 @@ class OwnSchedule:
         except TypeError as error:
             raise ModelError(
                 f"learning.schedule {name} does not accept its arguments ({error}); give it parameters out of "
-                f"{', '.join(COUNTS)}, and the others in learning.schedule_options"
+                f"{', '.join(COUNTS)}, and the others in learning.schedule.options"
             ) from None
         if "step" in takes and by == "round":
             raise ModelError(
-                f'learning.schedule {name} has the parameter step; set learning.schedule_by to "step", or let it '
+                f'learning.schedule {name} has the parameter step; set learning.schedule.by to "step", or let it '
                 "depend on the round alone"
             )
         return cls(wanted, name, options, takes)
@@ -145,7 +145,7 @@ class OwnSchedule:
         except Exception as error:
             raise ModelError(
                 f"learning.schedule {self.name} fails in round {round}, step {step} "
-                f"({located(error, module='')}); fix it"
+                f"({describe_error(error, module='')}); fix it"
             ) from error
         if not 0 <= found < math.inf:
             raise ModelError(

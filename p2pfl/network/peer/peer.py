@@ -179,7 +179,7 @@ class Peer:
 
     @property
     def ended(self) -> PeerEnd:
-        """State at the end: common scores, vanished neighbours, and what stays open; available after ``run``."""
+        """State at the end: common scores, and what stays open; available after ``run``."""
         if self._ended is None:
             raise RunError("this peer has not ended; await its run first")
         return self._ended

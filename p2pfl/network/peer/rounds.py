@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
+from p2pfl.algorithms import Algorithm, State, Statistics, learn, start
 from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
@@ -122,8 +122,6 @@ class Rounds:
         State after the last round, and the number of rounds whose parameters the peer has.
     next
         Round after the last that was begun.
-    missed
-        Neighbours whose models were missing in the last round.
     ended
         ``"played"`` once all rounds are played, or the reason why the peer stopped; ``None`` before.
     """
@@ -134,7 +132,6 @@ class Rounds:
         self.state = start(parts.plan.learner, (parts.name,)) if checkpoint is None else checkpoint.state
         self.done = self._saved = first.done
         self.next = first.round
-        self.missed = list[str]()
         self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
         self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
@@ -201,13 +198,13 @@ class Rounds:
         hidden = self.parts.hiding.private(net, round=round)
         safe = plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
         late = first.late and round == first.round
-        return LateArrival(safe, net) if late and not isinstance(plan.algorithm, Accounting) else safe
+        return LateArrival(safe, net) if late else safe
 
     # ------------------------------------------------------------------ after a round
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         parts = self.parts
-        self.state, self.done, self.missed = state, round + 1, net.missed
+        self.state, self.done = state, round + 1
         parts.introduce()  # those who came late, or by new edges
         for neighbour in sorted({*net.refused} - self._refused):
             self._refused.add(neighbour)

@@ -8,7 +8,7 @@ from typing import Unpack
 
 import torch
 
-from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped, settled
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped, run_without_loop
 from p2pfl.core.rows import Rows, distances
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
@@ -72,4 +72,4 @@ class ThreadedNeighbourhood(Wrapped):
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Hide the rows."""
         await self.prepare()
-        return await asyncio.to_thread(lambda: settled(self._net.release(rows, since=since, masses=masses)))
+        return await asyncio.to_thread(lambda: run_without_loop(self._net.release(rows, since=since, masses=masses)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from p2pfl.network.peer.storage.best import Best
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record
 from p2pfl.results.content import Explained, GainInterval, Unsettled
 from p2pfl.results.notices.kinds import Notice
@@ -59,8 +59,6 @@ class Done(msgspec.Struct, frozen=True):
         Private memory of the process in bytes.
     stopped
         Where the privacy budget ended the run; ``None`` if it did not.
-    given, vanished
-        For running sums, the amount given to each neighbour, and the neighbours that disappeared and did not return.
     best, unsettled
         Best model that the peer keeps, and the state that it could not settle with its neighbours.
     spent
@@ -76,8 +74,6 @@ class Done(msgspec.Struct, frozen=True):
     memory: int | None
     common: dict[str, float] | None = None
     stopped: BudgetStop | None = None
-    given: dict[str, float] | None = None
-    vanished: list[str] = []
     best: Best | None = None
     unsettled: Unsettled | None = None
     spent: float | None = None
@@ -85,11 +81,11 @@ class Done(msgspec.Struct, frozen=True):
     explained: Explained | None = None
 
     @property
-    def played(self) -> dict[Sampling, int] | None:
+    def played(self) -> dict[SampledSteps, int] | None:
         """Number of rounds by setting of DP-SGD; ``None`` if single samples have no guarantee."""
         if self.samplings is None:
             return None
-        return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
+        return {SampledSteps(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
 class Alone(msgspec.Struct, frozen=True):

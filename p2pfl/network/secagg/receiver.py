@@ -11,7 +11,7 @@ from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, 
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.ring_masks import WIDTHS
-from p2pfl.privacy.secagg.protocol import Consent, Keys, Receiver, Share, SumSlot
+from p2pfl.privacy.secagg.protocol import Consent, Keys, MaskedTerm, Receiver, SumSlot
 
 
 @dataclass
@@ -152,7 +152,7 @@ class SumReceiver:
             return
         width = receiver.sum.width
         values = np.frombuffer(coming.data, np.dtype(WIDTHS[width]).newbyteorder("<")).astype(WIDTHS[width], copy=False)
-        receiver.take(Share(self.slot, sender, values))
+        receiver.take(MaskedTerm(self.slot, sender, values))
         self.here.add(sender)
         if coming.mass is not None:
             self.masses[sender] = coming.mass

@@ -18,7 +18,7 @@ from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.secagg.protocol import Consent, Roll, Sender, Share, SumSlot
+from p2pfl.privacy.secagg.protocol import Consent, MaskedTerm, Roll, Sender, SumSlot
 
 
 @dataclass
@@ -101,7 +101,7 @@ class SumSender:
         others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
         """Mask a term, ``[P]`` grid points, once for each slot; it changes no state, so it may run in a thread.
 
         Raises
@@ -115,7 +115,7 @@ class SumSender:
         part = Sender(known, peer=self.peer, secrets=self.secrets, source=self.source)
         return part, part.share(points)
 
-    def give(self, part: Sender, share: Share, *, mass: float | None, piece: int) -> Iterator[Term]:
+    def give(self, part: Sender, share: MaskedTerm, *, mass: float | None, piece: int) -> Iterator[Term]:
         """Return the pieces of a contribution; none if the receiver has closed the sum meanwhile."""
         slot = share.slot
         gossip_step = slot.round, slot.step

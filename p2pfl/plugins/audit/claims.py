@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers
@@ -189,7 +189,9 @@ def _released(
     """Return the release of one peer by itself, as on a device, ``[1, P]``."""
     own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
     net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
-    return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
+    return numbers(
+        run_without_loop(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses))
+    )
 
 
 def uniform(name: str, sentence: str, rows: Sequence[Ring], *, part: str) -> ExactClaim:

@@ -29,13 +29,13 @@ from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learners import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.trials.engine_proof import Proof
+from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import LENGTHS, ExactClaim
 from p2pfl.plugins.audit.noise_claims import FIRST, Noise
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, unspent
 from p2pfl.plugins.audit.second_accountant import sampled_epsilon
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.keys import SeededSource, Source
 from p2pfl.results.spending.sampling import SamplingMeter
 
@@ -117,7 +117,7 @@ class ChosenGradients:
         return torch.zeros(len(numbers), dtype=parts[0].dtype), list(self.layout.split(rows).values())
 
 
-class _NothingToProve(Proof):
+class _NothingToProve(EngineProof):
     """Proof of an engine whose gradients are chosen, so that it differs from the model by intention."""
 
     def knows(self, peers: Sequence[str], engine: object) -> bool:
@@ -361,15 +361,15 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     ]
 
 
-def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int) -> Sampling:
+def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int) -> SampledSteps:
     """Return what a peer with so many samples does in a round, from the keys of the experiment file."""
     learning = experiment.learning
     batch = int(learning.batch)
     steps = learner.epochs * -(-held // batch) if learner.steps is None else learner.steps
-    return Sampling(learning.example_noise, min(1.0, batch / held) if held else 0.0, steps if held else 0)
+    return SampledSteps(learning.example_noise, min(1.0, batch / held) if held else 0.0, steps if held else 0)
 
 
-def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[Sampling]:
+def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
     """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
     trained = replace(plan, experiment=unspent(plan.experiment), learner=learner, federation=one.federation, sized=None)
     meter = SamplingMeter(trained, one.peers, run="audit")
@@ -379,13 +379,13 @@ def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> lis
     played = {peer: dict(rounds) for peer, rounds in meter.own.items()}
     stated = [trained.examples(2, played=played), trained.examples(2)]
     return found + [  # nobody may take part in a round
-        Sampling(each["noise_multiplier"], each["sampling_rate"], int(each["steps"]))
+        SampledSteps(each["noise_multiplier"], each["sampling_rate"], int(each["steps"]))
         for each in stated
         if each is not None and each["steps"]
     ]
 
 
-def _lacking(own: Sampling, accounted: Sampling) -> float:
+def _lacking(own: SampledSteps, accounted: SampledSteps) -> float:
     """Return by which factor a number of what is accounted is too favourable at most."""
     if not accounted.steps or not accounted.rate:
         return math.inf

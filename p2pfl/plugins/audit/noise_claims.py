@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.neighbourhood import Public, Released, settled
+from p2pfl.core.neighbourhood import Public, Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import ExactClaim
@@ -242,5 +242,5 @@ def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, upda
     since = torch.zeros(len(pipeline.peers), size, dtype=torch.float64)  # [N, P]
     rows = since if update is None else since + torch.from_numpy(update)
     net = pipeline.round(round)
-    made: list[Released] = [settled(net.release(rows, since=Public(since))) for _ in range(releases)]
+    made: list[Released] = [run_without_loop(net.release(rows, since=Public(since))) for _ in range(releases)]
     return [each.rows.numpy() for each in made]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, settled
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, run_without_loop
 from p2pfl.data import Federation
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import check, plain
@@ -117,7 +117,7 @@ def unspent(experiment: Experiment) -> Experiment:
 
 def release(net: Neighbourhood, rows: Floats, *, since: Floats) -> Released:
     """Release ``[N, P]`` rows through a neighbourhood that does not wait."""
-    return settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since))))
+    return run_without_loop(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since))))
 
 
 def numbers(released: Released) -> Floats:

@@ -24,7 +24,7 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, settled
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
@@ -202,7 +202,7 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
         given: dict[str, Any] = {"masks": None, "source": source, "round": round}
         hidden = protection.mode.wrap(net, settings=settings, **given, charge=lambda: charged.append(1))
         for _ in range(2):
-            settled(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
+            run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
             points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
     expected = CHANGE * protection.settings.noise / protection.settings.clip
     sentence = "Every total is charged before it is sent (totals that are not)."
@@ -233,7 +233,7 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactCla
         def contribution(peer: str, own: Ints = own, nothing: Ints = nothing) -> Ints:
             return own if peer == victim else nothing
 
-        total = settled(hidden.total(contribution, size=trials, change=CHANGE))
+        total = run_without_loop(hidden.total(contribution, size=trials, change=CHANGE))
         seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
     looks = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
     found = list[ExactClaim]()

@@ -1,8 +1,8 @@
 """Modules that the fork server imports once for all processes of a sweep."""
 
-from p2pfl.core.importing import uncollected
+from p2pfl.core.importing import pause_collection
 
-with uncollected():
+with pause_collection():
     import p2pfl.simulation
 
 __all__ = ["p2pfl"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from p2pfl.core.importing import imported
+from p2pfl.core.importing import import_callable
 from p2pfl.results.swarm.state import Entry
 
 Sink = Callable[[Entry], Any]
@@ -37,7 +37,7 @@ class Sinks:
 
     def __init__(self, names: Sequence[str], *, complain: Callable[[str], object]) -> None:
         self.names = list(names)
-        self._sinks = {name: imported(name, key="--sink", sought="a function") for name in names}
+        self._sinks = {name: import_callable(name, key="--sink", sought="a function") for name in names}
         self._complain = complain
         self._failed: set[str] = set()
 

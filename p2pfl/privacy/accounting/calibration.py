@@ -139,7 +139,7 @@ def calibrate(
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     allowed = (total / change * (1 - _SLACK)) ** 2 / rounds
     prices = _Prices.of(graph, weights, steps=steps, horizon=horizon)
-    bound = _Bound(allowed, len(graph.peers), {})
+    bound = _NoiseBound(allowed, len(graph.peers), {})
     given: dict[str, Any] = {"clip": clip, "bits": bits, "rounds": rounds, "adjacency": adjacency, "size": size}
     for searches in itertools.count(1):
         noise, mask = _noises(graph, prices, bound, colluders=colluders, overhead=overhead, seed=seed)
@@ -157,7 +157,7 @@ def calibrate(
 
 
 def _noises(
-    graph: Topology, prices: _Prices, bound: _Bound, *, colluders: int, overhead: float, seed: int
+    graph: Topology, prices: _Prices, bound: _NoiseBound, *, colluders: int, overhead: float, seed: int
 ) -> tuple[float, float]:
     """Solve for the sets of colluders known so far, find the worst of a few for that, and again until it is known.
 
@@ -228,7 +228,7 @@ def _summed(turn: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _NoiseBound:
     """Private noise and masks under which no known set of colluders sees more than is allowed.
 
     Parameters

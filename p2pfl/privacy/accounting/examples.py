@@ -17,7 +17,7 @@ HOPELESS = 50.0
 
 
 @dataclass(frozen=True, order=True)
-class Sampling:
+class SampledSteps:
     """Steps of DP-SGD that one peer makes in one round, each on a secret batch.
 
     Parameters
@@ -35,7 +35,7 @@ class Sampling:
     steps: int
 
 
-def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
+def composed(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
     r"""Return :math:`\varepsilon` of all rounds together, for each single sample.
 
     Parameters
@@ -109,7 +109,7 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
             f"noise {noise} and steps {steps} must be at least 0, rate {rate} from 0 to 1 and delta {delta} "
             "between 0 and 1; change them"
         )
-    return composed({Sampling(noise, rate, steps): 1}, delta=delta)
+    return composed({SampledSteps(noise, rate, steps): 1}, delta=delta)
 
 
 def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
@@ -149,7 +149,7 @@ def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> 
         heapq.heappush(open_, bound(middle, high))
 
 
-def worst_off(peers: Iterable[Mapping[Sampling, int]], *, delta: float) -> dict[str, float]:
+def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> dict[str, float]:
     """Return what rounds promise the samples of the peer whose samples are hidden least.
 
     Parameters
@@ -175,7 +175,7 @@ def worst_off(peers: Iterable[Mapping[Sampling, int]], *, delta: float) -> dict[
     if all(len({(each.noise, each.rate) for each, _ in kind}) <= 1 for kind in kinds):
         by_noise: dict[float, list[tuple[float, int]]] = {}
         for steps, kind in totals:
-            first = next((each for each, _ in kind), Sampling(1.0, 0.0, 0))
+            first = next((each for each, _ in kind), SampledSteps(1.0, 0.0, 0))
             by_noise.setdefault(first.noise, []).append((first.rate, steps))
         found = [(*worst(costs, noise=noise, delta=delta), noise) for noise, costs in by_noise.items()]
         largest, rate, steps, noise = max(found)

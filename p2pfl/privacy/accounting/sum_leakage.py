@@ -36,7 +36,7 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, settled
+from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
@@ -236,7 +236,7 @@ def watch(
     """
     seen: list[Rows] = []
     for round in range(rounds):
-        settled(act(FactorNeighbourhood(weights, round, seen), round))
+        run_without_loop(act(FactorNeighbourhood(weights, round, seen), round))
     count = len(weights.peers)
     return Sums(weights.peers, torch.stack(seen).view(len(seen), count, rounds, count).numpy())
 

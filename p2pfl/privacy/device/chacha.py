@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 
 WORDS = 8
 """Words of 64 bits in a block of ChaCha20."""
@@ -19,7 +19,7 @@ _DOUBLE_ROUNDS = 10
 def key_words(keys: Sequence[bytes], device: torch.device) -> torch.Tensor:
     """Return keys as the words of ChaCha20, ``[K, 8]`` int32 on a device; the CPU does not wait for the copy."""
     words = np.frombuffer(b"".join(keys), "<i4").astype(np.int32).reshape(len(keys), 8)  # [K, 8]
-    return placed(torch.from_numpy(words), device)
+    return to_device(torch.from_numpy(words), device)
 
 
 def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

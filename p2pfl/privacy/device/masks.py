@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy.device.chacha import key_words
 from p2pfl.privacy.device.stream import WIDE, normals, to_grid
 from p2pfl.privacy.masks import Masks
@@ -47,7 +47,7 @@ def mask_sums(
     if not drawn or not size:
         return sums[:elsewhere]
     ends = torch.tensor([[row.get(a, elsewhere), row.get(b, elsewhere)] for a, b in drawn])  # [E, 2]
-    keys, plus, minus = key_words([*drawn.values()], device), *(placed(end, device) for end in ends.T.contiguous())
+    keys, plus, minus = key_words([*drawn.values()], device), *(to_device(end, device) for end in ends.T.contiguous())
     for columns in spans(size, WIDE):
         for group in spans(len(drawn), max(1, WIDE // size)):  # short rows: many edges at a time
             points = to_grid(normals(keys[group], columns), scale=masks.scale)  # [group, columns]

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import RunError
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy.device.chacha import WORDS, blocks, key_words
 from p2pfl.privacy.device.stream import WIDE
-from p2pfl.privacy.noise import BINS, CAPACITY, CLOSE, FIRST, LOW, MORE, SECOND, Drawn, Table, table_of
+from p2pfl.privacy.noise import BINS, CAPACITY, CLOSE, FIRST, LOW, MORE, SECOND, FinePoints, SamplerTable, table_of
 from p2pfl.privacy.normal_stream import BLOCK, Ints, spans
 
 CLOSEST = 4
@@ -163,7 +163,7 @@ class _Piece:
         purposes = [FIRST, SECOND, *(MORE | attempt << 8 for attempt in range(len(rooms)))]
         at = self.start + self.width * np.arange(self.count)[:, None]  # [count, 1]
         count, purpose, start, eighth = (
-            placed(torch.from_numpy(each.astype(np.int32)), device)
+            to_device(torch.from_numpy(each.astype(np.int32)), device)
             for each in (here, np.repeat(purposes, lengths), at, at // WORDS)
         )
         early = purpose < MORE  # [B]
@@ -189,14 +189,14 @@ class _Numbers:
     words: torch.Tensor
 
 
-def _is_wrong(table: Table, piece: _Piece, attempt: int, facts: Ints) -> bool:
+def _is_wrong(table: SamplerTable, piece: _Piece, attempt: int, facts: Ints) -> bool:
     """Decide exactly about one number, of which :func:`_nearest` returned facts ``[8]``."""
     _, unit, point, cell, word, more, column, accepted = facts.tolist()
     row, block = divmod(unit, piece.count)
     number = piece.start + block * piece.width + column
     said = number.to_bytes(8, "little") + attempt.to_bytes(8, "little")
     digits = int.from_bytes(blake2b(said, key=piece.keys[row], digest_size=32).digest(), "little")
-    drawn = Drawn(np.array([point]), np.array([cell]), np.array([word % 2**64], np.uint64))
+    drawn = FinePoints(np.array([point]), np.array([cell]), np.array([word % 2**64], np.uint64))
     return table.decides(drawn, 0, more=more % 2**64, digits=digits) != bool(accepted)
 
 
@@ -215,9 +215,9 @@ def _nearest(gap: torch.Tensor, facts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """Constants of :class:`p2pfl.privacy.noise.Table` on a device; words have their sign flipped."""
+    """Constants of :class:`p2pfl.privacy.noise.SamplerTable` on a device; words have their sign flipped."""
 
-    table: Table
+    table: SamplerTable
     last: torch.Tensor
     choices: torch.Tensor
     sure: torch.Tensor
@@ -248,12 +248,12 @@ def _tensors(deviation: float, device: str) -> DeviceTable:
     table = table_of(deviation)
     flipped = [each.view(np.int64) ^ np.int64(_SIGN) for each in (table.last, table.sure)]
     last, sure, choices, factors = (
-        placed(torch.from_numpy(each), torch.device(device)) for each in (*flipped, table.choices, table.factors)
+        to_device(torch.from_numpy(each), torch.device(device)) for each in (*flipped, table.choices, table.factors)
     )
     return DeviceTable(table, last, choices, sure, factors)
 
 
-def undecided(table: Table) -> float:
+def undecided(table: SamplerTable) -> float:
     """Return the probability that 20 bits do not accept a proposed point."""
     bins = np.arange(1 << BINS, dtype=np.uint64)
     first = (table.last - bins * np.uint64(CAPACITY)).astype(np.float64) + 1  # words that choose the first cell

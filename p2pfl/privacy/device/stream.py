@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy import normal_stream
 from p2pfl.privacy.device.chacha import WORDS, keystream
 
@@ -77,4 +77,4 @@ def _quantiles(words: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=2)
 def _table(device: str) -> tuple[torch.Tensor, ...]:
     """Return the coefficients of the parabolas on a device, ``[cells]`` each."""
-    return tuple(placed(torch.from_numpy(each), torch.device(device)) for each in normal_stream.parabolas())
+    return tuple(to_device(torch.from_numpy(each), torch.device(device)) for each in normal_stream.parabolas())

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.normal_stream import spans
 
@@ -32,8 +32,8 @@ def weighted_sums(weights: scipy.sparse.csr_array, points: torch.Tensor) -> torc
     """
     count, size, device = weights.shape[0], points.shape[1], points.device
     listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
-    to, of = placed(torch.from_numpy(listener), device), placed(torch.from_numpy(weights.indices).long(), device)
-    weight = placed(torch.from_numpy(weights.data), device)[:, None]  # [E, 1]
+    to, of = to_device(torch.from_numpy(listener), device), to_device(torch.from_numpy(weights.indices).long(), device)
+    weight = to_device(torch.from_numpy(weights.data), device)[:, None]  # [E, 1]
     sums = torch.zeros(count, size, dtype=torch.int64, device=device)  # [R, P]
     for columns in spans(size, WIDE):
         for edges in spans(len(listener), max(1, WIDE // size)):

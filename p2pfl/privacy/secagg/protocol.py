@@ -8,7 +8,7 @@ with :math:`m_{jk}` the keystream of the key that j and k share for this receive
 :math:`b_j` that of a key of j's own. Each is uniform in the ring, so :math:`y_j` reveals nothing, and the
 pairs' masks cancel in the sum. The messages, in order; a peer refuses a request that skips one:
 
-1. :class:`Share`, sender to receiver: :math:`y_j`.
+1. :class:`MaskedTerm`, sender to receiver: :math:`y_j`.
 2. :class:`Roll`, receiver to senders: the set U of those whose share it has. Signed.
 3. :class:`Consent`, sender to receiver: "U is the set that I received". Signed, at most one for each sum.
 4. All consents, receiver to every sender in U: a sender that received another set now knows.
@@ -143,7 +143,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Share:
+class MaskedTerm:
     """A masked term, ``[P]`` in the ring."""
 
     slot: SumSlot
@@ -215,7 +215,7 @@ class Sender:
         self._consent: Consent | None = None
         self._keys: Keys | None = None
 
-    def share(self, points: Ints) -> Share:
+    def share(self, points: Ints) -> MaskedTerm:
         """Mask a term once, ``[P]`` grid points, in place.
 
         A share that is lost on the way is sent again unchanged; it is never masked a second time.
@@ -238,7 +238,7 @@ class Sender:
         minus = [key for other, key in keys.items() if self.peer > other]
         mask(values, plus=plus, minus=minus)
         self._sent = True
-        return Share(self.sum.slot, self.peer, values)
+        return MaskedTerm(self.sum.slot, self.peer, values)
 
     def consent(self, roll: Roll) -> Consent | None:
         """Return the consent to a participant set; ``None`` if this peer was declared missing."""
@@ -345,7 +345,7 @@ class Receiver:
         """True if the shares of all senders have arrived."""
         return self._here == {*self.sum.senders}
 
-    def take(self, share: Share) -> bool:
+    def take(self, share: MaskedTerm) -> bool:
         """Add a share; return ``False`` if it is late or a duplicate, which is ignored."""
         self._check(share.slot, share.sender, {*self.sum.senders})
         if share.values.shape != self._values.shape or share.values.dtype != self._values.dtype:

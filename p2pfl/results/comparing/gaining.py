@@ -10,7 +10,7 @@ import torch
 from p2pfl.learning import Learner, metrics
 from p2pfl.learning.learner import Predicts
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.set_scores import Whole
+from p2pfl.learning.scores.set_scores import SetScore
 from p2pfl.results.comparing.intervals import newcombe, paired
 from p2pfl.results.content import GainInterval
 
@@ -65,7 +65,7 @@ def gain_interval(
     after, _ = bare.outputs(together, peer=peer)
     if not len(targets):
         return None
-    if isinstance(score, Whole):
+    if isinstance(score, SetScore):
         return _resampled(score, (before, after), targets, recorded=recorded, seed=seed, peers=peers)
     return _paired(score, (before, after), targets, recorded=recorded)
 
@@ -87,7 +87,7 @@ def _paired(score: PerSample, outputs: Pair, targets: torch.Tensor, *, recorded:
 
 
 def _resampled(
-    score: Whole, outputs: Pair, targets: torch.Tensor, *, recorded: float, seed: int, peers: int
+    score: SetScore, outputs: Pair, targets: torch.Tensor, *, recorded: float, seed: int, peers: int
 ) -> GainInterval | None:
     def of(each: torch.Tensor, chosen: torch.Tensor) -> float:
         return score.score([score.kept(each[chosen], targets[chosen])])

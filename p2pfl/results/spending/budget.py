@@ -18,7 +18,7 @@ from p2pfl.core.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import Account, Counts, Entry, SampleEntry, accounts, beside, contents, entries
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.privacy.accounting.examples import Sampling, composed
+from p2pfl.privacy.accounting.examples import SampledSteps, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Budget:
         self._wanted = wanted
         self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]
         self._costs: dict[str, dict[str, Counter[Cost]]] = {}  # by swarm and peer
-        self._samplings: dict[str, dict[str, Counter[Sampling]]] = {}  # likewise
+        self._samplings: dict[str, dict[str, Counter[SampledSteps]]] = {}  # likewise
         self._place = 0, 0  # bytes and lines read so far
 
     def before(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Cost]:
@@ -74,7 +74,7 @@ class Budget:
         self._catch_up()
         return self._counted(self._costs, peers, counts, partial(spent, delta=self._wanted.delta))
 
-    def sampled(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Sampling]:
+    def sampled(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[SampledSteps]:
         """Return the largest cost so far of any of ``peers``, for single samples.
 
         Parameters
@@ -138,7 +138,7 @@ class Budget:
         entry = self._sample_entry if samples else self._entry
         self._append([entry(peer, run, round, cost) for peer in peers], check)
 
-    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+    def sample(self, steps: Mapping[str, SampledSteps], *, run: str, round: int) -> None:
         """Record the training of a round, by peer; it is on disk when this returns.
 
         Raises
@@ -219,7 +219,7 @@ class Budget:
                 if entry.colluders is not None:
                     self._check(entry)
                 steps = self._samplings.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
-                steps[Sampling(entry.noise, entry.rate, entry.steps)] += 1
+                steps[SampledSteps(entry.noise, entry.rate, entry.steps)] += 1
                 continue
             self._check(entry)
             costs = self._costs.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
@@ -294,7 +294,7 @@ class PeerAccounts:
         """
         return _most([self._spent(*each) for each in self._groups(peers)], self._price)
 
-    def sampled(self, peer: str) -> Counter[Sampling]:
+    def sampled(self, peer: str) -> Counter[SampledSteps]:
         """Return the largest cost so far of a peer, for single samples.
 
         Raises
@@ -341,7 +341,7 @@ class PeerAccounts:
             file = self._files[account.path]
             file.spend(members, run=run, round=round, cost=cost, samples=self._samples, check=checked)
 
-    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+    def sample(self, steps: Mapping[str, SampledSteps], *, run: str, round: int) -> None:
         """Record the training of a round, by peer; it is on disk when this returns.
 
         Raises
@@ -369,9 +369,9 @@ class PeerAccounts:
         files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
         return sum((file.before(peers, counts=counts) for file, counts in files), Counter[Cost]())
 
-    def _sampled(self, account: Account, peers: Sequence[str]) -> Counter[Sampling]:
+    def _sampled(self, account: Account, peers: Sequence[str]) -> Counter[SampledSteps]:
         files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
-        return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[Sampling]())
+        return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[SampledSteps]())
 
     def _price(self, costs: Mapping[Cost, int]) -> float:
         return spent(costs, delta=self._wanted.delta)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from p2pfl.core.errors import BudgetError, InputError
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.notices.course import BudgetExceeded
 from p2pfl.results.spending.budget import PeerAccounts
@@ -71,7 +71,7 @@ class Meter:
         *,
         run: str,
         earlier: Mapping[Cost, int] | None = None,
-        sampled: Mapping[str, Mapping[Sampling, int]] | None = None,
+        sampled: Mapping[str, Mapping[SampledSteps, int]] | None = None,
         more: bool = True,
     ) -> None:
         self.samples = SamplingMeter(plan, peers, run=run, earlier=sampled)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.spending.budget import PeerAccounts
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ class SamplingMeter:
     """
 
     def __init__(
-        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[str, Mapping[Sampling, int]] | None = None
+        self,
+        plan: Plan,
+        peers: Sequence[str],
+        *,
+        run: str,
+        earlier: Mapping[str, Mapping[SampledSteps, int]] | None = None,
     ) -> None:
         learner = plan.learner.bare
         self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
@@ -45,7 +50,7 @@ class SamplingMeter:
         self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}
 
     @property
-    def played(self) -> dict[str, dict[Sampling, int]] | None:
+    def played(self) -> dict[str, dict[SampledSteps, int]] | None:
         """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
         return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
 
@@ -84,7 +89,7 @@ class SamplingMeter:
         if self._learner is None:
             return
         trained = [peer for peer, here in zip(self.own, active or [True] * len(self.own), strict=True) if here]
-        steps = {peer: Sampling(self._learner.noise, *self._learner.cost(peer)) for peer in trained}
+        steps = {peer: SampledSteps(self._learner.noise, *self._learner.cost(peer)) for peer in trained}
         steps = {peer: each for peer, each in steps.items() if each.steps}
         if self._budget is not None:
             self._budget.sample(steps, run=self._run, round=round)

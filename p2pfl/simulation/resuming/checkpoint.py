@@ -16,7 +16,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.best import BestModels
@@ -119,11 +119,11 @@ class SimulationCheckpoint:
         return Counter({Cost(mu, probability): count for mu, probability, count in self.facts.costs})
 
     @property
-    def sampled(self) -> dict[str, Counter[Sampling]]:
+    def sampled(self) -> dict[str, Counter[SampledSteps]]:
         """Rounds of DP-SGD for each kind of steps, by peer."""
-        found = defaultdict[str, Counter[Sampling]](Counter)
+        found = defaultdict[str, Counter[SampledSteps]](Counter)
         for peer, noise, rate, steps, count in self.facts.sampled:
-            found[peer][Sampling(noise, rate, steps)] = count
+            found[peer][SampledSteps(noise, rate, steps)] = count
         return dict(found)
 
     def save(self, path: Path) -> None:
@@ -346,7 +346,7 @@ def after(
     stop: int,
     work: Any,
     costs: Mapping[Cost, int],
-    sampled: Mapping[str, Mapping[Sampling, int]],
+    sampled: Mapping[str, Mapping[SampledSteps, int]],
     travelling: Travelling | None,
     secret: bool,
     best: BestModels | None,

@@ -16,7 +16,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
 from p2pfl.core.neighbourhood import Released
 from p2pfl.core.process import peak_memory
-from p2pfl.core.rows import Rows, alike, placed
+from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.results.content import WorkerResult
 from p2pfl.simulation.mixing import Mixer, Power, uniform
 from p2pfl.simulation.sharding.boundary import Boundary, Crossing, boundary, crossing
@@ -96,7 +96,7 @@ class WorkerShard(Shard):
         found = like.new_empty(ends[-1] + len(at.outside), *like.shape[1:])
         for part, end in zip(parts, ends, strict=True):
             found[end - len(part) : end] = part
-        sent = found[placed(at.sent, found.device)]
+        sent = found[to_device(at.sent, found.device)]
         self.group.swap(sent, gives=at.gives, takes=at.takes, into=found[ends[-1] :])
         return found
 
@@ -104,7 +104,7 @@ class WorkerShard(Shard):
         """Return the rows of the local peers after a gossip step; where all get the average, only sums travel."""
         step = self._step(matrix)
         if step.share is not None:
-            average = self.group.total(placed(step.share.to(rows.dtype), rows.device) @ rows)  # [P]
+            average = self.group.total(to_device(step.share.to(rows.dtype), rows.device) @ rows)  # [P]
             return average.repeat(len(rows), 1)
         near = self.near(matrix, rows)
         return mixer(near.matrix, near.rows, keep=id(matrix) in self._kept)
@@ -128,7 +128,7 @@ class WorkerShard(Shard):
         copies = values.repeat(self.workers, *[1] * (values.dim() - 1))
         taken = self.group.swap(copies, gives=[len(values)] * self.workers, takes=[len(each) for each in self.numbers])
         found = torch.empty_like(taken)
-        found[placed(torch.from_numpy(np.concatenate(self.numbers)), taken.device)] = taken
+        found[to_device(torch.from_numpy(np.concatenate(self.numbers)), taken.device)] = taken
         return found
 
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:

@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import Schedule, Topology
 from p2pfl.topology.kinds import builders, random_graphs, schedules
-from p2pfl.topology.kinds.builders import at_least_one, bits
+from p2pfl.topology.kinds.builders import bits, check_at_least_one
 from p2pfl.topology.kinds.finite_time import base
 
 BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
@@ -74,7 +74,7 @@ def build(
     True
     """
     check_kind(kind)
-    at_least_one(peers)
+    check_at_least_one(peers)
     if kind in {"grid", "torus"}:
         rows = _most_square(peers) if rows is None else rows
         if rows < 1 or peers % rows:

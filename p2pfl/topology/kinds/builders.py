@@ -37,7 +37,7 @@ def ring(n: int) -> Topology:
     >>> ring(4).edges
     (('peer0', 'peer1'), ('peer0', 'peer3'), ('peer1', 'peer2'), ('peer2', 'peer3'))
     """
-    return numbered(n, ((i, (i + 1) % n) for i in range(n)))
+    return build_numbered(n, ((i, (i + 1) % n) for i in range(n)))
 
 
 def path(n: int) -> Topology:
@@ -53,7 +53,7 @@ def path(n: int) -> Topology:
     >>> path(3).edges
     (('peer0', 'peer1'), ('peer1', 'peer2'))
     """
-    return numbered(n, ((i, i + 1) for i in range(n - 1)))
+    return build_numbered(n, ((i, i + 1) for i in range(n - 1)))
 
 
 def star(n: int) -> Topology:
@@ -69,7 +69,7 @@ def star(n: int) -> Topology:
     >>> star(3).edges
     (('peer0', 'peer1'), ('peer0', 'peer2'))
     """
-    return numbered(n, ((0, i) for i in range(1, n)))
+    return build_numbered(n, ((0, i) for i in range(1, n)))
 
 
 def complete(n: int) -> Topology:
@@ -111,10 +111,10 @@ def grid(rows: int, columns: int) -> Topology:
     >>> grid(2, 2).edges
     (('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer3'), ('peer2', 'peer3'))
     """
-    at_least_one(min(rows, columns), "rows and columns")
+    check_at_least_one(min(rows, columns), "rows and columns")
     across = ((r * columns + c, r * columns + c + 1) for r in range(rows) for c in range(columns - 1))
     down = ((r * columns + c, (r + 1) * columns + c) for r in range(rows - 1) for c in range(columns))
-    return numbered(rows * columns, (*across, *down))
+    return build_numbered(rows * columns, (*across, *down))
 
 
 def torus(rows: int, columns: int) -> Topology:
@@ -140,11 +140,11 @@ def torus(rows: int, columns: int) -> Topology:
     >>> torus(3, 3).neighbours("peer0")
     ('peer1', 'peer2', 'peer3', 'peer6')
     """
-    at_least_one(min(rows, columns), "rows and columns")
+    check_at_least_one(min(rows, columns), "rows and columns")
     places = [(r, c) for r in range(rows) for c in range(columns)]
     across = ((r * columns + c, r * columns + (c + 1) % columns) for r, c in places)
     down = ((r * columns + c, (r + 1) % rows * columns + c) for r, c in places)
-    return numbered(rows * columns, (*across, *down))
+    return build_numbered(rows * columns, (*across, *down))
 
 
 def hypercube(dimension: int) -> Topology:
@@ -168,7 +168,7 @@ def hypercube(dimension: int) -> Topology:
     if dimension < 0:
         raise TopologyError(f"a hypercube cannot have dimension {dimension}; use a dimension of 0 or more")
     n = 2**dimension
-    return numbered(n, ((i, i ^ 1 << bit) for i in range(n) for bit in range(dimension)))
+    return build_numbered(n, ((i, i ^ 1 << bit) for i in range(n) for bit in range(dimension)))
 
 
 def circulant(n: int, *, degree: int) -> Topology:
@@ -198,10 +198,10 @@ def circulant(n: int, *, degree: int) -> Topology:
     >>> circulant(6, degree=4).neighbours("peer0")
     ('peer1', 'peer2', 'peer4', 'peer5')
     """
-    at_least_one(n)
+    check_at_least_one(n)
     if degree < 2 or degree % 2:
         raise TopologyError(f"the degree of a circulant graph must be even and at least 2, but it is {degree}; add one")
-    return numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in range(1, degree // 2 + 1)))
+    return build_numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in range(1, degree // 2 + 1)))
 
 
 def exponential(n: int) -> Topology:
@@ -224,7 +224,7 @@ def exponential(n: int) -> Topology:
     ('peer1', 'peer2', 'peer4')
     """
     hops = [2**k for k in range(bits(n))]
-    return numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in hops), directed=True)
+    return build_numbered(n, ((i, (i + hop) % n) for i in range(n) for hop in hops), directed=True)
 
 
 def tree(n: int, *, branching: int = 2) -> Topology:
@@ -252,11 +252,11 @@ def tree(n: int, *, branching: int = 2) -> Topology:
     >>> tree(5).edges[:2], tree(5).neighbours("peer1")
     ((('peer0', 'peer1'), ('peer0', 'peer2')), ('peer0', 'peer3', 'peer4'))
     """
-    at_least_one(branching, "branches (topology.options.branching)")
-    return numbered(n, (((i - 1) // branching, i) for i in range(1, n)))
+    check_at_least_one(branching, "branches (topology.options.branching)")
+    return build_numbered(n, (((i - 1) // branching, i) for i in range(1, n)))
 
 
-def numbered(
+def build_numbered(
     n: int, edges: Iterable[tuple[int, int]], *, directed: bool = False, weights: Iterable[float] = ()
 ) -> Topology:
     """Return the graph of ``n`` peers named by their numbers, without edges from a peer to itself.
@@ -279,18 +279,18 @@ def names(n: int) -> tuple[str, ...]:
     >>> names(11)[9:]
     ('peer09', 'peer10')
     """
-    at_least_one(n)
+    check_at_least_one(n)
     width = len(str(n - 1))
     return tuple(f"peer{i:0{width}d}" for i in range(n))
 
 
 def bits(n: int) -> int:
     """Return the smallest ``t`` with ``2 ** t >= n``."""
-    at_least_one(n)
+    check_at_least_one(n)
     return (n - 1).bit_length()
 
 
-def at_least_one(n: int, what: str = "peers") -> None:
+def check_at_least_one(n: int, what: str = "peers") -> None:
     """Raise :class:`TopologyError` if a number is below 1."""
     if n < 1:
         raise TopologyError(f"the number of {what} must be at least 1, but it is {n}; raise it")
@@ -298,7 +298,7 @@ def at_least_one(n: int, what: str = "peers") -> None:
 
 def check_degree(n: int, degree: int) -> None:
     """Raise :class:`TopologyError` if no graph of ``n`` peers has this degree."""
-    at_least_one(n)
+    check_at_least_one(n)
     if not 1 <= degree < n:
         raise TopologyError(
             f"the degree must be at least 1 and below the number of peers ({n}), but it is {degree}; change the "

@@ -13,7 +13,7 @@ decentralized learning via finite-time convergence, NeurIPS 2023, algorithms 1 t
 from collections.abc import Sequence
 
 from p2pfl.topology.graph import Schedule
-from p2pfl.topology.kinds.builders import at_least_one, numbered
+from p2pfl.topology.kinds.builders import build_numbered, check_at_least_one
 
 StepWeights = dict[tuple[int, int], float]
 """Weights of the edges of one gossip step."""
@@ -48,11 +48,11 @@ def base(n: int, *, degree: int = 1) -> Schedule:
     >>> [base(n, degree=1).period for n in (4, 5, 6, 7, 8)]
     [2, 5, 4, 5, 3]
     """
-    at_least_one(n)
-    at_least_one(degree, "neighbours (topology.degree)")
+    check_at_least_one(n)
+    check_at_least_one(degree, "neighbours (topology.degree)")
     peers = range(n)
     steps = _base(peers, degree)
-    return Schedule(tuple(numbered(n, each, weights=each.values()) for each in steps or [{}]))
+    return Schedule(tuple(build_numbered(n, each, weights=each.values()) for each in steps or [{}]))
 
 
 def _base(peers: Sequence[int], degree: int) -> list[StepWeights]:

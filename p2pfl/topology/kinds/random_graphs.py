@@ -12,7 +12,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.graph import Topology
-from p2pfl.topology.kinds.builders import at_least_one, check_degree, numbered
+from p2pfl.topology.kinds.builders import build_numbered, check_at_least_one, check_degree
 
 _DRAWS = 100
 """Number of draws after which a random graph counts as never connected."""
@@ -130,7 +130,7 @@ def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
     >>> min(len(random_k_out(8, degree=2, seed=0).neighbours(f"peer{i}")) for i in range(8))
     2
     """
-    at_least_one(n)
+    check_at_least_one(n)
     if not 1 <= degree < max(n, 2):
         raise TopologyError(f"each of {n} peers cannot draw {degree} others; use a degree from 1 to {max(n, 2) - 1}")
 
@@ -171,7 +171,7 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
     >>> len(erdos_renyi(4, probability=1.0, seed=0).edges)
     6
     """
-    at_least_one(n)
+    check_at_least_one(n)
     _check_probability("probability", probability)
     return _connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
 
@@ -197,7 +197,7 @@ def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) ->
     for attempt in range(_DRAWS):
         graph = make(draw(seed, "topology", round=attempt))
         if nx.is_connected(graph):
-            return numbered(len(graph), graph.edges())
+            return build_numbered(len(graph), graph.edges())
     raise TopologyError(f"none of {_DRAWS} random graphs is connected; raise the degree or the probability of an edge")
 
 

@@ -13,7 +13,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.graph import Schedule, Topology
-from p2pfl.topology.kinds.builders import at_least_one, bits, check_degree, numbered
+from p2pfl.topology.kinds.builders import bits, build_numbered, check_at_least_one, check_degree
 
 
 def one_peer_exponential(n: int) -> Schedule:
@@ -37,7 +37,7 @@ def one_peer_exponential(n: int) -> Schedule:
     [('peer1',), ('peer2',), ('peer4',)]
     """
     hops = [2**k for k in range(bits(n))] or [1]
-    return Schedule(tuple(numbered(n, [(i, (i + hop) % n) for i in range(n)], directed=True) for hop in hops))
+    return Schedule(tuple(build_numbered(n, [(i, (i + hop) % n) for i in range(n)], directed=True) for hop in hops))
 
 
 def double_binary_tree(n: int) -> Schedule:
@@ -63,10 +63,10 @@ def double_binary_tree(n: int) -> Schedule:
     >>> one.neighbours("peer2"), other.neighbours("peer2")
     (('peer1', 'peer3', 'peer4'), ('peer1',))
     """
-    at_least_one(n)
+    check_at_least_one(n)
     edges = [(_parent(i, n), i) for i in range(1, n)]
     moved = [n - 1 - i if n % 2 == 0 else (i + 1) % n for i in range(n)]
-    return Schedule((numbered(n, edges), numbered(n, ((moved[a], moved[b]) for a, b in edges))))
+    return Schedule((build_numbered(n, edges), build_numbered(n, ((moved[a], moved[b]) for a, b in edges))))
 
 
 def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: int = 4) -> Schedule:
@@ -105,18 +105,18 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
     >>> sorted(set(bridged.edges) - set(inner.edges))
     [('peer0', 'peer5'), ('peer2', 'peer3')]
     """
-    at_least_one(n)
-    at_least_one(every, "gossip steps from bridge to bridge (topology.options.every)")
+    check_at_least_one(n)
+    check_at_least_one(every, "gossip steps from bridge to bridge (topology.options.every)")
     if inside not in {"complete", "ring"}:
         raise TopologyError(f'a cluster cannot be a "{inside}"; use "complete" or "ring"')
     if not 1 <= clusters <= n:
         raise TopologyError(f"{n} peers cannot form {clusters} clusters; use 1 to {n}")
     first = [n * c // clusters for c in range(clusters + 1)]
     groups = [range(a, b) for a, b in pairwise(first)]
-    inner = numbered(n, (edge for group in groups for edge in _inside(group, inside)))
+    inner = build_numbered(n, (edge for group in groups for edge in _inside(group, inside)))
     if clusters == 1:
         return Schedule((inner,))
-    outer = numbered(n, ((groups[c - 1][-1], groups[c][0]) for c in range(clusters)))
+    outer = build_numbered(n, ((groups[c - 1][-1], groups[c][0]) for c in range(clusters)))
     return Schedule((*[inner] * (every - 1), _bridged(inner, outer)))
 
 
@@ -157,7 +157,7 @@ def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
     L. Liu, J. Zhang, S. H. Song, K. B. Letaief, "Client-edge-cloud hierarchical federated learning", ICC 2020: with as
     many gossip steps a round as levels, FedAvg is theirs with an average over everybody in each round.
     """
-    at_least_one(n)
+    check_at_least_one(n)
     side = max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
     sizes = tuple(levels) or (side, n // side)
     if math.prod(sizes) != n or min(sizes) < 1:
@@ -167,8 +167,8 @@ def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
         )
     places = np.arange(n).reshape(sizes)
     groups = [np.moveaxis(places, level, -1).reshape(-1, size) for level, size in enumerate(sizes) if size > 1]
-    steps = [numbered(n, (pair for group in each.tolist() for pair in combinations(group, 2))) for each in groups]
-    return Schedule(tuple(reversed(steps))) if steps else Schedule((numbered(n, ()),))
+    steps = [build_numbered(n, (pair for group in each.tolist() for pair in combinations(group, 2))) for each in groups]
+    return Schedule(tuple(reversed(steps))) if steps else Schedule((build_numbered(n, ()),))
 
 
 def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> Schedule:
@@ -212,7 +212,7 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
     {3}
     """
     check_degree(n, degree)
-    at_least_one(period, "gossip steps in a period (topology.options.period)")
+    check_at_least_one(period, "gossip steps in a period (topology.options.period)")
     if n * degree % 2:
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     sparse = 2 * degree < n  # pairing up a dense graph takes many attempts; pairing up its complement does not
@@ -220,7 +220,7 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
     for step in range(period):
         rng = draw(seed, "topology", round=step)
         graph = nx.random_regular_graph(degree if sparse else n - 1 - degree, n, seed=rng)
-        graphs.append(numbered(n, (graph if sparse else nx.complement(graph)).edges()))
+        graphs.append(build_numbered(n, (graph if sparse else nx.complement(graph)).edges()))
     return Schedule(tuple(graphs))
 
 
@@ -267,7 +267,7 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     {2}
     """
     check_degree(n, degree)
-    at_least_one(period, "gossip steps in a period (topology.options.period)")
+    check_at_least_one(period, "gossip steps in a period (topology.options.period)")
     return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
 
 
@@ -296,7 +296,7 @@ def _pushed(n: int, degree: int, *, step: int, seed: int) -> Topology:
     others += others >= np.arange(n)[:, None]  # no peer draws itself
     received = np.bincount(others.ravel(), minlength=n).tolist()
     edges = [(sender, listener) for sender, row in enumerate(others.tolist()) for listener in row]
-    return numbered(n, edges, directed=True, weights=(1.0 / (1.0 + received[listener]) for _, listener in edges))
+    return build_numbered(n, edges, directed=True, weights=(1.0 / (1.0 + received[listener]) for _, listener in edges))
 
 
 def _parent(i: int, n: int) -> int:

@@ -16,7 +16,7 @@ from p2pfl.algorithms.robust import (
     robust,
 )
 from p2pfl.core.errors import RunError
-from p2pfl.core.neighbourhood import Public, Released, settled
+from p2pfl.core.neighbourhood import Public, Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring, small_world
@@ -38,7 +38,7 @@ def exchanged(net, rows=ROWS, *, since=None):
         released = await net.release(rows, since=Public(torch.zeros_like(rows) if since is None else since))
         return await net.mix(released)
 
-    return settled(both()).values
+    return run_without_loop(both()).values
 
 
 def attacking(name, **settings):
@@ -84,7 +84,7 @@ def test_rows_with_masses_are_refused():
             r'learning\.weighted = false, or robustness\.rule = "none"'
         ),
     ):
-        settled(net.mix(released))
+        run_without_loop(net.mix(released))
 
 
 def test_how_far_rows_moved_is_told_as_it_is_of_a_plain_average():
@@ -170,7 +170,7 @@ def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
 
 def test_what_is_heard_before_rows_are_released_is_true():
     net = attacked(stack(), attacking("sign_flip"), round=0)
-    heard = settled(net.receive(Released(ROWS)))
+    heard = run_without_loop(net.receive(Released(ROWS)))
     assert torch.equal(heard.rows, ROWS)
 
 

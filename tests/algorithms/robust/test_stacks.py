@@ -23,7 +23,7 @@ from p2pfl.algorithms.robust import (
     robust,
 )
 from p2pfl.algorithms.robust.arithmetic import distances, mean, network, ordered, taken
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import metropolis, small_world, star
 
@@ -169,7 +169,7 @@ def mixed(net, rows):
     async def both():
         return await net.mix(await net.release(rows, since=Public(torch.zeros_like(rows))))
 
-    return settled(both()).values
+    return run_without_loop(both()).values
 
 
 @EACH
@@ -232,7 +232,7 @@ def test_dissensus_sends_each_receiver_what_its_paper_says():
     async def received():
         return await net.receive(await net.release(rows, since=Public(torch.zeros_like(rows))))
 
-    found = settled(received())
+    found = run_without_loop(received())
     for listener, sender in zip(found.listener.tolist(), found.sender.tolist(), strict=True):
         peer, row = topology.peers[listener], weights.row(topology.peers[listener])
         if sender < 12:

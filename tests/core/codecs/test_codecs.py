@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shadows
+import cpu_device
 from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, Whole, coded
-from p2pfl.core.codecs.bits import bits_for, bytes_for, packed, unpacked
+from p2pfl.core.codecs.bits import bits_for, bytes_for, pack_bits, unpack_bits
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import keys, subkeys
 
@@ -87,10 +87,10 @@ def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(code
     stack = rows(1500)
     stack = stack if special is None else SPECIAL[special](stack)
     wanted, bytes_wanted = coded(codec, stack, at=at())
-    with shadows.device() as device:
-        there = stack.to(shadows.DEVICE, non_blocking=True)
+    with cpu_device.device() as device:
+        there = stack.to(cpu_device.DEVICE, non_blocking=True)
         left, short = coded(codec, there, at=at())
-        assert left.device == shadows.DEVICE
+        assert left.device == cpu_device.DEVICE
         assert not device.waits
         here = left.cpu()
         data = [short.data(index) for index in range(3)]
@@ -223,7 +223,7 @@ def test_places_that_repeat_or_lie_outside_are_refused():
         ([4, 3], "the whole numbers of a row do not increase"),
         ([3, 20], "a whole number of a row is 20, above the largest, 19"),
     ):
-        data[:2] = packed(torch.tensor([places]), bits=5)[0]
+        data[:2] = pack_bits(torch.tensor([places]), bits=5)[0]
         with pytest.raises(DecodeError, match=sentence):
             short.read(data, sender="ada")
 
@@ -304,9 +304,9 @@ def test_a_row_of_a_thousand_numbers_has_so_many_bytes(codec, size):
 @given(st.integers(1, 16), st.integers(1, 50), st.data())
 def test_numbers_come_out_of_their_bits_as_they_went_in(bits, count, data):
     codes = torch.tensor([data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=count, max_size=count))])
-    tight = packed(codes, bits=bits)
+    tight = pack_bits(codes, bits=bits)
     assert tight.shape == (1, bytes_for(count, bits=bits))
-    assert torch.equal(unpacked(tight, bits=bits, count=count), codes)
+    assert torch.equal(unpack_bits(tight, bits=bits, count=count), codes)
 
 
 @given(st.integers(0, 2**20))

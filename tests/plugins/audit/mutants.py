@@ -248,12 +248,12 @@ def accounted_at(**changes):
     """DP-SGD is accounted with other numbers than those of training."""
 
     def build(patch):
-        real = sampling.Sampling
+        real = sampling.SampledSteps
         made = lambda noise, rate, steps: real(  # noqa: E731
             noise * changes.get("noise", 1), rate * changes.get("rate", 1), int(steps * changes.get("steps", 1))
         )
-        patch.setattr(sampling, "Sampling", made)
-        patch.setattr("p2pfl.experiment.resolved.Sampling", made)
+        patch.setattr(sampling, "SampledSteps", made)
+        patch.setattr("p2pfl.experiment.resolved.SampledSteps", made)
 
     return build
 

@@ -121,6 +121,6 @@ def test_the_share_of_undecided_numbers_is_that_of_the_table(deviation):
     table = cpu_noise.table_of(deviation)
     random = np.random.default_rng(0)
     first, second = random.integers(0, 2**64, (2, 200_000), np.uint64)
-    drawn = cpu_noise.Drawn(np.empty(len(first), np.int64), np.empty(len(first), np.int64), second)
+    drawn = cpu_noise.FinePoints(np.empty(len(first), np.int64), np.empty(len(first), np.int64), second)
     found = table.propose(first, drawn, work=list(np.empty((2, len(first)), np.uint64)))
     assert len(found) == pytest.approx(200_000 * undecided(table), abs=5 * math.sqrt(200_000 * undecided(table)))

@@ -16,7 +16,18 @@ from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.ring_masks import mask, signed, unsigned, zeros
 from p2pfl.privacy.secagg.in_process import exchanged, partners
-from p2pfl.privacy.secagg.protocol import Consent, Keys, Receiver, Roll, Sender, Share, Sum, SumSlot, enough, fewest
+from p2pfl.privacy.secagg.protocol import (
+    Consent,
+    Keys,
+    MaskedTerm,
+    Receiver,
+    Roll,
+    Sender,
+    Sum,
+    SumSlot,
+    enough,
+    fewest,
+)
 from p2pfl.privacy.secagg.weighted_sums import portion, portions, width
 from p2pfl.topology import complete, metropolis, random_regular, torus
 from schedule import derived
@@ -319,7 +330,7 @@ def test_messages_of_another_sum_are_ignored():
     _, others = everybody(other)
     receiver = Receiver(which)
     receiver.take(shares[0])
-    stranger = Share(SLOT, "mallory", shares[0].values)
+    stranger = MaskedTerm(SLOT, "mallory", shares[0].values)
     for act in (
         lambda: receiver.take(others[1]),
         lambda: receiver.take(stranger),
@@ -333,7 +344,7 @@ def test_messages_of_another_sum_are_ignored():
 @pytest.mark.parametrize("values", [np.zeros(5, np.uint64), np.zeros(4, np.uint32), np.zeros(4, np.int64)])
 def test_a_share_of_another_shape_is_refused(values):
     with pytest.raises(PrivacyError, match="the sum 4 numbers of 64 bits"):
-        Receiver(the_sum()).take(Share(SLOT, "ada", values))
+        Receiver(the_sum()).take(MaskedTerm(SLOT, "ada", values))
 
 
 def test_keys_for_others_than_the_missing_are_refused():

@@ -13,7 +13,7 @@ from p2pfl.experiment.agreement import alike, reported, scaled
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record, Run
 from p2pfl.results.content import Summary
 from p2pfl.results.models.description import described
@@ -89,7 +89,6 @@ class Ended:
             seconds=seconds,
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in peers]),
-            given={peer.name: given for peer in peers if (given := peer.ended.given) is not None},
             spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
             played=_trained(peers),
             baselines=baselines,
@@ -99,7 +98,7 @@ class Ended:
         )
 
 
-def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
+def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[SampledSteps, int]] | None:
     """Return by peer the number of rounds for each sampling of DP-SGD; ``None`` without a guarantee for samples."""
     return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
 

@@ -3,9 +3,9 @@
 Nothing here may start a thread: what is forked has only one.
 """
 
-from p2pfl.core.importing import uncollected
+from p2pfl.core.importing import pause_collection
 
-with uncollected():  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
+with pause_collection():  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
     import p2pfl.network.peer.launch.worker
     from p2pfl.topology.lazy_networkx import Graph  # imports networkx, which each peer would hold for itself
 

@@ -156,8 +156,6 @@ async def live(
             private_memory(),
             common=peer.ended.common,
             stopped=stopped,
-            given=peer.ended.given,
-            vanished=sorted(peer.ended.vanished),
             best=peer.best.best,
             unsettled=peer.ended.unsettled or None,
             spent=spent,

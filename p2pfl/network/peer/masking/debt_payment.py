@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, bare
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, release_bare
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.masking.mask_cover import Cover
@@ -122,7 +122,7 @@ class Republished(Wrapped):
         """
         released = await self._net.release(rows, since=since, masses=masses)
         owed = self._masks.sums(self.peers, round=0, size=rows.shape[-1])  # [1, Q]
-        public = bare(since.rows.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
+        public = release_bare(since.rows.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
         if not np.array_equal(released.rows.cpu().numpy() - owed, to_grid(public, scale=2.0**self._masks.bits)):
             raise PrivacyError(
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"

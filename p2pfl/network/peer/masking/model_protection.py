@@ -26,7 +26,7 @@ from p2pfl.network.protocol.ledgers.masks import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import ExchangeKey, Source
 from p2pfl.privacy.masks import Edge
@@ -146,7 +146,7 @@ class ModelProtection:
         return self.meter.costs
 
     @property
-    def sampled(self) -> Mapping[Sampling, int]:
+    def sampled(self) -> Mapping[SampledSteps, int]:
         """Training so far, where it has a price for single samples."""
         return self.meter.samples.own[self.name].copy()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import RunError
-from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, refuse_mix, refuse_total
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, values
 from p2pfl.network.protocol.interface.effects import Collected
 from p2pfl.network.protocol.interface.requests import Collect, Offer
@@ -19,7 +19,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
     async def mix(self, released: Released) -> Released:
         """Refuse: what has come is merged by its age."""
         del released
-        raise unmixed()
+        raise refuse_mix()
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Send the own model, and return the newest of each neighbour that arrived since; all have the same weight."""
@@ -38,7 +38,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
     ) -> Ints:
         """Raise an error, as a total waits for all peers."""
         del contribution, size, bits, change
-        raise untotalled()
+        raise refuse_total()
 
     async def _send(self, offer: Offer) -> None:
         """Send a model, or leave it out where the one before is not on its way yet: the next will be newer."""

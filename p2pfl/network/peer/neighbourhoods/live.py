@@ -11,8 +11,16 @@ import torch
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DecodeError
-from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
-from p2pfl.core.rows import Rows, scaled
+from p2pfl.core.neighbourhood import (
+    Contribution,
+    Public,
+    ReceivedModels,
+    Released,
+    check_public,
+    measure_step,
+    release_bare,
+)
+from p2pfl.core.rows import Rows, scale_rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.release_verdicts import DroppedHalf, ReleaseVerdicts
 from p2pfl.network.peer.round_totals import RoundTotals
@@ -73,8 +81,8 @@ class LiveNeighbourhood:
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Let the others see the row as it is."""
-        checked(since, "since")  # as where rows are hidden
-        return bare(rows, masses)
+        check_public(since, "since")  # as where rows are hidden
+        return release_bare(rows, masses)
 
     async def mix(self, released: Released) -> Released:
         """Add up the rows one by one as they come in turn, so that few are held at a time.
@@ -115,7 +123,7 @@ class LiveNeighbourhood:
 
     def record_step(self, before: Released, after: Released) -> None:
         """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
-        self.distance = float(moved(Released(before.level, before.masses), after))
+        self.distance = float(measure_step(Released(before.level, before.masses), after))
 
     def _row_weights(self) -> dict[str, float]:
         """Return the weights of this gossip step, including the peer's own; they stay if edges change meanwhile."""
@@ -316,12 +324,12 @@ class Weighted:
         elif self.released.coded is None and delivery.head.partners is None:
             self.mixed = row.mul_(weight)
         else:  # others keep the row: a codec as a reference, the session for peers that lack it
-            self.mixed = scaled(row, weight)
+            self.mixed = scale_rows(row, weight)
 
     def close(self) -> Released:
         """Return the sum."""
         own, share = self.released.masses, self.share
-        mixed = scaled(self.values, share) if self.mixed is None else self.mixed.add_(self.values, alpha=share)
+        mixed = scale_rows(self.values, share) if self.mixed is None else self.mixed.add_(self.values, alpha=share)
         return Released(mixed, None if own is None else own * share + self.mass)
 
 

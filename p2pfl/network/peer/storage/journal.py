@@ -13,7 +13,7 @@ from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.ledgers import masks as ledger
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots, Epochs
 from p2pfl.network.protocol.ledgers.slots import END, Run, Slot
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 
 
@@ -54,9 +54,9 @@ class Journal(msgspec.Struct, frozen=True):
     verdicts: tuple[VerdictRecord, ...] = ()
 
     @property
-    def sampled(self) -> Counter[Sampling]:
+    def sampled(self) -> Counter[SampledSteps]:
         """Rounds of training by kind of sampling, from :attr:`samplings`."""
-        return Counter({Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
+        return Counter({SampledSteps(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
 
     @property
     def uncovered(self) -> frozenset[Slot]:
@@ -85,7 +85,7 @@ class Journal(msgspec.Struct, frozen=True):
         masks: ledger.MaskJournal,
         spent: Mapping[Cost, int],
         alone: Collection[Slot] = (),
-        sampled: Mapping[Sampling, int] | None = None,
+        sampled: Mapping[SampledSteps, int] | None = None,
         verdicts: tuple[VerdictRecord, ...] = (),
     ) -> Journal:
         """Return the journal with a release, before it is sent."""

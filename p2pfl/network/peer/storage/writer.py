@@ -19,7 +19,7 @@ from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.masks import MaskJournal as Masks
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import KEY_BYTES, Announced, Source
 
@@ -43,7 +43,7 @@ class Spending(Protocol):
         """Releases that count as hidden by their private noise alone."""
 
     @property
-    def sampled(self) -> Mapping[Sampling, int]:
+    def sampled(self) -> Mapping[SampledSteps, int]:
         """Training so far, if it has a privacy cost for single samples."""
 
     @property

@@ -26,7 +26,7 @@ from p2pfl.network.protocol.session.model_wait import ModelWait
 from p2pfl.network.protocol.session.name_claim import NameClaim
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
-from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure, DepartureSearch
+from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
 from p2pfl.network.protocol.session.session_totals import Totals
 from p2pfl.network.protocol.session.shared import PULSE, Decider, Shared, Waiter
 from p2pfl.network.protocol.session.start_wait import StartWait
@@ -85,7 +85,7 @@ class Session:
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, search, leaving
+    streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, leaving
         Parts that every session has, each with its own decisions.
     verdicts, commits
         Parts that only some plans need; ``None`` in others.
@@ -133,7 +133,6 @@ class Session:
         self.waiting = ModelWait(shared, streams)
         self.sending = ModelSender(shared, streams, self.waiting)
         self.settling = AccountSettlement(shared, self.sending, self.waiting)
-        self.search = DepartureSearch(shared)
         self.leaving = Departure(shared, streams, self.sending, self.presence)
         self._parts: dict[Waiter, _Part] = {  # in the order in which they decide
             "sending": self.sending,
@@ -143,7 +142,6 @@ class Session:
             **({} if self.commits is None else {"commits": self.commits}),
             "gathering": self.gathering,
             "settling": self.settling,
-            "search": self.search,
             "leaving": self.leaving,
         }
         self._beat = math.inf  # time at which the next heartbeat is due
@@ -389,7 +387,6 @@ class Session:
         requests.Finish: lambda self, event: self.settling.begin(event),
         requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
-        requests.Missed: lambda self, event: self.search.begin(event.peers),
         requests.Leave: lambda self, event: self.leaving.begin(event),
     }
     """Handler of each kind of event."""

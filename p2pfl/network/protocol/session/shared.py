@@ -21,7 +21,7 @@ from p2pfl.network.protocol.wire.messages import Announcement, Digest, Message
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""
 
-Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "search", "leaving"]
+Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "leaving"]
 """Part of a session that can wait for something, and decides after each event while it does."""
 
 PULSE = 1.0

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.observer_bounds import Observer
@@ -145,7 +145,7 @@ def plant(
             whitened = observer.combination @ z  # [H, P]
             found.append((whitened * directions[observer.watched]).sum(1) / np.sqrt(observer.combination.diagonal()))
             cases.append(coins[observer.watched])
-        since = numbers(settled(net.mix(released)))
+        since = numbers(run_without_loop(net.mix(released)))
     return [
         _canaries(observer, np.concatenate(found), np.concatenate(cases), delta=delta, tests=LOOKS * len(observers))
         for observer, found, cases in zip(observers, scores, truth, strict=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.observer_bounds import Observer
@@ -171,7 +171,7 @@ def _view(pipeline: Pipeline, observer: Observer, *, change: Floats) -> tuple[Fl
         z = observer.sees(pipeline, released, round=round, attempt=attempt)  # [H, P]
         statistics.append(observer.statistic @ z)
         features += [statistics[-1][None], z[near]]
-        mixed = settled(nets[round].mix(released))
+        mixed = run_without_loop(nets[round].mix(released))
         features.append(_beyond(pipeline, released, mixed, exchange=round + attempt)[observer.watched][near])
     together: Floats = np.concatenate(features)  # [F, P]
     return statistics[0], together

@@ -31,7 +31,7 @@ from scipy.ndimage import uniform_filter
 from torch import nn
 from torch.func import functional_call
 
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.process import one_thread
 from p2pfl.core.rows import draw
 from p2pfl.data import Federation, IntArray
@@ -149,7 +149,7 @@ def invert(
         one = stepping.fit(start[:1].to(stepping.dtype), peers=graph.peers[:1], round=0).rows.double()  # [1, P]
         rows = one.repeat(len(start), 1)  # [N, P]: any peer may be the victim
         pipeline = Pipeline.keyed(settings, graph=graph, weights=weights, source=fresh(number))
-        released = settled(pipeline.round(0).release(rows, since=Public(start)))
+        released = run_without_loop(pipeline.round(0).release(rows, since=Public(start)))
         gradients[OPEN].append((start - rows)[0])
         for observer in observers:
             seen = observer.sees(pipeline, released, round=0)  # [H, P]

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.process import one_thread
 from p2pfl.core.rows import Rows, draw
 from p2pfl.data import Federation, IntArray
@@ -183,7 +183,7 @@ class _Run:
         training = peers if self.real else tuple(self.pool)
         places = [peers.index(peer) for peer in training]
         rows[places] = self.learner.fit(since[places], peers=training, round=round).rows
-        released = settled(net.release(rows, since=Public(since)))
+        released = run_without_loop(net.release(rows, since=Public(since)))
         found = {OPEN: self._odds(rows.double().numpy(), peers)}
         for observer in self.observers:
             seen = observer.sees(self.pipeline, released, round=round)  # [H, P]
@@ -191,7 +191,7 @@ class _Run:
         if not self.real:
             return found, since
         for _ in range(steps):
-            released = settled(net.mix(released))
+            released = run_without_loop(net.mix(released))
         mixed = released.mean(own=since)  # [N, P]
         found[MIXED] = self._odds(mixed.double().numpy(), peers)
         return found, mixed

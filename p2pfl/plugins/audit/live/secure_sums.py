@@ -22,7 +22,7 @@ from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring_masks import Ring, mask
-from p2pfl.privacy.secagg.protocol import Sender, Share, Sum, SumSlot
+from p2pfl.privacy.secagg.protocol import MaskedTerm, Sender, Sum, SumSlot
 from p2pfl.topology import complete
 
 PART = "live sums"
@@ -216,7 +216,7 @@ class TappedSumSender(SumSender):
         super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         self.terms = terms
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)

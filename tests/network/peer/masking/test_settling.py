@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.codecs.sparse import chosen
+from p2pfl.core.codecs.sparse import choose_positions
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Public, Released, derived
-from p2pfl.core.neighbourhood import settled as run
+from p2pfl.core.neighbourhood import run_without_loop as run
 from p2pfl.experiment import read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer import end as end_of_peer
@@ -152,7 +152,7 @@ async def swarm(changes):
 def released_in(algorithm, *, size, round):
     """Return the places that a round releases, found without what the code under test declares."""
     if hasattr(algorithm, "share"):
-        return torch.from_numpy(chosen(size, share=algorithm.share, seed=algorithm.seed, round=round))
+        return torch.from_numpy(choose_positions(size, share=algorithm.share, seed=algorithm.seed, round=round))
     if hasattr(algorithm, "common"):
         return algorithm.common.nonzero().squeeze(-1)
     return torch.arange(size // 2 if isinstance(algorithm, Half) else size)

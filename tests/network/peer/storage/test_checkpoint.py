@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from p2pfl.algorithms import State, learn, start
 from p2pfl.core.errors import RunError, StorageError
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer.storage.best import Best
@@ -59,7 +59,7 @@ def played(resolved, state, rounds):
     running = learn(
         resolved.played, learner, state, rounds=rounds, neighbourhood=net, private=lambda net, _: net, observe=after
     )
-    return settled(running)
+    return run_without_loop(running)
 
 
 @pytest.mark.sampled(fast=3)
@@ -332,5 +332,5 @@ def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_w
 
     assert written() == [0, 2, 5, 7]
     assert written("transport.checkpoint=1") == [*range(8)]
-    assert written("learning.algorithm=robust_sgp") == [*range(8)]
+    assert written("learning.algorithm=relay_sgd", "topology.kind=path") == [*range(8)]
     assert written("compression.name=quantise", "compression.options.bits=8") == [*range(8)]

@@ -8,10 +8,10 @@ from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.reserving import covers, reserved
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 
-COST, TRAINING = Cost(0.5), Sampling(1.0, 0.1, 3)
+COST, TRAINING = Cost(0.5), SampledSteps(1.0, 0.1, 3)
 
 
 def after(rounds, *, ledger=None, skipped=(), alone=()):

@@ -14,12 +14,13 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.private_boosting import area
 from p2pfl import topology
 from p2pfl.core.errors import ExperimentError, ModelError
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data.description import Field
 from p2pfl.experiment import plan, read, write
+from p2pfl.learning import ExactLearner, Part
 from p2pfl.learning.exact_model import Own
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import ExactLearner, Part, RandomBoosting
+from p2pfl.plugins.exact import RandomBoosting
 from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
@@ -135,7 +136,7 @@ def noisy_total(settings, *, peers, size, change, values=0, source=None):
     net = StackedNeighbourhood((topology.metropolis(graph),), round=0, seed=0, graph=graph)
     hidden = private(net, settings=settings, masks=None, source=source or SecretSource(), round=0)
     own = np.full(size, values, np.int64)
-    return settled(hidden.total(lambda _: own, size=size, change=change))
+    return run_without_loop(hidden.total(lambda _: own, size=size, change=change))
 
 
 def test_the_noise_of_all_peers_adds_up():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import imported, located
+from p2pfl.core.importing import describe_error, import_callable
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.trees.losses.smooth import Units
@@ -80,7 +80,7 @@ class OwnLoss:
         except ModelError:
             raise
         except Exception as error:
-            said = located(error, module=self.reference.partition(":")[0])
+            said = describe_error(error, module=self.reference.partition(":")[0])
             raise ModelError(
                 f"{KEY}: {self.reference} does not return two arrays of numbers ({said}); fix the function"
             ) from error
@@ -107,4 +107,4 @@ class OwnLoss:
         return np.zeros(len(targets))
 
     def _function(self) -> Callable[..., Any]:
-        return imported(self.reference, key=KEY, sought="a function", refused=ModelError)
+        return import_callable(self.reference, key=KEY, sought="a function", refused=ModelError)
