@@ -14,7 +14,7 @@ from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
 from exploring.rounds import explorer as rounds
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.messages import COUNTED, Ballot, counted
+from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, Ballot, counted
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     Ballot,

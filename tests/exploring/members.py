@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Doubt,
     Event,
@@ -22,7 +22,7 @@ from p2pfl.network.protocol.agreement.effects import (
     StoreRecord,
     TimePassed,
 )
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     Committee,

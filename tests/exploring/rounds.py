@@ -16,9 +16,9 @@ from typing import Any
 
 from exploring.explorer import Explorer
 from exploring.members import copied, frozen
-from p2pfl.network.protocol.agreement.attempts import FAILED, complete, outcome, report
-from p2pfl.network.protocol.agreement.effects import Send
-from p2pfl.network.protocol.agreement.messages import Committee
+from p2pfl.network.protocol.agreement.agreement_effects import Send
+from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete, outcome, report
+from p2pfl.network.protocol.agreement.ballot_messages import Committee
 from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
 
 LINE = {"ada": ("bob",), "bob": ("ada", "eve"), "eve": ("bob",)}

@@ -12,9 +12,9 @@ from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.events import Subscribed
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.membership.edges import Edges
-from p2pfl.network.protocol.session.participating import PLACE, RECEIPT
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.wire.sealing import MessageCodec
+from p2pfl.network.protocol.session.session_totals import PLACE, RECEIPT
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.totals import OfTotals
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.sender import SumSender

@@ -13,7 +13,7 @@ import torch
 
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
-from p2pfl.network.protocol.agreement.messages import Release, counted
+from p2pfl.network.protocol.agreement.ballot_messages import Release, counted
 from p2pfl.network.protocol.agreement.settlement import Fetch
 from p2pfl.network.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
@@ -39,7 +39,7 @@ from p2pfl.network.protocol.wire.stream import Inbox, Outbox
 from p2pfl.network.protocol.wire.sums import RollCall
 from p2pfl.network.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, OfTotals, participants_statement
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     Contradiction,
     Copy,
     DecisionMessage,

@@ -8,7 +8,7 @@ from p2pfl.network.protocol.wire.messages import (
     Announcement,
 )
 from p2pfl.network.protocol.wire.trailer import Signature
-from p2pfl.network.secagg.signing import Seal
+from p2pfl.network.secagg.seal import Seal
 from p2pfl.privacy.keys import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.topology import complete

@@ -117,7 +117,7 @@ class RestartablePeers:
 
 def begun(peer: Peer) -> bool:
     """Whether a peer takes part in rounds."""
-    return peer._connection is not None and peer.session.shared.first is not None
+    return peer.joined is not None and peer.session.shared.first is not None
 
 
 class HeldTraining:
@@ -126,9 +126,9 @@ class HeldTraining:
     update = None
 
     def __init__(self, peer, *, round):
-        self.training, self.learner, self.round = peer._training, peer._training.learner, round
+        self.training, self.learner, self.round = peer.training, peer.training.learner, round
         self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
-        peer._training = self
+        peer.training = self
 
     async def fit(self, rows, *, round, **settings):
         if round == self.round:

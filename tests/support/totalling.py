@@ -19,11 +19,11 @@ from p2pfl.network.protocol.interface.events import Subscribed, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Convene
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.session.participating import PLACE
 from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.session.session_totals import PLACE
 from p2pfl.network.protocol.wire.codec import decode, encode
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.sealing import MessageCodec
 from p2pfl.network.protocol.wire.totals import OfTotals
 from sessions import arrived
 

@@ -6,7 +6,7 @@ from p2pfl.network.protocol.interface.effects import Decided, Disclosed, Publish
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Decide, Offer, Open
 from p2pfl.network.protocol.wire.messages import Chunk
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     OfVerdicts,
     Votes,
 )

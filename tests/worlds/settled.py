@@ -12,8 +12,8 @@ import torch
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.agreement.attempts import connected
-from p2pfl.network.protocol.agreement.messages import Release, Value
+from p2pfl.network.protocol.agreement.attempt_reports import connected
+from p2pfl.network.protocol.agreement.ballot_messages import Release, Value
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.results.notices.course import LearningStopped

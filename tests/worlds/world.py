@@ -17,7 +17,7 @@ from p2pfl.core.errors import P2PFLError, StorageError
 from p2pfl.core.rows import draw, raw
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.attempts import MOST
+from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.wire.codec import decode
 from p2pfl.network.protocol.wire.messages import Announcement

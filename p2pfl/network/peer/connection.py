@@ -45,13 +45,11 @@ class Connection:
         Session that makes the decisions.
     relay
         Part of this peer in secure sums; ``None`` without secure sums.
+    durable
+        Function that makes state durable; the connection awaits it before it publishes messages that depend on it.
 
     Attributes
     ----------
-    durable
-        Function that makes state durable; the connection awaits it before it publishes messages that depend on it.
-    observe
-        Function that is called with each event before the session handles it; ``None`` by default.
     divert
         Function that is called with each arrival; if it returns true, the session does not receive the arrival.
         ``None`` by default.
@@ -59,10 +57,17 @@ class Connection:
         Bytes of the payloads sent and received so far.
     """
 
-    def __init__(self, channel: Channel, session: Session, *, relay: SumRelay | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        session: Session,
+        *,
+        relay: SumRelay | None = None,
+        durable: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
         self.channel, self.session, self.relay = channel, session, relay
         self._time = asyncio.get_running_loop().time
-        self.durable: Callable[[], Awaitable[None]] = _nothing
+        self.durable = durable
         self.bytes_out = self.bytes_in = 0
         self.divert: Callable[[Arrived], bool] | None = None
         self._tasks: asyncio.TaskGroup | None = None

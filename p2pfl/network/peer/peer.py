@@ -1,4 +1,4 @@
-"""One live peer: joins, gathers its neighbours, learns its rounds, says goodbye."""
+"""One live peer: it joins, gathers its neighbours, learns its rounds, and says goodbye."""
 
 from __future__ import annotations
 
@@ -6,56 +6,37 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, State, Statistics, learn, start
-from p2pfl.core.errors import BudgetError, CoverError, ResumeError, RunError, UndecidedError, foremost
-from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.algorithms import Algorithm, State, Statistics
+from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.learning import Learner
-from p2pfl.network.peer.agreeing import Agreeing
-from p2pfl.network.peer.composed import composed
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.ending import left_open, reason_of, remaining, settled
+from p2pfl.network.peer.end import PeerEnd, end
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
-from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
-from p2pfl.network.peer.joining.resuming import gathered, left_alone, rest, resumed
-from p2pfl.network.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
-from p2pfl.network.peer.masking.alarming import Alarms
-from p2pfl.network.peer.masking.attempts import RetryAttempt
-from p2pfl.network.peer.masking.hiding import Hiding
-from p2pfl.network.peer.masking.settling import Cover
-from p2pfl.network.peer.neighbourhoods.building import attempted, live
-from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, sum_relay
-from p2pfl.network.peer.round_totals import RetryRound
-from p2pfl.network.peer.rounds import recorded, scored, turns
+from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
+from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.model_protection import ModelProtection
+from p2pfl.network.peer.model_agreement import ModelAgreement
+from p2pfl.network.peer.neighbourhoods.factory import live
+from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
+from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, rounds_apart
-from p2pfl.network.peer.storage.reserving import block
-from p2pfl.network.peer.storage.writer import Keeper
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, Former, Store
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.peer.updates import Progress, progress
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
-from p2pfl.network.protocol.interface import requests
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.wire.codec import encode
-from p2pfl.network.protocol.wire.envelope import Envelope
-from p2pfl.network.protocol.wire.sealing import MessageCodec
-from p2pfl.network.secagg.signing import Seal
-from p2pfl.network.transport import Transport, Will, opened
-from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.transport import Transport, opened
+from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust
 from p2pfl.results import Record
-from p2pfl.results.content import Unsettled
-from p2pfl.results.notices.course import JoinsLate, LearningStopped, ReleasesEnded
+from p2pfl.results.notices.course import JoinsLate, ReleasesEnded
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import ModelsRefused
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -77,28 +58,32 @@ class Peer:
     transport
         How to reach the broker, or its URL.
     source
-        Of keys and private noise; the operating system's secrets by default.
+        Source of keys and private noise. Default: the operating system.
     identity, trust
-        Its own key pair, and what decides whose key is whose. By default an identity for this incarnation
-        alone, and trust on first use.
+        Key pair of the peer, and trust in the keys of others. Default: an identity for this incarnation alone, and
+        trust on first use.
     incarnation
-        A number above that of the peer's last start, see :mod:`p2pfl.network.peer.joining.incarnation`; the clock's by
-    default.
+        Number above that of the peer's last start, see :mod:`p2pfl.network.peer.joining.incarnation`. Default: the
+        time.
     observe
-        Called with each round's record and state.
+        Function that is called with each round's record and state.
     notice
-        Called with each notice that people should read; :func:`p2pfl.results.notices.wording.sentence` words it.
+        Function that is called with each notice for people; :func:`p2pfl.results.notices.wording.sentence` words it.
     store
-        Where it keeps what a later incarnation can go on from; nowhere by default.
+        Store for what a later incarnation can continue from. Default: none.
     former
-        What an earlier incarnation of this peer in this run left there.
+        State that an earlier incarnation of this peer left in the store.
     remember
-        Called before anything leaves, to write the keys that were trusted on first use.
+        Function that writes the keys that were trusted on first use, called before anything leaves.
 
     Attributes
     ----------
-    undecided
-        True if it ended because it is unknown whether the last round counts, or because a peer is missing for good.
+    start
+        Identity of this incarnation, and what earlier ones left.
+    meter, best, mailbox, training
+        Meter of the privacy cost, best model, received models, and the learner in a thread.
+    statistics
+        Statistics of the features that all peers agreed on; ``None`` without them.
 
     Examples
     --------
@@ -127,109 +112,114 @@ class Peer:
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
     ) -> None:
-        plan = composed(name, algorithm, learner, topology, parts=parts or {})
-        self.name = name
+        source = source or SecretSource()
+        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source)
+        self.name, self.plan = name, plan
         self.transport = opened(transport) if isinstance(transport, str) else transport
-        self.source = source or SecretSource()
-        self.plan = plan = plan.drawing(self.source)
-        self.observe = observe
-        self.notice = notice
-        check_remembering(plan, self.source, store)
-        self.swarm = plan.experiment.name
-        incarnation = time.time_ns() if incarnation is None else incarnation
-        self.keeper = keeper = Keeper(
-            store, former, incarnation=incarnation, peer=name, source=self.source, remember=remember
+        self.observe, self.notice = observe, notice
+        self.start = start = start_of(
+            plan,
+            name,
+            source=source,
+            identity=identity,
+            trust=trust,
+            incarnation=time.time_ns() if incarnation is None else incarnation,
+            store=store,
+            former=former,
+            remember=remember,
         )
-        self.key = ExchangeKey(keeper.journal.key)
-        self.identity = identity or Identity.generate(self.source, peer=name)
-        self.trust = trust or FirstUse()
-        roster = self.trust.digest if isinstance(self.trust, Roster) else ""
-        self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
-        public, rounds = (self.key.public, self.identity.public), [] if former is None else former.rounds
-        self.me = announced(name, plan.facts | {"roster": roster}, public, keeper, rounds=rounds)
-        self.membership = membership_of(plan, self.me, trust=self.trust)
-        self._introduce = Introductions(self.membership, self._notify)
-        spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": {name: keeper.journal.sampled}}
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {self.me.incarnation:x}", **spent)
+        self.keeper, self.membership = start.keeper, start.membership
+        journal = start.keeper.journal
+        run = f"{start.swarm} {start.me.incarnation:x}"
+        self.meter = Meter(plan, [name], run=run, earlier=journal.spent, sampled={name: journal.sampled})
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
-        self.phase = "joining"
-        self._played = False  # all rounds
-        self._done = 0  # of them
-        self.undecided = False  # or else it can begin again
-        self._saved = -1  # how many were done when the last checkpoint was written
-        self._apart = rounds_apart(plan)  # from one checkpoint to the next
-        self._next = 0  # the round after the last that was begun
-        self.statistics: Statistics | None = None
-        self.common: dict[str, float] | None = None
-        self.unsettled = Unsettled()
-        self._refused = set[str]()  # neighbours of whose unusable models people have been told
+        self.training = Threaded(plan.learner, count=self.meter.samples.count)
         self.best = BestModel(name, store)
-        self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
-        self._alarms = Alarms(name, notice)
-        self._agreeing = Agreeing(plan, name)
-        self._training = Threaded(plan.learner, count=self.meter.samples.count)
+        self.statistics: Statistics | None = None
+        self.phase = "joining"
+        self.joined: JoinedPeer | None = None
+        self.rounds: Rounds | None = None
+        self._ended: PeerEnd | None = None
+        self._rested: Checkpoint | None = None  # last model of a peer that releases nothing more
+        self._introduce = Introductions(self.membership, self._notify)
         self._stack = AsyncExitStack()
-        self._connection: Connection | None = None
-        self._hiding: Hiding | None = None
+
+    # ------------------------------------------------------------------ state
 
     @property
     def connection(self) -> Connection:
-        """The connection to its neighbours; there is one inside ``async with``."""
-        if self._connection is None:
-            raise RunError('this peer has not joined; use it inside of "async with"')
-        return self._connection
+        """Connection to the neighbours; available inside ``async with``."""
+        return self._inside().connection
 
     @property
     def session(self) -> Session:
         """Session that makes the decisions; available inside ``async with``."""
-        return self.connection.session
+        return self._inside().connection.session
 
     @property
-    def hiding(self) -> Hiding:
+    def hiding(self) -> ModelProtection:
         """Protection of its models; available inside ``async with``."""
-        if self._hiding is None:
+        return self._inside().hiding
+
+    def _inside(self) -> JoinedPeer:
+        if self.joined is None:
             raise RunError('this peer has not joined; use it inside of "async with"')
-        return self._hiding
+        return self.joined
 
     @property
     def progress(self) -> Progress:
         """Current activity of the peer, and the neighbours for which it waits."""
-        round = self.mailbox.gossip_step[0]
-        return progress(self.name, self.phase, round, connection=self._connection, membership=self.membership)
+        round, connection = self.mailbox.gossip_step[0], None if self.joined is None else self.joined.connection
+        return progress(self.name, self.phase, round, connection=connection, membership=self.membership)
+
+    @property
+    def me(self) -> Announcement:
+        """Announcement of this incarnation."""
+        return self.start.me
+
+    @property
+    def ended(self) -> PeerEnd:
+        """State at the end: common scores, and what stays open; available after ``run``."""
+        if self._ended is None:
+            raise RunError("this peer has not ended; await its run first")
+        return self._ended
 
     @property
     def done(self) -> int:
         """Number of rounds whose parameters the peer has."""
-        return self._done
+        if self.rounds is not None:
+            return self.rounds.done
+        return 0 if self._rested is None else self._rested.round
+
+    @property
+    def undecided(self) -> bool:
+        """True if the peer ended because nobody knows whether its last round counts; it can begin again."""
+        return self.rounds is not None and self.rounds.ended == "undecided"
 
     @property
     def stopped(self) -> BudgetStop | None:
         """Stop of the peer by its privacy budget; ``None`` if there was none."""
-        return self.meter.stopped(self._done)
+        return self.meter.stopped(self.done)
+
+    def checkpoint(self, state: State, *, round: int) -> Checkpoint:
+        """Return what this peer needs to begin a round as if it had never been away."""
+        return checkpoint_of(self.connection, state, round=round, statistics=self.statistics)
+
+    # ------------------------------------------------------------------ course
 
     async def __aenter__(self) -> Self:
-        """Join the broker and say announcement."""
+        """Join the broker."""
         await self.keeper.begin()
-        sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
-        envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
-        codec = MessageCodec(self.swarm, self.me, self.identity, envelope)
-        will = Will(codec.topic("state"), encode(codec.announcement("dead")))
         try:
-            channel = await self._stack.enter_async_context(
-                self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
+            self.joined = await join(
+                self.start,
+                self.plan,
+                transport=self.transport,
+                stack=self._stack,
+                mailbox=self.mailbox,
+                meter=self.meter,
+                notify=self._notify,
             )
-            session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
-            restore(session, self.keeper)
-            part: SumRelay | None = None
-            if self.plan.protection.sums is not None:
-                seal = Seal(self.identity, self.membership)
-                part = sum_relay(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
-            self._connection = Connection(channel, session, relay=part)
-            reached = max((each.round for each in self.keeper.former.kept), default=0)
-            given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
-            given["reached"] = reached
-            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, notify=self._notify, **given)
-            self._connection.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -238,40 +228,45 @@ class Peer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Disconnect; after an error without a goodbye, so that the broker tells the neighbours at once."""
-        if error is not None and self._connection is not None:
-            self._connection.channel.abort()
+        """Disconnect; after an error without a goodbye, so that the broker notifies the neighbours at once."""
+        if error is not None and self.joined is not None:
+            self.joined.connection.channel.abort()
         await self._stack.__aexit__(kind, error, traceback)
 
     async def run(self) -> State:
-        """Gather the neighbours, learn all rounds, say goodbye.
+        """Announce this peer, gather the neighbours, learn all rounds, and say goodbye.
 
         Raises
         ------
         RunError
-            With the one reason, whatever part of the peer it came from.
+            The one reason, whichever part of the peer it came from.
         """
         if self.keeper.former.past:
             return self._rest(rest(self.keeper, self.name))
+        connection = self.connection
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self.connection.enter(tasks)
+                await connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
+                await gathered(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
                 self._introduce()
                 self.phase = "learning"
-                state = await self._rounds(*await self._resume())
-                await self.connection.durable()
+                first = await self._resume()
+                await self._scale(first)
+                self.rounds = self.rounds_from(first)
+                await self.rounds.play()
+                self._ended = await end(self.rounds)
+                await connection.durable()
                 self.phase = "leaving"
-                await self.connection.leave(done=self._played and not self.plan.asynchronous)
-                self.connection.close()
+                await connection.leave(done=self.rounds.ended == "played" and not self.plan.asynchronous)
+                connection.close()
                 self._accuse()
         except BaseExceptionGroup as group:
             raise foremost(group) from None
         finally:
             await self.keeper.end()
         self.phase = "done"
-        return state
+        return self._ended.state
 
     def _rest(self, last: Checkpoint) -> State:
         """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
@@ -279,188 +274,64 @@ class Peer:
             self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
         self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
-        self._done = last.round
+        self._rested, self._ended = last, PeerEnd(last.state)
         self.phase = "done"
         return last.state
 
-    async def _resume(self) -> tuple[Checkpoint | None, int]:
+    async def _resume(self) -> FirstRound:
         """Decide from which checkpoint to go on, and with which round."""
-        chosen, first = await resumed(self.connection, self.keeper)
-        if self.plan.commits and self.session.shared.progress.running and not self.keeper.journal.over:
+        chosen, number = await resumed(self.connection, self.keeper)
+        first = FirstRound(number, chosen, self.keeper.journal.over)
+        if self.plan.commits and self.session.shared.progress.running and not first.over:
             raise ResumeError(left_alone(self.name))
-        if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
+        if first.late and not first.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.rounds
-            self._notify(JoinsLate(peer=self.name, round=first, rounds=rounds, again=again))
-        return chosen, first
+            self._notify(JoinsLate(peer=self.name, round=first.round, rounds=rounds, again=again))
+        return first
+
+    async def _scale(self, first: FirstRound) -> None:
+        """Agree with all peers on the statistics of the features, and scale them, where the plan asks for that."""
+        agreeing = ModelAgreement(self.plan, self.name)
+        if agreeing.opening:
+            earlier = None if first.checkpoint is None else first.checkpoint.statistics
+            net = live(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
+            self.training.learner = self.plan.learner
+
+    def rounds_from(self, first: FirstRound) -> Rounds:
+        """Return the rounds that this incarnation plays, from its first one on."""
+        parts = PeerParts(
+            name=self.name,
+            plan=self.plan,
+            statistics=self.statistics,
+            connection=self.connection,
+            hiding=self.hiding,
+            keeper=self.keeper,
+            best=self.best,
+            meter=self.meter,
+            source=self.start.source,
+            training=self.training,
+            notify=self._notify,
+            observe=self._observe,
+            introduce=self._introduce,
+            alarms=Alarms(self.name, self.notice),
+        )
+        return Rounds(parts, first)
 
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
-        rolls = {} if self.connection.relay is None else self.connection.relay.sum_sender.proofs
-        for peer, proof in sorted((rolls | self.session.proofs).items()):
+        relay = self.connection.relay
+        proofs = {} if relay is None else relay.sum_sender.proofs
+        for peer, proof in sorted((proofs | self.session.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
             self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
-
-    async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
-        if self._agreeing.opening:
-            await self._prepare(chosen, first=first)
-        plan, hiding = self.plan, self.hiding
-        late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
-        hiding.begin()
-        self.keeper.reserve(block(plan), hiding, rounds=plan.experiment.rounds)
-        self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
-        self._done = self._saved = 0 if chosen is None else chosen.round
-        self._next = first
-        self.connection.submit(
-            requests.Tolerate(plan.experiment.transport.hurry)
-        )  # before and after, every peer waits for all
-        try:
-            self._state = await learn(
-                self._repeated(plan.played),
-                SkipTraining(self._training, round=first) if late else self._training,
-                self._state,
-                rounds=turns(self.connection, plan, range(0) if over else self.meter.since(first)),
-                neighbourhood=self._attempted,
-                private=lambda net, round: self._contested(net, round=round, late=late and round == first),
-                observe=self._after,
-                stop=plan.stop,
-                judge=None if plan.experiment.learning.patience is None else self._judge,
-            )
-        except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
-            self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
-            self.undecided = isinstance(error, UndecidedError)
-            if not self.undecided:  # else it can be resumed, and release again
-                await self.connection.ask(requests.Stop())
-        else:
-            self._played = True
-            if self._done:
-                await self._save(self._state)  # from here on nobody can go on from an older one
-            self.keeper.played(self._next)
-            self.connection.submit(requests.Tolerate(None))
-            self._state = await self._settle(self._state, None if late and over else hiding.cover)
-            if plan.experiment.learning.consensus:
-                self._state = await self._close(self._state)
-        self.hiding.correct()
-        for notice in [*self._left(), *filter(None, [self.meter.overdrawn])]:
-            self._notify(notice)
-        return self._state
-
-    def _left(self) -> list[Notice]:
-        """Return notices of what stays open."""
-        self._alarms.settle(self.session.ledgers.masks.uncancelled())
-        self.unsettled = remaining(self.connection, self.plan)
-        return left_open(self.name, self.unsettled)
 
     def _notify(self, notice: Notice) -> None:
         if self.notice is not None:
             self.notice(notice)
 
-    async def _settle(self, state: State, cover: Cover | None) -> State:
-        """Pay what is owed, masks first, for that takes gossip steps."""
-        return await settled(
-            state,
-            cover,
-            plan=self.plan,
-            connection=self.connection,
-            hiding=self.hiding,
-            source=self.source,
-            round=self._next,
-            neighbourhood=self._neighbourhood,
-            notify=self._notify,
-        )
-
-    async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
-        """Scale the features as all do."""
-        earlier = None if chosen is None else chosen.statistics
-        net = self._neighbourhood(0, opening=True, conserving=False)
-        self.plan, self.statistics = await self._agreeing.open(net, first=first, earlier=earlier)
-        self._training.learner = self.plan.learner
-
-    async def _close(self, state: State) -> State:
-        """Agree with all peers on one model, and on what it scores on everybody's test data."""
-        agreeing = Agreeing(self.plan, self.name)
-        state, self.common = await agreeing.close(lambda: self._neighbourhood(self._next), state, notify=self._notify)
-        return state
-
-    def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:
-        """Return the neighbourhood of a round, without protection."""
-        self._training.seconds, self._next = 0.0, round + 1
-        place = 0 if opening else round + 1
-        return live(self.plan, self.connection, self.hiding, round=round, place=place, conserving=conserving)
-
-    def _attempted(self, round: int) -> LiveNeighbourhood:
-        """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
-        if self.hiding.attempts is None:
-            return self._neighbourhood(round)
-        self._training.seconds, self._next = 0.0, round + 1
-        return attempted(self.plan, self.connection, self.hiding, attempts=self.hiding.attempts, round=round)
-
-    def _repeated(self, algorithm: Algorithm) -> Algorithm:
-        """Return the algorithm, whose rounds are played again where totals or attempts fail."""
-        attempts, repeating = self.hiding.attempts, RetryRound(algorithm)
-        return repeating if attempts is None else RetryAttempt(repeating, attempts)
-
-    def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
-        """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
-        hidden = self.hiding.private(net, round=round)
-        safe = self.plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
-        return LateArrival(safe, net) if late else safe
-
-    def checkpoint(self, state: State, *, round: int) -> Checkpoint:
-        """Return what this peer needs to begin a round as if it had never been away."""
-        page, rows = self.session.ledgers.page()
-        out, in_ = self.connection.bytes_out, self.connection.bytes_in
-        return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)
-
-    def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
-        """Report at once that masks in the models did not cancel, and later that they have cancelled."""
-        if not self.plan.masked:
-            return
-        kept, cover = self.best.best, self.hiding.cover
-        self._alarms.settle(self.session.ledgers.masks.uncancelled())
-        self._alarms.look(
-            self.hiding.lost(net.missed),
-            slot=None if cover is None else cover.slot,
-            round=round,
-            scores=scores,
-            deviation=lambda: self.plan.residual,
-            best=None if kept is None else (kept.round, self.best.place),
-        )
-
-    async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._state, self._done = state, round + 1
-        self._introduce()  # those who came late, or by new edges
-        for neighbour in sorted({*net.refused} - self._refused):
-            self._refused.add(neighbour)
-            self._notify(ModelsRefused(peer=self.name, neighbour=neighbour, round=round))
-        judged, self._judged = self._judged, None
-        scores, spent = await asyncio.to_thread(self._measured, state) if judged is None else judged
-        self._alarm(round, scores, net)
-        record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)
+    def _observe(self, record: Record, state: State) -> None:
         if self.observe is not None:
             self.observe(record, state)
-        if judged is None:  # awaited: it evaluates the model that the next round trains
-            loss = scores.get("validation_loss")
-            await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        if checkpointed(round, apart=self._apart, rounds=self.plan.experiment.rounds):
-            await self._save(state)
-
-    async def _judge(self, round: int, state: State) -> torch.Tensor:
-        """Keep a round's model if it is the best so far; return whether this peer still finds such models."""
-        scores, spent = await asyncio.to_thread(self._measured, state)
-        self._judged = scores, spent
-        loss = scores.get("validation_loss")
-        await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        return self.best.improving(round, patience=self.plan.experiment.learning.patience or 0)
-
-    def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
-        """Return the scores of a model and the epsilon spent so far; both can take long."""
-        return scored(self.plan, state, self.name), self.meter.spent
-
-    async def _save(self, state: State) -> None:
-        """Begin to write the checkpoint of the last round, unless it is written already, or kept nowhere."""
-        if self._saved != self._done and self.keeper.store is not None:
-            self._saved = self._done
-            own = self.plan.owned(state.rows[0], peer=self.name)
-            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.saved, own=own)

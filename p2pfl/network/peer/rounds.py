@@ -1,21 +1,280 @@
-"""Rounds of a live peer: which it plays, and their scores and records."""
+"""Rounds of a live peer: which it plays, what it keeps and reports of each, and why it stops."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from p2pfl.algorithms import State
+import torch
+
+from p2pfl.algorithms import Algorithm, State, Statistics, learn, start
+from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
+from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
+from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.model_protection import ModelProtection
+from p2pfl.network.peer.masking.round_attempts import RetryAttempt
+from p2pfl.network.peer.neighbourhoods.factory import attempted, live
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.round_totals import RetryRound
+from p2pfl.network.peer.storage.best import BestModel
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, checkpointed, rounds_apart
+from p2pfl.network.peer.storage.reserving import block
+from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.interface.effects import Play
-from p2pfl.network.protocol.interface.requests import NextRound, Turn
+from p2pfl.network.protocol.interface.requests import NextRound, Stop, Tolerate, Turn
+from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
+from p2pfl.results.notices.course import LearningStopped
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.neighbours import ModelsRefused
+from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
 
-def turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
+@dataclass(frozen=True)
+class PeerParts:
+    """Parts of a live peer that its rounds and its end need.
+
+    Parameters
+    ----------
+    name, plan
+        The peer, and the plan that it plays, with its features scaled.
+    statistics
+        Statistics of the features that all peers agreed on; ``None`` without them.
+    connection, hiding
+        Connection to the neighbours, and protection of the models.
+    keeper, best
+        Its store, and its best model.
+    meter, source
+        Meter of its privacy cost, and source of private noise.
+    training
+        Learner, in a thread.
+    notify, observe
+        Called with each notice, and with each round's record and state.
+    introduce
+        Reports the neighbours that are new.
+    alarms
+        Alarms about masks that did not cancel.
+    """
+
+    name: str
+    plan: Plan
+    statistics: Statistics | None
+    connection: Connection
+    hiding: ModelProtection
+    keeper: Keeper
+    best: BestModel
+    meter: Meter
+    source: Source
+    training: Threaded
+    notify: Callable[[Notice], None]
+    observe: Callable[[Record, State], None]
+    introduce: Callable[[], None]
+    alarms: Alarms
+
+
+@dataclass(frozen=True)
+class FirstRound:
+    """Round with which a peer goes on.
+
+    Parameters
+    ----------
+    round
+        Its number.
+    checkpoint
+        Checkpoint to continue from; ``None`` at the beginning.
+    over
+        True if an earlier incarnation promised to release nothing more.
+    """
+
+    round: int
+    checkpoint: Checkpoint | None
+    over: bool
+
+    @property
+    def late(self) -> bool:
+        """True if others have played rounds that this peer has not."""
+        return self.round > self.done
+
+    @property
+    def done(self) -> int:
+        """Rounds whose parameters the peer has."""
+        return 0 if self.checkpoint is None else self.checkpoint.round
+
+
+class Rounds:
+    """Rounds of one incarnation of a peer.
+
+    Parameters
+    ----------
+    parts, first
+        Parts of the peer, and the round with which it goes on.
+
+    Attributes
+    ----------
+    state, done
+        State after the last round, and the number of rounds whose parameters the peer has.
+    next
+        Round after the last that was begun.
+    ended
+        ``"played"`` once all rounds are played, or the reason why the peer stopped; ``None`` before.
+    """
+
+    def __init__(self, parts: PeerParts, first: FirstRound) -> None:
+        self.parts, self.first = parts, first
+        checkpoint = first.checkpoint
+        self.state = start(parts.plan.learner, (parts.name,)) if checkpoint is None else checkpoint.state
+        self.done = self._saved = first.done
+        self.next = first.round
+        self.ended: Literal["played", "budget", "partners", "undecided"] | None = None
+        self._apart = rounds_apart(parts.plan)  # from one checkpoint to the next
+        self._refused = set[str]()  # neighbours of whose unusable models people have been told
+        self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
+
+    async def play(self) -> None:
+        """Play the rounds, as far as the budget, the partners and the verdicts permit."""
+        parts, plan, first = self.parts, self.parts.plan, self.first
+        parts.hiding.begin(parts.connection)
+        parts.keeper.reserve(block(plan), parts.hiding, rounds=plan.experiment.rounds)
+        parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
+        rounds = range(0) if first.over else parts.meter.since(first.round)
+        try:
+            self.state = await learn(
+                self._repeated(plan.played),
+                SkipTraining(parts.training, round=first.round) if first.late else parts.training,
+                self.state,
+                rounds=_turns(parts.connection, plan, rounds),
+                neighbourhood=self._attempted,
+                private=lambda net, round: self.contested(net, round=round),
+                observe=self._after,
+                stop=plan.stop,
+                judge=None if plan.experiment.learning.patience is None else self._judge,
+            )
+        except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
+            self.ended = _reason_of(error)
+            parts.notify(LearningStopped(peer=parts.name, reason=self.ended, message=str(error)))
+            if self.ended != "undecided":  # else it can be resumed, and release again
+                await parts.connection.ask(Stop())
+        else:
+            self.ended = "played"
+            if self.done:
+                await self._save(self.state)  # from here on nobody can go on from an older one
+            parts.keeper.played(self.next)
+            parts.connection.submit(Tolerate(None))
+
+    # ------------------------------------------------------------------ neighbourhoods
+
+    def neighbourhood(self, round: int) -> LiveNeighbourhood:
+        """Return the neighbourhood of a round, without protection."""
+        self._begin(round)
+        parts = self.parts
+        return live(parts.plan, parts.connection, parts.hiding, round=round, place=round + 1, conserving=True)
+
+    def _begin(self, round: int) -> None:
+        self.parts.training.seconds, self.next = 0.0, round + 1
+
+    def _attempted(self, round: int) -> LiveNeighbourhood:
+        """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
+        parts, attempts = self.parts, self.parts.hiding.attempts
+        if attempts is None:
+            return self.neighbourhood(round)
+        self._begin(round)
+        return attempted(parts.plan, parts.connection, parts.hiding, attempts=attempts, round=round)
+
+    def _repeated(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm, whose rounds are played again where totals or attempts fail."""
+        attempts, repeated = self.parts.hiding.attempts, RetryRound(algorithm)
+        return repeated if attempts is None else RetryAttempt(repeated, attempts)
+
+    def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
+        plan, first = self.parts.plan, self.first
+        hidden = self.parts.hiding.private(net, round=round)
+        safe = plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
+        late = first.late and round == first.round
+        return LateArrival(safe, net) if late else safe
+
+    # ------------------------------------------------------------------ after a round
+
+    async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
+        parts = self.parts
+        self.state, self.done = state, round + 1
+        parts.introduce()  # those who came late, or by new edges
+        for neighbour in sorted({*net.refused} - self._refused):
+            self._refused.add(neighbour)
+            parts.notify(ModelsRefused(peer=parts.name, neighbour=neighbour, round=round))
+        judged, self._judged = self._judged, None
+        scores, spent = await asyncio.to_thread(self._measured, state) if judged is None else judged
+        self._alarm(round, scores, net)
+        record = _recorded(parts.connection, net, state, training=parts.training, scores=scores, spent=spent)
+        parts.observe(record, state)
+        if judged is None:  # awaited: it evaluates the model that the next round trains
+            loss = scores.get("validation_loss")
+            await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+        if checkpointed(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
+            await self._save(state)
+
+    async def _judge(self, round: int, state: State) -> torch.Tensor:
+        """Keep a round's model if it is the best so far; return whether this peer still finds such models."""
+        parts = self.parts
+        scores, spent = await asyncio.to_thread(self._measured, state)
+        self._judged = scores, spent
+        loss = scores.get("validation_loss")
+        await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
+        return parts.best.improving(round, patience=parts.plan.experiment.learning.patience or 0)
+
+    def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
+        """Return the scores of a model and the epsilon spent so far; both can take long."""
+        return _scored(self.parts.plan, state, self.parts.name), self.parts.meter.spent
+
+    def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
+        """Report at once that masks in the models did not cancel, and later that they have cancelled."""
+        parts = self.parts
+        if not parts.plan.masked:
+            return
+        kept, cover = parts.best.best, parts.hiding.cover
+        parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
+        parts.alarms.look(
+            parts.hiding.lost(net.missed),
+            slot=None if cover is None else cover.slot,
+            round=round,
+            scores=scores,
+            deviation=lambda: parts.plan.residual,
+            best=None if kept is None else (kept.round, parts.best.place),
+        )
+
+    async def _save(self, state: State) -> None:
+        """Begin to write the checkpoint of the last round, unless it is written already, or kept nowhere."""
+        parts = self.parts
+        if self._saved != self.done and parts.keeper.store is not None:
+            self._saved = self.done
+            own = parts.plan.owned(state.rows[0], peer=parts.name)
+            checkpoint = checkpoint_of(parts.connection, state, round=self.done, statistics=parts.statistics)
+            await parts.keeper.save(checkpoint, parts.plan.saved, own=own)
+
+
+def checkpoint_of(connection: Connection, state: State, *, round: int, statistics: Statistics | None) -> Checkpoint:
+    """Return what a peer needs to begin a round as if it had never been away."""
+    session = connection.session
+    page, rows = session.ledgers.page()
+    out, in_ = connection.bytes_out, connection.bytes_in
+    return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics=statistics)
+
+
+def _reason_of(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
+    """Return why a peer stops learning."""
+    if isinstance(error, UndecidedError):
+        return "undecided"
+    return "budget" if isinstance(error, BudgetError) else "partners"
+
+
+def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
     """Yield the rounds that a peer plays: all, unless it is slow or the others continued without it."""
     due = rounds.start
     together = plan.topology.period == 1 and not plan.topology.at(0).directed
@@ -30,12 +289,12 @@ def turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
             due = answer.round if isinstance(answer, Play) else round + 1
 
 
-def scored(plan: Plan, state: State, peer: str) -> dict[str, float]:
+def _scored(plan: Plan, state: State, peer: str) -> dict[str, float]:
     """Return the scores of a peer's model."""
     return {name: float(each[0]) for name, each in assess(plan, state.rows, (peer,)).items()}
 
 
-def recorded(
+def _recorded(
     connection: Connection,
     net: LiveNeighbourhood,
     state: State,

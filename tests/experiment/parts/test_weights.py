@@ -7,7 +7,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking.settling import kept_by
+from p2pfl.network.peer.masking.mask_cover import kept_by
 from p2pfl.simulation import simulate
 
 SMALL = {

@@ -320,7 +320,7 @@ async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_scor
     told = simulate(experiment, source=source, baselines=False).summary
     for end in ended.values():
         assert end.peer.statistics.mean[0].tolist() == pytest.approx(told["statistics"]["mean"], abs=1e-7)
-        assert end.peer.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
+        assert end.peer.ended.common == pytest.approx(told["common"], abs=1e-4)  # masks on a grid move the model
         assert torch.equal(end.state.rows, ended["peer0"].state.rows)
 
 

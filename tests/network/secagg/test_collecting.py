@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import BudgetError
-from p2pfl.network.secagg.collecting import Collecting, Deadlines
+from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
 
 TOTAL = np.array([5])
 CALL, AGREEMENTS = "participant set", "agreements"

@@ -181,7 +181,7 @@ def dying(*names, round):
     meeting = asyncio.Barrier(5)
 
     def prepare(peer):
-        peer._training = Meeting(peer, round=round, dies=names, meeting=meeting)
+        peer.training = Meeting(peer, round=round, dies=names, meeting=meeting)
 
     return {"prepare": prepare, "dies": names}
 
@@ -385,6 +385,6 @@ async def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
     ended = await run(ALIKE, prepare=two_faced)
     others = {name: end for name, end in ended.items() if name != "peer0"}
     for name, end in others.items():
-        assert end.peer.connection.relay.sum_sender.proofs["peer0"].holds(ended["peer0"].peer.identity.public)
+        assert end.peer.connection.relay.sum_sender.proofs["peer0"].holds(ended["peer0"].peer.start.identity.public)
         assert "peer0" in end.peer.membership.excluded
         assert end.records[-1].missed == ["peer0"], name

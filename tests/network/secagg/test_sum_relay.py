@@ -13,8 +13,8 @@ from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.sums import ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.secagg.sender import SumSender
-from p2pfl.network.secagg.signing import Seal
 from p2pfl.privacy.keys import ExchangeKey, Identity, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg.protocol import SumSlot

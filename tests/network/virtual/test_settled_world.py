@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from p2pfl.network.peer.masking.deciding import Deciding
+from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.attempts import AttemptOutcome
-from p2pfl.network.protocol.agreement.attempts import outcome as agreed
-from p2pfl.network.protocol.session.deciding import commits
-from p2pfl.network.protocol.session.deciding.verdicts import Verdicts
+from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome
+from p2pfl.network.protocol.agreement.attempt_reports import outcome as agreed
+from p2pfl.network.protocol.session.decisions import commits
+from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
 from worlds.explore import outcome
 from worlds.settings import Plans, setting
 
@@ -40,7 +40,7 @@ def test_masks_that_survivors_keep_are_found(monkeypatch, plans):
     async def none(*_, **__):
         return []
 
-    monkeypatch.setattr(Deciding, "halves", none)
+    monkeypatch.setattr(ReleaseVerdicts, "halves", none)
     assert "is the mean of no peers' goals" in failure(73, plans)
 
 

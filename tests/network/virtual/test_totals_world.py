@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from p2pfl.network.protocol.session.participating import Totals
+from p2pfl.network.protocol.session.session_totals import Totals
 from worlds.explore import outcome
 from worlds.settings import Plans, setting
 from worlds.totals import Adding, wrong

@@ -15,21 +15,21 @@ from p2pfl.algorithms import gossip_learning
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer import ending
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer import end
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.membership.edges import Edges
-from p2pfl.network.protocol.session.gathering import Gathering
 from p2pfl.network.protocol.session.presence import Presence
+from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.totals.convergecast import Convergecast
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Claim
 from p2pfl.network.protocol.wire.rows import Delivery, Head
 from p2pfl.network.secagg.receiver import SumReceiver
-from p2pfl.network.secagg.signing import Seal
+from p2pfl.network.secagg.seal import Seal
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
 from p2pfl.simulation import simulate
@@ -204,7 +204,7 @@ MUTANTS = {
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
-    "those that gather beside one that came back wait for each other": (Gathering, "_gathered", mutual, [251, 31]),
+    "those that gather beside one that came back wait for each other": (StartWait, "_gathered", mutual, [251, 31]),
     "rows leave the hull of the goals": (gossip_learning, "merged", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merged", rejuvenated, WAITLESS),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
@@ -218,7 +218,7 @@ MUTANTS = {
     ),
     "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
-    "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
+    "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
     "a peer ends with another total": (RoundTotals, "total", other, TOTALS),

@@ -30,9 +30,9 @@ from p2pfl.core import files
 from p2pfl.core.neighbourhood import Public as Known
 from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking import paying
-from p2pfl.network.peer.masking.paying import Republished
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking import debt_payment
+from p2pfl.network.peer.masking.debt_payment import Republished
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.wire import envelope
 from p2pfl.plugins.audit import accounting_claims, claims, dp_sgd_claims, noise_claims, total_attacks
 from p2pfl.plugins.audit.claims import ExactClaim
@@ -183,14 +183,14 @@ def twice(numbers):
 
 def settled_in_the_open(patch):
     """The release that pays masks holds what the algorithm keeps to itself."""
-    real = paying.settle
+    real = debt_payment.settle
 
     async def settle(algorithm, state, learner, net, **how):
         shift = state.extra.get("shift")
         leaking = state if shift is None else replace(state, public=derived(lambda rows: rows + shift, state.public))
         return await real(algorithm, leaking, learner, net, **how)
 
-    patch.setattr(paying, "settle", settle)
+    patch.setattr(debt_payment, "settle", settle)
     patch.setattr(Republished, "release", lambda self, rows, **how: self._net.release(rows, **how))
 
 

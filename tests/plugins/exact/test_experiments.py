@@ -226,7 +226,7 @@ async def test_live_peers_end_with_the_model_of_the_simulation():
         learner = end.peer.plan.learner
         for key, tensor in learner.state_dict(end.state.rows[0]).items():
             assert np.array_equal(tensor.numpy(), models[name][key].numpy())
-        assert end.peer.common["accuracy"] > 0.8
+        assert end.peer.ended.common["accuracy"] > 0.8
 
 
 @pytest.mark.sampled(fast=0, all=1)

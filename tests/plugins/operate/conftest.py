@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from fleets import PLANT
-from p2pfl.network.protocol.wire.sealing import rights
+from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.broker import Program, mosquitto, running
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.checks import others, round_trip, speed

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from p2pfl.core.errors import DecodeError, PeerError, ResumeError
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
-from p2pfl.network.protocol.wire.sealing import MessageCodec
 from p2pfl.network.transport import Channel, Transport
 from p2pfl.privacy.keys import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.results.notices.device import AnnouncementAhead, ClockBehind

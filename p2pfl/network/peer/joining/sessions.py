@@ -11,7 +11,7 @@ import p2pfl
 from p2pfl.algorithms import beside_of
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Plan
-from p2pfl.network.peer.masking.settling import kept_by
+from p2pfl.network.peer.masking.mask_cover import kept_by
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
@@ -21,9 +21,9 @@ from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.session.shared import Decider
 from p2pfl.network.protocol.session.streams import arrive_singly
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.rows import row_bytes
-from p2pfl.network.protocol.wire.sealing import MessageCodec
 from p2pfl.privacy.keys import SecretSource, Source, Trust
 from p2pfl.privacy.secagg.in_process import partners
 

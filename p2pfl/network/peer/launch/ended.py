@@ -78,7 +78,7 @@ class Ended:
             Argument of :func:`p2pfl.results.summary.summarise`.
         """
         peers = [peer for peer, _ in self.states.values()]
-        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.ended.common for peer in peers])}
         if peers[0].statistics is not None:
             agreed["statistics"] = reported(peers[0].statistics)
             resolved = scaled(resolved, peers[0].statistics)

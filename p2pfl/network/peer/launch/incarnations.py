@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import PeerError, ResumeError
-from p2pfl.network.peer.joining.resuming import awaits
-from p2pfl.network.peer.masking.attempts import MOST
+from p2pfl.network.peer.joining.resumption import awaits
+from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former, Store
 from p2pfl.results.notices.course import AwaitsReturn, LearningStopped

@@ -31,7 +31,7 @@ from p2pfl.network.peer.storage.best import kept
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
-from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run

@@ -154,10 +154,10 @@ async def live(
             name,
             found,
             private_memory(),
-            common=peer.common,
+            common=peer.ended.common,
             stopped=stopped,
             best=peer.best.best,
-            unsettled=peer.unsettled or None,
+            unsettled=peer.ended.unsettled or None,
             spent=spent,
             samplings=peer.meter.samples.reported(name),
             explained=explained(learner, state.rows[0]),
@@ -257,7 +257,12 @@ async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None
     if telemetry is None:
         yield
         return
-    given: dict[str, Any] = {"swarm": peer.swarm, "me": peer.me, "identity": peer.identity, "source": SecretSource()}
+    given: dict[str, Any] = {
+        "swarm": peer.start.swarm,
+        "me": peer.me,
+        "identity": peer.start.identity,
+        "source": SecretSource(),
+    }
     publishing = asyncio.create_task(telemetry.publish(peer.connection, **given))
     try:
         yield

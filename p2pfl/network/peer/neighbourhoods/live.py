@@ -22,7 +22,7 @@ from p2pfl.core.neighbourhood import (
 )
 from p2pfl.core.rows import Rows, scale_rows
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.deciding import Deciding, DroppedHalf
+from p2pfl.network.peer.masking.release_verdicts import DroppedHalf, ReleaseVerdicts
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.protocol.interface.effects import Deliver, Missing
 from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open, Reject
@@ -64,7 +64,7 @@ class LiveNeighbourhood:
         self.totalling = totalling or RoundTotals(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.ledgers.conserving
-        self.deciding: Deciding | None = None
+        self.deciding: ReleaseVerdicts | None = None
         """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
@@ -109,7 +109,7 @@ class LiveNeighbourhood:
         self.record_step(released, mixed)
         return mixed
 
-    async def _decide(self, deciding: Deciding, total: Conserved) -> None:
+    async def _decide(self, deciding: ReleaseVerdicts, total: Conserved) -> None:
         """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
         dropped = await deciding.verdicts(self.round, held=total.applied)
         total.gather()

@@ -13,8 +13,8 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.network.protocol.wire.messages import ForOne
 from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.seal import Seal, Sums
 from p2pfl.network.secagg.sender import SumSender
-from p2pfl.network.secagg.signing import Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
 from p2pfl.results.spending.meter import Meter

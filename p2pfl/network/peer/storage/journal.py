@@ -11,7 +11,7 @@ import msgspec
 from p2pfl.core.errors import StorageError
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.ledgers import masks as ledger
-from p2pfl.network.protocol.ledgers.drawn import Drawn, Epochs
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots, Epochs
 from p2pfl.network.protocol.ledgers.slots import END, Run, Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
@@ -104,7 +104,7 @@ class Journal(msgspec.Struct, frozen=True):
 
 
 class _Masks(msgspec.Struct, frozen=True):
-    """:class:`p2pfl.network.protocol.ledgers.statements.MaskNotes` as they are written."""
+    """:class:`p2pfl.network.protocol.ledgers.account_statements.MaskNotes` as they are written."""
 
     own: tuple[Run, ...]
     received: tuple[Run, ...]
@@ -122,7 +122,7 @@ class _Masks(msgspec.Struct, frozen=True):
         return _Masks(note.own.runs, note.received.runs, *points, note.key, note.own.epochs, note.received.epochs)
 
     def read(self) -> ledger.MaskNotes:
-        own, received = Drawn.read(self.own, self.own_epochs), Drawn.read(self.received, self.received_epochs)
+        own, received = DrawnSlots.read(self.own, self.own_epochs), DrawnSlots.read(self.received, self.received_epochs)
         until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
         return ledger.MaskNotes(own, received, until, paid, known, confirmed, self.key)
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.storage.checkpoint import rounds_apart
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.protocol.ledgers.drawn import Drawn
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.masks import MaskJournal as Masks
 from p2pfl.network.protocol.ledgers.masks import MaskNotes
 from p2pfl.network.protocol.ledgers.slots import Slot, Slots
@@ -131,7 +131,7 @@ def _ahead(masks: Masks, *, slots: int) -> Masks:
 
     def note(each: MaskNotes) -> MaskNotes:
         epochs = [epoch for slot, epoch in each.own.since(last) if slot == last]
-        own = each.own | Drawn.of((epoch, coming) for epoch in epochs)
+        own = each.own | DrawnSlots.of((epoch, coming) for epoch in epochs)
         return MaskNotes(own, each.received, each.until, each.paid, each.known, each.confirmed, each.key)
 
     return Masks(Slot(attempt, stop + slots), {name: note(each) for name, each in masks.notes.items()})

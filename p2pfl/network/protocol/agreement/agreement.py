@@ -41,8 +41,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from p2pfl.network.protocol.agreement.durable import Durable
-from p2pfl.network.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Contradicted,
     Doubt,
@@ -57,7 +56,7 @@ from p2pfl.network.protocol.agreement.effects import (
     TickAt,
     TimePassed,
 )
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     HIGHEST,
     Ballot,
     Committee,
@@ -71,6 +70,7 @@ from p2pfl.network.protocol.agreement.messages import (
     Vote,
     majority,
 )
+from p2pfl.network.protocol.agreement.durable import Durable
 from p2pfl.network.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
 
 LONGEST = 6
@@ -114,7 +114,7 @@ class Agreement(Durable):
     --------
     In a committee of three, the owner's vote and one more decide.
 
-    >>> from p2pfl.network.protocol.agreement.messages import Release
+    >>> from p2pfl.network.protocol.agreement.ballot_messages import Release
     >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
     >>> bob = Agreement("bob", subject, committee, wanted="dropped")
     >>> vote = Vote(subject, "ada", committee.first, "counted")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from p2pfl.network.protocol.agreement.effects import Effect, MemberRecord, Send, StoreRecord, ValueDecided
-from p2pfl.network.protocol.agreement.messages import Committee, Message, Vote
+from p2pfl.network.protocol.agreement.agreement_effects import Effect, MemberRecord, Send, StoreRecord, ValueDecided
+from p2pfl.network.protocol.agreement.ballot_messages import Committee, Message, Vote
 
 
 class Durable(ABC):

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     DROPPED,
     Ballot,
     Committee,

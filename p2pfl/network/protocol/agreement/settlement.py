@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, unsigned
-from p2pfl.network.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Contradicted,
     Doubt,
@@ -24,7 +24,7 @@ from p2pfl.network.protocol.agreement.effects import (
     TimePassed,
     ValueDecided,
 )
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     Committee,

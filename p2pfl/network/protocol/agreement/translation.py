@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.effects import NEVER, MemberRecord
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.agreement_effects import NEVER, MemberRecord
+from p2pfl.network.protocol.agreement.ballot_messages import (
     DROPPED,
     Ballot,
     Decision,
@@ -21,7 +21,7 @@ from p2pfl.network.protocol.agreement.messages import (
     counts,
     digest_in,
 )
-from p2pfl.network.protocol.wire import verdicts as wire
+from p2pfl.network.protocol.wire import verdict_messages as wire
 
 
 class VerdictRecord(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.network.protocol.agreement.messages import Promise, Release, Vote, stated
+from p2pfl.network.protocol.agreement.ballot_messages import Promise, Release, Vote, stated
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.wire.rows import said_head
 from p2pfl.network.protocol.wire.sums import about_sum

@@ -50,8 +50,8 @@ for each edge and each slot since the partner's last confirmation.
 
 *What it costs.* Nothing is revealed to repair a round. But a mask that only one end ever applied hides nothing once it
 is undone, and a late half is one more row in which its mask is seen: the accountant's linear view takes both from
-:func:`~p2pfl.network.protocol.ledgers.payments.noise_matrix`. Settling adds no fresh masks, so run one round without
-training before it.
+:func:`~p2pfl.network.protocol.ledgers.payments.noise_matrix`. A settlement adds no fresh masks, so run one round
+without training before it.
 
 References
 ----------
@@ -65,10 +65,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.network.protocol.ledgers.drawn import NOTHING, Drawn
+from p2pfl.network.protocol.ledgers.account_statements import MaskJournal, MaskNotes, MaskStatement
+from p2pfl.network.protocol.ledgers.drawn_slots import NOTHING, DrawnSlots
 from p2pfl.network.protocol.ledgers.payments import Mask, Payment
 from p2pfl.network.protocol.ledgers.slots import END, START, Slot, Slots
-from p2pfl.network.protocol.ledgers.statements import MaskJournal, MaskNotes, MaskStatement
 from p2pfl.privacy.masks import Edge
 
 __all__ = ["MAX_LATE_MASKS", "MaskJournal", "MaskLedger", "MaskNotes", "MaskStatement"]
@@ -121,9 +121,9 @@ class MaskLedger:
         *,
         partners: Collection[str],
         journal: MaskJournal | None = None,
-        carried: Mapping[str, Drawn] | None = None,
+        carried: Mapping[str, DrawnSlots] | None = None,
         under: Mapping[str, bytes] | None = None,
-        lost: Mapping[str, Drawn] | None = None,
+        lost: Mapping[str, DrawnSlots] | None = None,
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
@@ -138,7 +138,7 @@ class MaskLedger:
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
         self.durable: Mapping[str, MaskNotes] | None = None
         """Notes on the disk where releases are reserved in blocks; ``None`` where all are before a message leaves."""
-        self._withdrawn: dict[str, Drawn] = {}  # by partner, masks removed because its release was dropped
+        self._withdrawn: dict[str, DrawnSlots] = {}  # by partner, masks removed because its release was dropped
         self._met: dict[str, set[bytes]] = {}  # by partner, the epochs of its restarts in this incarnation
         self._skipped = {each: len(note.received - note.own) for each, note in self._notes.items()}  # in earlier ones
         for partner, key in (under or {}).items():
@@ -190,7 +190,7 @@ class MaskLedger:
         self._drop(partner, note.own.since(note.confirmed) - self._withdrawn.pop(partner, NOTHING))
         self._notes[partner] = MaskNotes()
 
-    def _drop(self, partner: str, masks: Drawn) -> None:
+    def _drop(self, partner: str, masks: DrawnSlots) -> None:
         self.lost[partner] = self.lost.get(partner, NOTHING) | masks
         self._carried[partner] = NOTHING
 
@@ -308,7 +308,7 @@ class MaskLedger:
         if found is None:
             return None
         mask = Mask(self._edge(partner), *found)
-        gone = Drawn.of([(mask.epoch, Slots.of([slot.run]))])
+        gone = DrawnSlots.of([(mask.epoch, Slots.of([slot.run]))])
         kept[partner] -= gone
         if kept is self._carried and mask.epoch == self.epochs.get(partner, b""):
             self._withdrawn[partner] = self._withdrawn.get(partner, NOTHING) | gone
@@ -369,7 +369,7 @@ class MaskLedger:
             confirmed=max(note.confirmed, statement.paid),
         )
 
-    def _possible(self, partner: str, received: Drawn) -> int:
+    def _possible(self, partner: str, received: DrawnSlots) -> int:
         """Return how many masks a partner can have applied without this peer: one a round between two of its restarts.
 
         An incarnation releases once in a round, and masks in its own epoch.
@@ -435,7 +435,7 @@ class MaskLedger:
         kept = MaskNotes() if _differ(kept.key, said.key) else kept
         return replace(said, received=min(said.received, kept.until), paid=min(said.paid, kept.paid))
 
-    def carried(self) -> dict[str, Drawn]:
+    def carried(self) -> dict[str, DrawnSlots]:
         """Return the masks in the row, by partner: saved and restored with the row."""
         return dict(self._carried)
 
@@ -460,7 +460,7 @@ class MaskLedger:
             late = [each for each in wanted ^ carried if each[0] != slot]
             paid = {*[each for each in late if payable(each[0])][:most]}
             later = [each for each in late if each not in paid]
-            wanted ^= Drawn.of((epoch, Slots.of([each.run])) for each, epoch in later)
+            wanted ^= DrawnSlots.of((epoch, Slots.of([each.run])) for each, epoch in later)
             for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
                 terms |= {Mask(self._edge(partner), *each): factor for each in change}
             self._carried[partner] = wanted
@@ -474,10 +474,10 @@ class MaskLedger:
         slot = Slot(self.attempt, round)
         return slot if slot >= self.until else Slot(self.attempt + 1, round)
 
-    def _fresh(self, partner: str, slot: Slot) -> Drawn:
-        return Drawn.of([(self.epochs.get(partner, b""), Slots.of([slot.run]))])
+    def _fresh(self, partner: str, slot: Slot) -> DrawnSlots:
+        return DrawnSlots.of([(self.epochs.get(partner, b""), Slots.of([slot.run]))])
 
-    def _wanted(self, partner: str) -> Drawn:
+    def _wanted(self, partner: str) -> DrawnSlots:
         note = self._notes[partner]
         if self._leads(partner):
             return note.own

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from p2pfl.network.protocol.ledgers.drawn import Drawn, Epochs
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots, Epochs
 from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.network.protocol.ledgers.slots import Run
 
@@ -34,7 +34,7 @@ class Page(msgspec.Struct, frozen=True):
     owed, gossip_steps
         What was found late, by release, as names of rows; and the release that each gossip step mixes.
     masks
-        By partner, the masks in the row as :class:`p2pfl.network.protocol.ledgers.drawn.Drawn`.
+        By partner, the masks in the row as :class:`p2pfl.network.protocol.ledgers.drawn_slots.DrawnSlots`.
     mass
         Of the row as last mixed.
     keys, lost
@@ -58,11 +58,11 @@ Rows = dict[str, Row]
 """The rows that a page speaks of, by name."""
 
 
-def written(masks: Mapping[str, Drawn]) -> tuple[dict[str, tuple[Run, ...]], dict[str, Epochs]]:
+def written(masks: Mapping[str, DrawnSlots]) -> tuple[dict[str, tuple[Run, ...]], dict[str, Epochs]]:
     """Return the runs of each set of masks and the epochs of those, as a page holds them."""
     return {name: each.runs for name, each in masks.items()}, {name: each.epochs for name, each in masks.items()}
 
 
-def read(runs: Mapping[str, tuple[Run, ...]], epochs: Mapping[str, Epochs]) -> dict[str, Drawn]:
+def read(runs: Mapping[str, tuple[Run, ...]], epochs: Mapping[str, Epochs]) -> dict[str, DrawnSlots]:
     """Read what :func:`written` returned."""
-    return {name: Drawn.read(each, epochs.get(name, ())) for name, each in runs.items()}
+    return {name: DrawnSlots.read(each, epochs.get(name, ())) for name, each in runs.items()}

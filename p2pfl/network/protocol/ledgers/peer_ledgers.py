@@ -22,7 +22,7 @@ from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.protocol.ledgers import flows
 from p2pfl.network.protocol.ledgers import masks as ledger
-from p2pfl.network.protocol.ledgers.drawn import Drawn
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, read, written
@@ -387,5 +387,5 @@ def _masked(statement: ledger.MaskStatement) -> Masked:
 def _masks(statement: Masked) -> ledger.MaskStatement:
     slots = [Slot(*each) for each in (statement.since, statement.until, statement.received, statement.paid)]
     return ledger.MaskStatement(
-        slots[0], slots[1], Drawn.read(statement.runs, statement.epochs), slots[2], slots[3], statement.key
+        slots[0], slots[1], DrawnSlots.read(statement.runs, statement.epochs), slots[2], slots[3], statement.key
     )

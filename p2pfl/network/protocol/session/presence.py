@@ -6,7 +6,7 @@ from collections import Counter
 
 from p2pfl.core.errors import PeerError
 from p2pfl.network.protocol.interface.effects import Publish
-from p2pfl.network.protocol.session.naming import Naming
+from p2pfl.network.protocol.session.name_claim import NameClaim
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
@@ -46,7 +46,7 @@ class Presence:
         True if this peer has sent its goodbye, after which it announces nothing.
     """
 
-    def __init__(self, shared: Shared, naming: Naming, neighbours: Neighbours) -> None:
+    def __init__(self, shared: Shared, naming: NameClaim, neighbours: Neighbours) -> None:
         self.shared, self.naming, self.neighbours = shared, naming, neighbours
         self.joined: set[str] = set()
         self.turn = 0

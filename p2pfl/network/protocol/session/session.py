@@ -18,23 +18,23 @@ from p2pfl.network.protocol.interface.events import Event
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.session.deciding.commits import Commits
-from p2pfl.network.protocol.session.deciding.verdicts import Verdicts
-from p2pfl.network.protocol.session.gathering import Gathering
-from p2pfl.network.protocol.session.naming import Naming
+from p2pfl.network.protocol.session.decisions.commits import Commits
+from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
+from p2pfl.network.protocol.session.message_receiver import MessageReceiver
+from p2pfl.network.protocol.session.model_sender import ModelSender
+from p2pfl.network.protocol.session.model_wait import ModelWait
+from p2pfl.network.protocol.session.name_claim import NameClaim
 from p2pfl.network.protocol.session.neighbours import Neighbours
-from p2pfl.network.protocol.session.participating import Totals
 from p2pfl.network.protocol.session.presence import Presence
-from p2pfl.network.protocol.session.receiving import Receiving
-from p2pfl.network.protocol.session.sending import Sending
-from p2pfl.network.protocol.session.settling import Leaving, Settling
+from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
+from p2pfl.network.protocol.session.session_totals import Totals
 from p2pfl.network.protocol.session.shared import PULSE, Decider, Shared, Waiter
+from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.session.streams import Streams
-from p2pfl.network.protocol.session.waiting import Waiting
 from p2pfl.network.protocol.timing.pace import Pace
 from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.rows import Encoded, digest_of
-from p2pfl.network.protocol.wire.sealing import MessageCodec
 
 T = TypeVar("T")
 
@@ -114,18 +114,26 @@ class Session:
         self.summing = False
         self.streams = streams = Streams(shared, chunk=chunk)
         self.neighbours = Neighbours(shared, streams)
-        self.naming = Naming(shared)
+        self.naming = NameClaim(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
         self.totals = Totals(shared, piece=streams.chunk)
         self.verdicts = Verdicts(shared, self.neighbours) if decider == "verdicts" else None
         self.commits = Commits(shared, self.neighbours) if decider == "commits" else None
-        parts = self.neighbours, self.presence, self.totals
-        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, commits=self.commits, sums=sums)
-        self.gathering = Gathering(shared, streams, self.presence)
-        self.waiting = Waiting(shared, streams)
-        self.sending = Sending(shared, streams, self.waiting)
-        self.settling = Settling(shared, self.sending, self.waiting)
-        self.leaving = Leaving(shared, streams, self.sending, self.presence)
+        self.receiving = MessageReceiver(
+            shared,
+            streams,
+            self.neighbours,
+            self.presence,
+            self.totals,
+            verdicts=self.verdicts,
+            commits=self.commits,
+            sums=sums,
+        )
+        self.gathering = StartWait(shared, streams, self.presence)
+        self.waiting = ModelWait(shared, streams)
+        self.sending = ModelSender(shared, streams, self.waiting)
+        self.settling = AccountSettlement(shared, self.sending, self.waiting)
+        self.leaving = Departure(shared, streams, self.sending, self.presence)
         self._parts: dict[Waiter, _Part] = {  # in the order in which they decide
             "sending": self.sending,
             "waiting": self.waiting,

@@ -15,8 +15,8 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.progress import NeighbourProgress
 from p2pfl.network.protocol.timing.timeouts import Timeouts
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Digest, Message
-from p2pfl.network.protocol.wire.sealing import MessageCodec
 
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""

@@ -8,7 +8,7 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.incoming.mailbox import AHEAD
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.membership.edges import Edges
-from p2pfl.network.protocol.membership.entering import REACH
+from p2pfl.network.protocol.membership.entry_round import REACH
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Pulse

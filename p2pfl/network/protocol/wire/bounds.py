@@ -23,7 +23,7 @@ Type                  Bound                         Why it cannot be exceeded
 ====================  ============================  ===============================================================
 
 Everything together is bounded, too: what msgpack decodes has less than 64 KiB, and a payload is measured before it is
-opened (:attr:`p2pfl.network.protocol.wire.sealing.MessageCodec.largest`).
+opened (:attr:`p2pfl.network.protocol.wire.message_codec.MessageCodec.largest`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Key, Message, Plain, Pulse
 from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, Subtotal, Total
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     Contradiction,
     Copy,
     DecisionMessage,

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import FACTS, MANY, Key32, Name
 from p2pfl.network.protocol.wire.sums import OfSums
 from p2pfl.network.protocol.wire.totals import Abort, Again, Here, OfTotals, Subtotal
-from p2pfl.network.protocol.wire.verdicts import OfVerdicts
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 from p2pfl.privacy.keys import Announced, Identity, verify
 
 Status = Literal["up", "left", "dead"]
@@ -219,7 +219,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Masked(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of masks, see :class:`p2pfl.network.protocol.ledgers.statements.MaskStatement`.
+    """A statement of the ledger of masks, see :class:`p2pfl.network.protocol.ledgers.account_statements.MaskStatement`.
 
     ``epochs`` say how many of the ``runs`` belong to which epoch, in their order.
     """

@@ -14,8 +14,9 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.worker import live
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.rounds import FirstRound, Rounds
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
@@ -176,14 +177,30 @@ class SettlingPeer(Peer):
     last: int
     overlooks: str
 
-    def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
-        cover = self.hiding.cover
-        if self.overlooks and round == self.last and cover is not None:
-            self.hiding.cover = Overlooking(cover, self.overlooks)
-        return super()._contested(net, round=round, late=late)
+    def rounds_from(self, first: FirstRound) -> Rounds:
+        """Return rounds that show what is released after the last one."""
+        rounds = SettlingRounds(super().rounds_from(first).parts, first)
+        rounds.settlement, rounds.last, rounds.overlooks = self.settlement, self.last, self.overlooks
+        return rounds
 
-    def _neighbourhood(self, round: int, **how: Any) -> LiveNeighbourhood:
-        net = super()._neighbourhood(round, **how)
+
+class SettlingRounds(Rounds):
+    """Rounds of a :class:`SettlingPeer`."""
+
+    settlement: SettlementResult
+    last: int
+    overlooks: str
+
+    def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        """Return the neighbourhood of a round; in the last one, the masks leave out the overlooked peer."""
+        hiding = self.parts.hiding
+        if self.overlooks and round == self.last and hiding.cover is not None:
+            hiding.cover = Overlooking(hiding.cover, self.overlooks)
+        return super().contested(net, round=round)
+
+    def neighbourhood(self, round: int) -> LiveNeighbourhood:
+        """Return the neighbourhood of a round; after the last one, it shows what is released."""
+        net = super().neighbourhood(round)
         if round > self.last:
             mix = net.mix
             object.__setattr__(net, "mix", lambda released: self._shown(released, mix))
@@ -191,7 +208,8 @@ class SettlingPeer(Peer):
 
     async def _shown(self, released: Released, mix: Callable[[Released], Any]) -> Released:
         if released.grid is not None:
-            self.settlement.paid[self.name] = beyond(released, self.settlement.public[self.name].public)
+            name = self.parts.name
+            self.settlement.paid[name] = beyond(released, self.settlement.public[name].public)
         mixed: Released = await mix(released)
         return mixed
 

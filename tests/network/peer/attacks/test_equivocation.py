@@ -15,8 +15,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.storage.checkpoint import Store
-from p2pfl.network.protocol.agreement.attempts import FAILED, complete
-from p2pfl.network.protocol.agreement.messages import Ballot, Release, Vote
+from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete
+from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Release, Vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.incoming.mailbox import WINDOW, Mailbox
 from p2pfl.network.protocol.interface.requests import Offer

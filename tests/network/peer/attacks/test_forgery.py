@@ -11,7 +11,7 @@ from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, r
 from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
-from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Masked, Pulse

@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import read
-from p2pfl.network.protocol.session import naming, session
+from p2pfl.network.protocol.session import name_claim, session
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import Lasting
@@ -27,7 +27,7 @@ SOURCE = SeededSource(5)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(session, "PULSE", 0.1)
-    monkeypatch.setattr(naming, "PULSE", 0.1)
+    monkeypatch.setattr(name_claim, "PULSE", 0.1)
 
 
 def reached(alive, exchange):
@@ -88,7 +88,7 @@ async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
 
             @asynccontextmanager
             async def join(self, client, *, will=None):
-                if "peer0" in alive and alive["peer0"]._connection is not None:
+                if "peer0" in alive and alive["peer0"].joined is not None:
                     await gate.wait()
                 async with broker.join(client, will=will) as channel:
                     yield channel

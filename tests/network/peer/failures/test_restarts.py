@@ -10,7 +10,7 @@ from benchmarks.faults import Mortal
 from certificates import authority
 from p2pfl.core.errors import AccessError, TransportError
 from p2pfl.experiment import read
-from p2pfl.network.protocol.session import naming
+from p2pfl.network.protocol.session import name_claim
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.broker import mosquitto
@@ -166,7 +166,7 @@ async def test_rows_pass_a_broker_that_takes_128_kilobytes(changes, version):
 async def test_a_broker_that_takes_too_little_without_telling_is_one_sentence_with_the_setting(
     line, version, monkeypatch
 ):
-    monkeypatch.setattr(naming, "ECHO", 3.0)
+    monkeypatch.setattr(name_claim, "ECHO", 3.0)
     with pytest.raises(BaseExceptionGroup) as caught:
         await met(Mortal(more=line), version=version)
     assert caught.group_contains(

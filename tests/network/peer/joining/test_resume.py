@@ -16,7 +16,7 @@ from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.ledgers.slots import END
-from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results import Run
@@ -338,7 +338,7 @@ async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_ha
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0, 1]
         assert not end.peer.session.ledgers.masks.uncancelled()
-        assert end.peer.common is not None
+        assert end.peer.ended.common is not None
         assert not said(lives, name, ReleasesEnded)
 
 

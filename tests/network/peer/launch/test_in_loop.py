@@ -8,6 +8,7 @@ import torch
 import p2pfl
 from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import read
+from p2pfl.network.peer.rounds import Rounds
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.notices.course import PeerFinished
 from swarms import SMALL
@@ -135,14 +136,14 @@ async def test_features_are_scaled_by_the_peers_together():
 
 @pytest.mark.fast
 async def test_a_peer_that_fails_ends_the_others_with_its_error(monkeypatch):
-    evaluated = p2pfl.Peer._after
+    evaluated = Rounds._after
 
     async def failing(self, *arguments):
-        if self.name == "peer2":
+        if self.parts.name == "peer2":
             raise RunError("the disk is on fire")
         await evaluated(self, *arguments)
 
-    monkeypatch.setattr(p2pfl.Peer, "_after", failing)
+    monkeypatch.setattr(Rounds, "_after", failing)
     with pytest.raises(RunError, match=r"^peer2: the disk is on fire$"):
         await p2pfl.live(MASKED)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -9,7 +9,8 @@ import torch
 from p2pfl.core.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.incarnations import Incarnations
-from p2pfl.network.peer.masking.attempts import MOST
+from p2pfl.network.peer.masking import round_attempts
+from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
@@ -30,7 +31,7 @@ async def run(folder, *changes, at=None, pause=None, round=2):
     lives = RestartablePeers(read(SMALL, changes=changes), MemoryTransport(), folder, again=True)
     lives.start()
     dead, events = asyncio.Event(), 0
-    await lives.until(lambda now: now[VICTIM]._connection is not None)
+    await lives.until(lambda now: now[VICTIM].joined is not None)
     connection, peer = lives.now[VICTIM].connection, lives.now[VICTIM]
     handle = connection.handle
 
@@ -124,13 +125,12 @@ def test_without_an_outage_nobody_waits(tmp_path):
 @pytest.mark.slow
 def test_the_same_round_is_begun_at_most_eight_times(tmp_path, monkeypatch):
     """A member that reports again and again that it lacks a model ends the run, as it could by sending nothing."""
-    from p2pfl.network.peer.masking import attempts  # noqa: PLC0415
 
     async def fails(self, *, complete):
         await attempts_report(self, complete=complete and self._me != VICTIM)
 
-    attempts_report = attempts.Attempts.report
-    monkeypatch.setattr(attempts.Attempts, "report", fails)
+    attempts_report = round_attempts.Attempts.report
+    monkeypatch.setattr(round_attempts.Attempts, "report", fails)
     found = timeless(run(tmp_path, *SIX, *STOP))
     waits = [each for each in found.notices if isinstance(each, AwaitsReturn) and each.peer == "peer0"]
     assert len(waits) == MOST - 1

@@ -6,7 +6,7 @@ import msgspec
 
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.masking.alarming import Alarms
+from p2pfl.network.peer.masking.alarms import Alarms
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.results import Run

@@ -16,7 +16,7 @@ import torch
 from p2pfl.core.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.ledgers import flows
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -137,7 +137,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
         """Dies in training, once both neighbours have released the round under a mask that it will not apply."""
 
         def __init__(self, victim):
-            self.victim, self.training, self.learner = victim, victim._training, victim._training.learner
+            self.victim, self.training, self.learner = victim, victim.training, victim.training.learner
             self.seconds, self.update = 0.0, None
 
         async def fit(self, rows, *, round, **settings):
@@ -152,7 +152,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     async def main():
         transport = MemoryTransport()
         victim = Peer("peer3", plan(experiment, only=["peer3"]), transport=transport)
-        victim._training = Dying(victim)
+        victim.training = Dying(victim)
 
         async def dying():
             async with victim:

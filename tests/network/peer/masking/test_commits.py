@@ -11,8 +11,15 @@ from p2pfl.core.errors import BudgetError, ExperimentError, UndecidedError
 from p2pfl.core.neighbourhood import Public, Released
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted
-from p2pfl.network.peer.masking.attempts import MOST, AgainError, AttemptCover, Attempts, CachedTraining, MaskedRelease
-from p2pfl.network.peer.masking.hiding import last
+from p2pfl.network.peer.masking.model_protection import last
+from p2pfl.network.peer.masking.round_attempts import (
+    MOST,
+    AgainError,
+    AttemptCover,
+    Attempts,
+    CachedTraining,
+    MaskedRelease,
+)
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try

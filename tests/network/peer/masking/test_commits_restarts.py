@@ -27,7 +27,7 @@ def test_masks_with_a_member_that_restarted_in_the_first_step_cancel_or_do_not_c
         folder.mkdir()
         lives = RestartablePeers(read(SMALL, changes=[*SIX, *changes]), MemoryTransport(), folder)
         lives.start()
-        await lives.until(lambda now: all(peer._connection is not None for peer in now.values()))
+        await lives.until(lambda now: all(peer.joined is not None for peer in now.values()))
         held = HeldTraining(lives.now["peer3"], round=0)
         await held.reached.wait()
         others = [peer for name, peer in lives.now.items() if name != "peer3"]

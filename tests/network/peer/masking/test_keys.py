@@ -9,11 +9,11 @@ import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.experiment import read
-from p2pfl.network.peer.masking import settling
+from p2pfl.network.peer.masking import mask_cover
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.protocol.ledgers.payments import mask_key, points
-from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SecretSource, sealing
 from p2pfl.privacy.ring_masks import mask
@@ -95,7 +95,7 @@ def fresh_masks(monkeypatch):
         used.extend((payment.peer, mask_key(mask, masks)) for mask in fresh)
         return points(payment, masks=masks, size=size)
 
-    monkeypatch.setattr(settling, "points", watched)
+    monkeypatch.setattr(mask_cover, "points", watched)
     return used
 
 

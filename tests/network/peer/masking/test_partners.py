@@ -8,9 +8,9 @@ import pytest
 
 from p2pfl.core.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking import settling
-from p2pfl.network.peer.masking.hiding import covered
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking import mask_cover
+from p2pfl.network.peer.masking.mask_cover import Cover
+from p2pfl.network.peer.masking.partner_wait import covered
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
@@ -220,7 +220,7 @@ def test_a_mask_graph_with_too_few_partners_is_refused():
 
 
 def test_a_release_draws_few_late_masks_of_a_partner_that_owes_many(monkeypatch):
-    monkeypatch.setattr(settling, "RELEASED_NUMBERS", 4 * 10 * 3)  # three masks of each of four partners
+    monkeypatch.setattr(mask_cover, "RELEASED_NUMBERS", 4 * 10 * 3)  # three masks of each of four partners
     graph, size = complete(5), 10
     masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
     ledgers = {peer: MaskLedger(peer, partners=graph.neighbours(peer)) for peer in graph.peers}

@@ -16,9 +16,9 @@ from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.neighbourhood import run_without_loop as run
 from p2pfl.experiment import read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.paying import Owed, Republished
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer import end as end_of_peer
+from p2pfl.network.peer.masking.debt_payment import Owed, Republished
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import points
@@ -121,11 +121,11 @@ def blind(monkeypatch, *, round):
 def watch(monkeypatch):
     """Note, for each peer, what is public when it settles, what it pays, and which rows it sends from then on."""
     seen = {}
-    settle, pay, publish = Peer._settle, MaskLedger.settle, LiveNeighbourhood._publish
+    settle, pay, publish = end_of_peer._settled, MaskLedger.settle, LiveNeighbourhood._publish
 
-    async def settling(peer, state, cover):
-        seen[peer.name] = Seen(state.public.rows, state.rows)
-        return await settle(peer, state, cover)
+    async def settling(rounds):
+        seen[rounds.parts.name] = Seen(rounds.state.public.rows, rounds.state.rows)
+        return await settle(rounds)
 
     def paying(ledger, **how):
         payment = pay(ledger, **how)
@@ -137,7 +137,7 @@ def watch(monkeypatch):
             seen[net.name].released.append(released)
         return await publish(net, released, weights)
 
-    monkeypatch.setattr(Peer, "_settle", settling)
+    monkeypatch.setattr(end_of_peer, "_settled", settling)
     monkeypatch.setattr(MaskLedger, "settle", paying)
     monkeypatch.setattr(LiveNeighbourhood, "_publish", publishing)
     return seen

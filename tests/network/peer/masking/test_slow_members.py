@@ -20,7 +20,7 @@ def test_of_a_peer_that_is_too_slow_and_those_that_wait_for_it_only_the_slow_one
     async def run():
         lives, outcomes = RestartablePeers(read(SMALL, changes=[*RING, *MASKS]), MemoryTransport(), tmp_path), []
         lives.start()
-        await lives.until(lambda now: all(peer._connection is not None for peer in now.values()))
+        await lives.until(lambda now: all(peer.joined is not None for peer in now.values()))
         carry_out, concluded = lives.now["peer0"].connection._carry_out, asyncio.Event()
 
         def carried_out(effect):

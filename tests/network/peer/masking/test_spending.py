@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.core.errors import BudgetError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.spending.meter import Meter

@@ -10,14 +10,14 @@ from dying import VICTIM, Death
 from p2pfl.core.errors import ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.deciding import Deciding
-from p2pfl.network.peer.masking.hiding import undecided
+from p2pfl.network.peer.masking.model_protection import undecided
+from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Undecided
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.network.protocol.wire.verdicts import WireVote
+from p2pfl.network.protocol.wire.verdict_messages import WireVote
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.results.notices.course import LearningStopped
@@ -166,7 +166,7 @@ class Answering:
 async def test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_before_it_ends(goes_on, charged):
     connection, found = Answering(Undecided(frozenset({"eve"}))), []
     cover = SimpleNamespace(slot=Slot(0, 2), ledger=SimpleNamespace(peer="ada"))
-    deciding = Deciding(connection, cover, found.append, goes_on=goes_on)
+    deciding = ReleaseVerdicts(connection, cover, found.append, goes_on=goes_on)
     with pytest.raises(UndecidedError, match=r"no majority answered about eve in time; .* raise transport\.patience"):
         await deciding.verdicts(2, held=["bob"])
     assert found == charged
@@ -178,7 +178,7 @@ async def test_who_withholds_keys_of_masks_is_named_and_the_cost_is_durable_befo
     cover = SimpleNamespace(
         slot=Slot(0, 2), ledger=SimpleNamespace(peer="ada"), least=1, withdraw={"bob": bytes(32)}.get
     )
-    deciding = Deciding(connection, cover, found.append, goes_on=True, masked={"bob": 1, "eve": 1, "mia": 1})
+    deciding = ReleaseVerdicts(connection, cover, found.append, goes_on=True, masked={"bob": 1, "eve": 1, "mia": 1})
     with pytest.raises(UndecidedError, match="because eve did not publish the keys of masks shared with bob"):
         await deciding.halves(2, {"bob"}, applied=["eve", "mia"])
     assert found == [Slot(0, 2)]

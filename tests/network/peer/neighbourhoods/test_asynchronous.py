@@ -184,7 +184,7 @@ async def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_wh
             nonlocal slow
             peer = Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=life)
             if name == "peer0":
-                slow = peer._training.learner = Held(peer._training.learner)
+                slow = peer.training.learner = Held(peer.training.learner)
                 peer.observe = lambda record, _: heard.append(record.received)
             async with peer:
                 done[name] = await peer.run()

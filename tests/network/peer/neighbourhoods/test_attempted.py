@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from p2pfl.core.neighbourhood import Released
-from p2pfl.network.peer.masking.attempts import AgainError
-from p2pfl.network.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.network.peer.masking.round_attempts import AgainError
+from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
 from p2pfl.network.protocol.wire.rows import Delivery, Head
 
 

@@ -16,7 +16,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.protocol.interface.requests import Contribute
-from p2pfl.network.protocol.session.participating import Totals
+from p2pfl.network.protocol.session.session_totals import Totals
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, iotcore, mosquitto
 from p2pfl.network.virtual.clock import VirtualLoop

@@ -29,7 +29,7 @@ from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.ledgers.slots import END
-from p2pfl.network.protocol.membership.entering import common, entrance
+from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.wire.rows import Delivery, Head
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.simulation.inline import Inline

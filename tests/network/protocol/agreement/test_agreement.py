@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.core.errors import InputError
 from p2pfl.network.protocol.agreement.agreement import LEAP, Agreement
-from p2pfl.network.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Contradicted,
     Doubt,
@@ -20,7 +20,7 @@ from p2pfl.network.protocol.agreement.effects import (
     TimePassed,
     ValueDecided,
 )
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     HIGHEST,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from p2pfl.network.protocol.agreement.effects import Send
-from p2pfl.network.protocol.agreement.messages import COUNTED, Committee, Release, Vote
+from p2pfl.network.protocol.agreement.agreement_effects import Send
+from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, Committee, Release, Vote
 from p2pfl.network.protocol.agreement.settlement import Continue, Repair, Settlement, Write
 from p2pfl.topology import complete, ring
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Contradicted,
     Doubt,
@@ -14,7 +14,7 @@ from p2pfl.network.protocol.agreement.effects import (
     RecordStored,
     TimePassed,
 )
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     Ballot,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from p2pfl.network.protocol.agreement.effects import Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, MemberRecord, Send, TickAt
+from p2pfl.network.protocol.agreement.ballot_messages import (
     COUNTED,
     DROPPED,
     Ballot,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from p2pfl.core.errors import InputError
 from p2pfl.network.peer.storage.checkpoint import Store
-from p2pfl.network.protocol.agreement.messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
+from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.sums import sum_statement

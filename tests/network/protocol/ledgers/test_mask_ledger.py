@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.network.protocol.ledgers.drawn import Drawn
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.masks import MaskLedger, MaskStatement
 from p2pfl.network.protocol.ledgers.payments import Mask, noise_matrix, points, residual_variance
 from p2pfl.network.protocol.ledgers.slots import START, Slot
@@ -80,8 +80,8 @@ def test_a_statement_that_contradicts_an_earlier_one_is_not_believed():
     ada, bob = pair()
     ada.release(1)
     tell(ada, bob)
-    bob.receive("ada", MaskStatement(START, Slot(0, 4), Drawn.read([(0, 0, 4)]), START, START))
-    assert bob.journal().notes["ada"].received == Drawn.read([(0, 1, 4)])
+    bob.receive("ada", MaskStatement(START, Slot(0, 4), DrawnSlots.read([(0, 0, 4)]), START, START))
+    assert bob.journal().notes["ada"].received == DrawnSlots.read([(0, 1, 4)])
 
 
 def test_a_release_has_its_fresh_mask_even_where_the_leader_is_known_to_have_left_it_out():
@@ -262,7 +262,7 @@ def test_many_slots_of_an_epoch_are_stated_as_one_run():
 
 def test_a_statement_that_names_two_masks_of_one_slot_is_refused():
     _, bob = pair()
-    twice = Drawn.read([(0, 0, 2), (0, 1, 3)], ((b"one", 1), (b"two", 1)))
+    twice = DrawnSlots.read([(0, 0, 2), (0, 1, 3)], ((b"one", 1), (b"two", 1)))
     with pytest.raises(PrivacyError, match="two masks of one slot"):
         bob.receive("ada", MaskStatement(START, Slot(0, 3), twice, START, START))
 

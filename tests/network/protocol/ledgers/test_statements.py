@@ -6,13 +6,13 @@ from collections import Counter
 import pytest
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.network.protocol.ledgers.drawn import Drawn
+from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.masks import LEAP, MAX_LATE_MASKS, UNSEEN_MASKS, MaskLedger, MaskStatement
 from p2pfl.network.protocol.ledgers.slots import END, START, Slot
 
 
 def stated(until, *runs):
-    return MaskStatement(START, until, Drawn.read(runs), START, START)
+    return MaskStatement(START, until, DrawnSlots.read(runs), START, START)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ async def learned(versions):
     async def one(name, version):
         peer = Peer(name, plan(experiment, only=[name]), transport=transport, notice=notices.append)
         assert peer.me.version == OURS
-        peer.me = peer.membership.me = msgspec.structs.replace(peer.me, version=version)
+        peer.membership.me = msgspec.structs.replace(peer.me, version=version)
         async with peer:
             await peer.run()
 

@@ -5,13 +5,13 @@ from collections import deque
 import pytest
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.attempts import report
-from p2pfl.network.protocol.agreement.messages import Decision
+from p2pfl.network.protocol.agreement.attempt_reports import report
+from p2pfl.network.protocol.agreement.ballot_messages import Decision
 from p2pfl.network.protocol.agreement.translation import sent
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdicts import Halves, OfVerdicts, PrepareMessage, Votes, WireVote
+from p2pfl.network.protocol.wire.verdict_messages import Halves, OfVerdicts, PrepareMessage, Votes, WireVote
 from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 NAMES = ("ada", "bob", "dan", "eve")

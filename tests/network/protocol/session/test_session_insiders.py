@@ -10,8 +10,8 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.network.protocol.interface.effects import Decided
 from p2pfl.network.protocol.interface.requests import Open
-from p2pfl.network.protocol.session.deciding import statements
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.session.decisions import signed_statements
+from p2pfl.network.protocol.wire.verdict_messages import (
     DecisionMessage,
     Halves,
     PrepareMessage,
@@ -156,14 +156,14 @@ def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_it
 @pytest.fixture
 def verified(monkeypatch):
     """Members whose signatures were verified, in order."""
-    found, verify = [], statements.verify
+    found, verify = [], signed_statements.verify
     names = {identity.public: name for name, identity in IDENTITIES.items()}
 
     def counted(key, *given, **how):
         found.append(names[key])
         return verify(key, *given, **how)
 
-    monkeypatch.setattr(statements, "verify", counted)
+    monkeypatch.setattr(signed_statements, "verify", counted)
     return found
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.messages import Release
+from p2pfl.network.protocol.agreement.ballot_messages import Release
 from p2pfl.network.protocol.interface.effects import Decided, Disclosed
 from p2pfl.network.protocol.interface.requests import Decide, Disclose, Open
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     Halves,
 )
 from sessions import NAMES, announced, arrived, arrives, met

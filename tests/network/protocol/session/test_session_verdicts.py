@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.effects import Decided, Sent, Store, Undec
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Decide, Offer, Open
 from p2pfl.network.protocol.wire.stream import Outbox
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     DecisionMessage,
     PrepareMessage,
     Promised,

@@ -29,7 +29,7 @@ from p2pfl.network.protocol.wire.messages import Chunk, Message
 from p2pfl.network.protocol.wire.rows import Head, _head, encode_row
 from p2pfl.network.protocol.wire.sums import Term
 from p2pfl.network.protocol.wire.totals import Subtotal, Total
-from p2pfl.network.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     BATCH,
     PROVEN,
     Copy,

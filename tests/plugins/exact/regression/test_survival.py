@@ -164,7 +164,7 @@ async def test_the_concordance_of_all_test_data_is_that_of_lifelines_within_the_
     assert abs(found["concordance"] - oracle) <= found["concordance_bound"] < 0.01
     assert found["loss"] == 1 - found["concordance"]
     for end in (await live(read(experiment), MemoryTransport(), source=SeededSource(3))).values():
-        assert end.peer.common == found
+        assert end.peer.ended.common == found
 
 
 def test_concordance_counts_ties_half():

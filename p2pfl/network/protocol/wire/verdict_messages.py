@@ -17,7 +17,7 @@ PROVEN = 140
 
 
 class WireVote(msgspec.Struct, frozen=True, array_like=True):
-    """Signed vote of a member on a release, see :class:`p2pfl.network.protocol.agreement.messages.Vote`.
+    """Signed vote of a member on a release, see :class:`p2pfl.network.protocol.agreement.ballot_messages.Vote`.
 
     Attributes
     ----------

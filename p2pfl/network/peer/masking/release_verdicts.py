@@ -10,7 +10,7 @@ import numpy as np
 
 from p2pfl.core.errors import UndecidedError
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.interface.effects import Decided, Disclosed
 from p2pfl.network.protocol.interface.requests import Decide, Disclose
 from p2pfl.network.protocol.ledgers.slots import Slot
@@ -35,7 +35,7 @@ class DroppedHalf:
 
 
 @dataclass
-class Deciding:
+class ReleaseVerdicts:
     """Decision on which releases of a round count, made by a peer between its gossip step and the end of the round.
 
     Parameters

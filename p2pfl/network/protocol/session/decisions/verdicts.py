@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.messages import DROPPED, Ballot, Prepare, Release, Value, Vote, counted, counts
+from p2pfl.network.protocol.agreement.ballot_messages import (
+    DROPPED,
+    Ballot,
+    Prepare,
+    Release,
+    Value,
+    Vote,
+    counted,
+    counts,
+)
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.agreement.translation import (
@@ -21,14 +30,14 @@ from p2pfl.network.protocol.agreement.translation import (
 )
 from p2pfl.network.protocol.interface.effects import Decided, Undecided
 from p2pfl.network.protocol.interface.requests import Decide, Disclose
-from p2pfl.network.protocol.session.deciding.ballots import Ballots
-from p2pfl.network.protocol.session.deciding.copies import Copies
-from p2pfl.network.protocol.session.deciding.mask_keys import MaskKeys
-from p2pfl.network.protocol.session.deciding.statements import PLACE
+from p2pfl.network.protocol.session.decisions.ballots import Ballots
+from p2pfl.network.protocol.session.decisions.copies import Copies
+from p2pfl.network.protocol.session.decisions.mask_keys import MaskKeys
+from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.rows import Parsed
-from p2pfl.network.protocol.wire.verdicts import Contradiction, Copy, Halves, OfVerdicts, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
 
 SLOW = 3 * PULSE
 """Seconds after which this peer begins a ballot on a release that it holds, because votes may be lost."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from p2pfl.network.protocol.interface.effects import Sent
 from p2pfl.network.protocol.interface.requests import Offer
+from p2pfl.network.protocol.session.model_wait import ModelWait
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.session.streams import Streams
-from p2pfl.network.protocol.session.waiting import Waiting
 from p2pfl.network.protocol.wire.messages import Account
 
 
 @dataclass
-class Sending:
+class ModelSender:
     """Queue of outgoing models and accounts, sent one after another and only once their state is durable.
 
     Attributes
@@ -26,7 +26,7 @@ class Sending:
 
     shared: Shared
     streams: Streams
-    waiting: Waiting
+    waiting: ModelWait
     offered: Offer | None = None
     _stored: bool = False  # True if the state of the offered model is durable
     _stores: deque[tuple[Account | None, bool]] = field(default_factory=deque)  # writes in progress, in order

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.messages import Ballot, Release, Value, Vote, counted, digest_in
+from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Release, Value, Vote, counted, digest_in
 from p2pfl.network.protocol.agreement.settlement import Fetch
 from p2pfl.network.protocol.agreement.translation import release_of
-from p2pfl.network.protocol.session.deciding.statements import Statements
+from p2pfl.network.protocol.session.decisions.signed_statements import Statements
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_row
-from p2pfl.network.protocol.wire.verdicts import Copy, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import Copy, Wanted
 
 BURST = 8
 """Pieces that one request asks for."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.interface.effects import Disclosed, Undecided
 from p2pfl.network.protocol.interface.requests import Disclose
-from p2pfl.network.protocol.session.deciding.copies import Copies
-from p2pfl.network.protocol.session.deciding.statements import PLACE
+from p2pfl.network.protocol.session.decisions.copies import Copies
+from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.verdicts import Halves
+from p2pfl.network.protocol.wire.verdict_messages import Halves
 
 
 @dataclass

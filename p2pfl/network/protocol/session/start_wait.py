@@ -14,7 +14,7 @@ from p2pfl.network.protocol.session.streams import Streams
 
 
 @dataclass
-class Gathering:
+class StartWait:
     """Wait for all neighbours that are expected to arrive, up to a deadline.
 
     Attributes

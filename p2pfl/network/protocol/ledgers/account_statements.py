@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p2pfl.network.protocol.ledgers.drawn import NOTHING, Drawn
+from p2pfl.network.protocol.ledgers.drawn_slots import NOTHING, DrawnSlots
 from p2pfl.network.protocol.ledgers.slots import START, Slot
 
 
@@ -29,7 +29,7 @@ class MaskStatement:
 
     since: Slot
     until: Slot
-    reported: Drawn
+    reported: DrawnSlots
     received: Slot
     paid: Slot
     key: bytes = b""
@@ -39,8 +39,8 @@ class MaskStatement:
 class MaskNotes:
     """Of one partner, in the journal: the fresh masks of both ends and how far which end knows and has paid."""
 
-    own: Drawn = NOTHING
-    received: Drawn = NOTHING
+    own: DrawnSlots = NOTHING
+    received: DrawnSlots = NOTHING
     until: Slot = START  # of the partner
     paid: Slot = START  # by this end
     known: Slot = START  # to the partner, of this end

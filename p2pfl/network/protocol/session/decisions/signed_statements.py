@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.messages import Committee, Decision, Message, Prepare, Promise, Proposal, Vote
+from p2pfl.network.protocol.agreement.ballot_messages import (
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Proposal,
+    Vote,
+)
 from p2pfl.network.protocol.agreement.proofs import exists, follows
 from p2pfl.network.protocol.agreement.translation import release_of
 from p2pfl.network.protocol.session.shared import Shared

@@ -29,7 +29,7 @@ class Awaited:
 
 
 @dataclass
-class Waiting:
+class ModelWait:
     """Wait for one model at a time, which limits memory for any number of neighbours.
 
     Attributes

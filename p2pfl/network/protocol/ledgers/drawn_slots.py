@@ -13,7 +13,7 @@ Epochs = tuple[tuple[bytes, int], ...]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnSlots:
     """A set of masks of one edge.
 
     An epoch lasts until either end restarts, so many slots share one and a set stays as small as its slots are.
@@ -26,8 +26,8 @@ class Drawn:
 
     Examples
     --------
-    >>> one = Drawn.of([(b"old", Slots.of([(0, 0, 3)])), (b"new", Slots.of([(0, 3, 5)]))])
-    >>> two = Drawn.of([(b"new", Slots.of([(0, 2, 5)]))])
+    >>> one = DrawnSlots.of([(b"old", Slots.of([(0, 0, 3)])), (b"new", Slots.of([(0, 3, 5)]))])
+    >>> two = DrawnSlots.of([(b"new", Slots.of([(0, 2, 5)]))])
     >>> list(one ^ two)
     [(Slot(attempt=0, round=0), b'old'), (Slot(attempt=0, round=1), b'old'), (Slot(attempt=0, round=2), b'new'), \
 (Slot(attempt=0, round=2), b'old')]
@@ -36,15 +36,15 @@ class Drawn:
     parts: tuple[tuple[bytes, Slots], ...] = ()
 
     @staticmethod
-    def of(parts: Iterable[tuple[bytes, Slots]]) -> Drawn:
+    def of(parts: Iterable[tuple[bytes, Slots]]) -> DrawnSlots:
         """Return the masks of parts in any order, which may name an epoch twice."""
         found: dict[bytes, Slots] = {}
         for epoch, slots in parts:
             found[epoch] = found[epoch] | slots if epoch in found else slots
-        return Drawn(tuple((epoch, slots) for epoch, slots in sorted(found.items()) if slots))
+        return DrawnSlots(tuple((epoch, slots) for epoch, slots in sorted(found.items()) if slots))
 
     @staticmethod
-    def read(runs: Iterable[Run], epochs: Epochs = ()) -> Drawn:
+    def read(runs: Iterable[Run], epochs: Epochs = ()) -> DrawnSlots:
         """Return the masks of which :attr:`runs` and :attr:`epochs` were written; those of no epoch have the empty one.
 
         Raises
@@ -60,7 +60,7 @@ class Drawn:
                 )
             parts.append((epoch, Slots.of(left[:count])))
             del left[:count]
-        return Drawn.of([*parts, (b"", Slots.of(left))])
+        return DrawnSlots.of([*parts, (b"", Slots.of(left))])
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -90,24 +90,24 @@ class Drawn:
     def __contains__(self, slot: Slot) -> bool:
         return any(slot in slots for _, slots in self.parts)
 
-    def __or__(self, other: Drawn) -> Drawn:
-        return Drawn.of(self.parts + other.parts)
+    def __or__(self, other: DrawnSlots) -> DrawnSlots:
+        return DrawnSlots.of(self.parts + other.parts)
 
-    def __sub__(self, other: Drawn) -> Drawn:
+    def __sub__(self, other: DrawnSlots) -> DrawnSlots:
         taken = dict(other.parts)
-        return Drawn.of((epoch, slots - taken.get(epoch, Slots())) for epoch, slots in self.parts)
+        return DrawnSlots.of((epoch, slots - taken.get(epoch, Slots())) for epoch, slots in self.parts)
 
-    def __xor__(self, other: Drawn) -> Drawn:
+    def __xor__(self, other: DrawnSlots) -> DrawnSlots:
         return (self - other) | (other - self)
 
-    def before(self, slot: Slot) -> Drawn:
+    def before(self, slot: Slot) -> DrawnSlots:
         """Return those whose slot is less than this one."""
-        return Drawn.of((epoch, slots.before(slot)) for epoch, slots in self.parts)
+        return DrawnSlots.of((epoch, slots.before(slot)) for epoch, slots in self.parts)
 
-    def since(self, slot: Slot) -> Drawn:
+    def since(self, slot: Slot) -> DrawnSlots:
         """Return those whose slot is not less than this one."""
-        return Drawn.of((epoch, slots.since(slot)) for epoch, slots in self.parts)
+        return DrawnSlots.of((epoch, slots.since(slot)) for epoch, slots in self.parts)
 
 
-NOTHING = Drawn()
+NOTHING = DrawnSlots()
 """No masks."""

@@ -8,15 +8,15 @@ from typing import Literal
 
 from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled
 from p2pfl.network.protocol.interface.requests import Compare, Finish, Leave, Stop
+from p2pfl.network.protocol.session.model_sender import ModelSender
+from p2pfl.network.protocol.session.model_wait import ModelWait
 from p2pfl.network.protocol.session.presence import Presence
-from p2pfl.network.protocol.session.sending import Sending
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.session.streams import Streams
-from p2pfl.network.protocol.session.waiting import Waiting
 
 
 @dataclass
-class Settling:
+class AccountSettlement:
     """Repeated accounts to partners, until each partner has answered, is gone or hangs.
 
     Attributes
@@ -26,8 +26,8 @@ class Settling:
     """
 
     shared: Shared
-    sending: Sending
-    waiting: Waiting
+    sending: ModelSender
+    waiting: ModelWait
     about: Literal["masks", "flows", "accounts"] | None = None
     _partners: frozenset[str] = frozenset()  # partners whose accounts this peer needs
     _since: float = 0.0
@@ -83,7 +83,7 @@ class Settling:
 
 
 @dataclass
-class Leaving:
+class Departure:
     """Departure of this peer: sent messages arrive, the queue is published, and the goodbye comes last.
 
     Attributes
@@ -94,7 +94,7 @@ class Leaving:
 
     shared: Shared
     streams: Streams
-    sending: Sending
+    sending: ModelSender
     presence: Presence
     asked: Leave | None = None
     _stage: Literal["waiting", "flushing", "goodbye", "clearing", "gone"] = "waiting"

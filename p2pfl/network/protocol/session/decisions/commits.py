@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.attempts import FAILED, complete, outcome, report
-from p2pfl.network.protocol.agreement.messages import Ballot, Message, Prepare, Release, Value, Vote
+from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete, outcome, report
+from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Message, Prepare, Release, Value, Vote
 from p2pfl.network.protocol.agreement.settlement import Settlement
 from p2pfl.network.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
-from p2pfl.network.protocol.session.deciding.ballots import Ballots, Place
-from p2pfl.network.protocol.session.deciding.statements import PLACE
+from p2pfl.network.protocol.session.decisions.ballots import Ballots, Place
+from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.verdicts import Contradiction, Copy, Halves, OfVerdicts, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
 
 EARLY = 8
 """Messages per member that this peer keeps for the attempt that it begins next."""

@@ -13,15 +13,18 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.catalogue import declared
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, MaskedRelease
-from p2pfl.network.peer.masking.deciding import Deciding
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
+from p2pfl.network.peer.masking.partner_wait import covered
+from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
+from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal as Kept
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.ledgers.masks import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
@@ -30,7 +33,6 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
@@ -55,15 +57,17 @@ def last(kept: Kept, reached: int) -> frozenset[Slot]:
     return frozenset(found) - kept.uncovered
 
 
-class Hiding:
+class ModelProtection:
     """Masks, noise and sums in secret, as far as the experiment asks for them.
 
     Parameters
     ----------
     plan
         The experiment, resolved for this peer.
-    connection
-        To the neighbours; its session knows who is there.
+    session
+        Session of this peer, which knows who is there.
+    relay
+        Part of this peer in secure sums; ``None`` without secure sums.
     kept
         The private key of all its incarnations, and their releases that private noise alone hides.
     reached
@@ -90,8 +94,9 @@ class Hiding:
     def __init__(
         self,
         plan: Plan,
-        connection: Connection,
+        session: Session,
         *,
+        relay: SumRelay | None,
         kept: Kept,
         reached: int,
         agreed: str,
@@ -104,7 +109,7 @@ class Hiding:
         self._total_masks = masks_of(plan, {})
         self.totals_alone = bool(plan.protection.totals)  # there are no releases, and a total costs the same as one
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
-        self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
+        self.session, self.relay, self.key = session, relay, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
         self.membership = self.session.membership
         self.name = self.membership.me.peer
@@ -153,7 +158,7 @@ class Hiding:
         """Confirm to partners only what is on the disk."""
         self.session.ledgers.masks.durable = masks.notes
 
-    def begin(self) -> None:
+    def begin(self, connection: Connection) -> None:
         """Share secrets with whoever is there before the first round."""
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
             self.meter.correct(slot.round)
@@ -161,16 +166,16 @@ class Hiding:
         given: dict[str, Any] = {"places": self._places, "least": self.least, "charged": self._alone}
         if self._plan.commits:
             self.cover = cover = AttemptCover(self.masks(), self.session.ledgers.masks, **given)
-            self.attempts = self._attempts(cover)
+            self.attempts = self._attempts(cover, connection)
         elif self.masked:
             self.cover = Cover(self.masks(), self.session.ledgers.masks, **given)
         self._share()
 
-    def _attempts(self, cover: AttemptCover) -> Attempts:
+    def _attempts(self, cover: AttemptCover, connection: Connection) -> Attempts:
         """Return the attempts of a run that begins, or goes on after all peers were stopped."""
         plan, ledger = self._plan, self.session.ledgers.masks
         return Attempts(
-            self.connection,
+            connection,
             cover,
             self.masks,
             self.meter,
@@ -207,9 +212,9 @@ class Hiding:
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
-        cover, summed = self.cover, self.connection.relay is not None
+        cover, summed = self.cover, self.relay is not None
         attempts = self.attempts
-        net.deciding = deciding = self._deciding(cover)
+        net.deciding = deciding = self._deciding(cover, net.connection)
 
         def charge(*, whole: bool = True) -> None:
             if self.settings.hidden or self.settings.participation < 1:
@@ -222,7 +227,7 @@ class Hiding:
                 await attempts.pay(round, charge)
                 await attempts.hide(round)
             elif cover is not None:
-                await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
+                await covered(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present, departed = self._here(round), self._departed
                 whole = cover.covers(round, present=present, departed=departed)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
@@ -244,7 +249,7 @@ class Hiding:
         threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=prepare)
         return threaded if attempts is None else MaskedRelease(threaded, attempts, round=round)
 
-    def _deciding(self, cover: Cover | None) -> Deciding | None:
+    def _deciding(self, cover: Cover | None, connection: Connection) -> ReleaseVerdicts | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
         if cover is None or self.attempts is not None or self.departures == "unsettled":
             return None
@@ -256,7 +261,7 @@ class Hiding:
                     slot
                 )  # last: the journal may be written meanwhile, and must not have it without its cost
 
-        return Deciding(self.connection, cover, charge, goes_on=self.departures == "go_on")
+        return ReleaseVerdicts(connection, cover, charge, goes_on=self.departures == "go_on")
 
     def lost(self, missed: Collection[str]) -> frozenset[str]:
         """Return the mask partners that disappeared after this peer masked its last release with them.
@@ -305,8 +310,8 @@ class Hiding:
 
     def _share(self) -> None:
         """Pass the secrets to the part that computes secure sums."""
-        if self.connection.relay is not None:
-            self.connection.relay.sum_sender.acquaint(self._secrets(self._epochs()))
+        if self.relay is not None:
+            self.relay.sum_sender.acquaint(self._secrets(self._epochs()))
 
     @property
     def _departed(self) -> frozenset[str]:
@@ -317,28 +322,3 @@ class Hiding:
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
-
-
-async def covered(
-    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
-) -> None:
-    """Wait for missing mask partners, at most for the timeout of the session.
-
-    What follows decides whether those that came are enough.
-
-    Parameters
-    ----------
-    connection
-        Looks again whenever somebody comes or goes.
-    lacking
-        Returns the partners to wait for; none once enough are present.
-    notify
-        Called with a notice of the partners that the release waits for.
-    """
-    missing = lacking()
-    if not missing:
-        return
-    patience = connection.session.shared.patience
-    me = connection.session.shared.me.peer
-    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
-    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

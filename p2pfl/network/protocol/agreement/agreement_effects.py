@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from p2pfl.network.protocol.agreement.messages import Ballot, Decision, Message, Promise, Value, Vote
+from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Decision, Message, Promise, Value, Vote
 
 NEVER = Ballot(-1, "")
 """Placeholder below every ballot."""

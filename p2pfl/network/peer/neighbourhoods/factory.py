@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.attempts import Attempts
-from p2pfl.network.peer.masking.hiding import Hiding
+from p2pfl.network.peer.masking.model_protection import ModelProtection
+from p2pfl.network.peer.masking.round_attempts import Attempts
 from p2pfl.network.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
-from p2pfl.network.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.peer.neighbourhoods.summed import SummedLiveNeighbourhood
+from p2pfl.network.peer.neighbourhoods.sum_neighbourhood import SummedLiveNeighbourhood
 from p2pfl.network.peer.round_totals import RoundTotals
 
 
 def live(
-    plan: Plan, connection: Connection, hiding: Hiding, *, round: int, place: int, conserving: bool
+    plan: Plan, connection: Connection, hiding: ModelProtection, *, round: int, place: int, conserving: bool
 ) -> LiveNeighbourhood:
     """Return the neighbourhood of a round: asynchronous, by secure sums, or neither.
 
@@ -50,7 +50,7 @@ def live(
 
 
 def attempted(
-    plan: Plan, connection: Connection, hiding: Hiding, *, attempts: Attempts, round: int
+    plan: Plan, connection: Connection, hiding: ModelProtection, *, attempts: Attempts, round: int
 ) -> AttemptedNeighbourhood:
     """Return the neighbourhood of a round that its members commit together.
 

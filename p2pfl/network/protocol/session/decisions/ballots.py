@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.effects import BLANK, Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.messages import Committee, Promise, Release, Vote
+from p2pfl.network.protocol.agreement.agreement_effects import BLANK, Contradicted, MemberRecord, Send, TickAt
+from p2pfl.network.protocol.agreement.ballot_messages import Committee, Promise, Release, Vote
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.network.protocol.agreement.translation import VerdictRecord, release_of, sent, sent_vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.session.deciding.statements import PLACE, Statements
+from p2pfl.network.protocol.session.decisions.signed_statements import PLACE, Statements
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.shared import Decider, Shared
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdicts import BATCH, Contradiction, Votes
+from p2pfl.network.protocol.wire.verdict_messages import BATCH, Contradiction, Votes
 
 Place = tuple[int, int]
 """Round and attempt."""

@@ -24,7 +24,7 @@ Stage = Literal["outside", "subscribing", "claiming", "proving", "announcing", "
 
 
 @dataclass
-class Naming:
+class NameClaim:
     """Stages from the first subscription to the announcement.
 
     The peer publishes a claim to its own inbox, and a peer of the same name answers it. Once the broker returns the

@@ -12,7 +12,7 @@ from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.interface.requests import Begin, Compare, Resume
 from p2pfl.network.protocol.ledgers.masks import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
-from p2pfl.network.protocol.membership.entering import common, entrance
+from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.neighbours import NeighboursMissing

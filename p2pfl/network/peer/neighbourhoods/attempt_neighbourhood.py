@@ -6,7 +6,7 @@ from typing import Any
 
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.attempts import Attempts
+from p2pfl.network.peer.masking.round_attempts import Attempts
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, Weighted
 
 

@@ -7,11 +7,11 @@ from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
 from p2pfl.network.protocol.interface.events import Read, Received, Summed
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
-from p2pfl.network.protocol.session.deciding.commits import Commits
-from p2pfl.network.protocol.session.deciding.verdicts import Verdicts
+from p2pfl.network.protocol.session.decisions.commits import Commits
+from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
 from p2pfl.network.protocol.session.neighbours import Neighbours
-from p2pfl.network.protocol.session.participating import Totals
 from p2pfl.network.protocol.session.presence import Presence
+from p2pfl.network.protocol.session.session_totals import Totals
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.wire.messages import (
@@ -28,10 +28,10 @@ from p2pfl.network.protocol.wire.messages import (
 )
 from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_rows
 from p2pfl.network.protocol.wire.totals import OfTotals
-from p2pfl.network.protocol.wire.verdicts import OfVerdicts
+from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 
 
-class Receiving:
+class MessageReceiver:
     """Handler of incoming messages; it refuses those that are not authentic, exceed a rate limit, or are impossible.
 
     Parameters

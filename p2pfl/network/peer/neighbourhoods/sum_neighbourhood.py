@@ -16,7 +16,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
-from p2pfl.network.secagg.collecting import Collecting, Deadlines
+from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
 from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot

@@ -15,8 +15,8 @@ from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.settling import Cover
-from p2pfl.network.protocol.agreement.attempts import connected
+from p2pfl.network.peer.masking.mask_cover import Cover
+from p2pfl.network.protocol.agreement.attempt_reports import connected
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot

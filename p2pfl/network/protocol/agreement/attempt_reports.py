@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from p2pfl.network.protocol.agreement.messages import DROPPED, Release, Value, counted, digest_in
+from p2pfl.network.protocol.agreement.ballot_messages import DROPPED, Release, Value, counted, digest_in
 
 COMPLETE = b"\1"
 """First byte of the report of a member that has received every model of the attempt."""

@@ -14,7 +14,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, release_bare
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy import private
 from p2pfl.privacy.keys import Source

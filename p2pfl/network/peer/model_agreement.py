@@ -15,7 +15,7 @@ from p2pfl.results.notices.damage import CommonScoresUnknown, ConsensusUnknown
 from p2pfl.results.notices.kinds import Notice
 
 
-class Agreeing:
+class ModelAgreement:
     """Statistics of the features, one model, and what it scores on everybody's test data.
 
     Parameters
