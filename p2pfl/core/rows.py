@@ -122,7 +122,7 @@ def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
 
     Examples
     --------
-    >>> placed(torch.ones(2), torch.device("cpu"))
+    >>> to_device(torch.ones(2), torch.device("cpu"))
     tensor([1., 1.])
     """
     if values.device == device or device.type == "cpu":
@@ -177,7 +177,7 @@ def for_each_block(
     Examples
     --------
     >>> rows = torch.zeros(3, 2)
-    >>> by_blocks(lambda part: rows[part].add_(1), rows, numbers=4)
+    >>> for_each_block(lambda part: rows[part].add_(1), rows, numbers=4)
     >>> rows.sum()
     tensor(6.)
     """

@@ -43,7 +43,7 @@ from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans, to_grid
-from p2pfl.privacy.portable import folded, root
+from p2pfl.privacy.portable import fold_sums, root
 from p2pfl.privacy.release_settings import Settings
 
 COARSEST = 16.0
@@ -344,8 +344,8 @@ class _Update:
             sums = np.zeros((count, max(1, math.ceil(size / BLOCK))))  # [G, blocks]
             for block, part in enumerate(spans(size, BLOCK)):
                 columns = slice(start + part.start, start + part.stop)
-                sums[:, block] = folded(np.square(self.difference(group, columns)))
-            squares[:, layer] = folded(sums)
+                sums[:, block] = fold_sums(np.square(self.difference(group, columns)))
+            squares[:, layer] = fold_sums(sums)
             start += size
         check_finite(squares, peers=self.peers[group])
         factors: Floats = np.minimum(1.0, self.bounds / root(np.maximum(squares, np.finfo(np.float64).tiny)))

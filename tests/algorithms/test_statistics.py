@@ -95,7 +95,7 @@ def test_scaled_features_have_mean_zero_and_deviation_one():
     graph = topology.ring(6)
     federation = owned(graph.peers)
     told = found(graph, federation)
-    scaled = scaling.standardised(federation, mean=told.mean[0], deviation=told.deviation[0])
+    scaled = scaling.standardise(federation, mean=told.mean[0], deviation=told.deviation[0])
     x = scaled.dataset.features.double()
     assert x.mean(0).abs().max() < 1e-4
     assert torch.allclose(x.std(0, correction=0)[:3], torch.ones(3).double(), atol=1e-4)

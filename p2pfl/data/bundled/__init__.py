@@ -5,6 +5,6 @@ processor time in every process that learns from a table of a hundred kilobytes.
 """
 
 from p2pfl.data.bundled.columns import COLUMNS
-from p2pfl.data.bundled.scikit_learn_files import Bundled, bundled
+from p2pfl.data.bundled.scikit_learn_files import Bundled, read_bundled
 
-__all__ = ["COLUMNS", "Bundled", "bundled"]
+__all__ = ["COLUMNS", "Bundled", "read_bundled"]

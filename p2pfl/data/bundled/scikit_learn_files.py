@@ -37,7 +37,7 @@ class Bundled:
 
 
 @cache
-def bundled(name: str) -> Bundled:
+def read_bundled(name: str) -> Bundled:
     """Return a table by its name, one of :data:`~p2pfl.data.bundled.columns.COLUMNS`; it is read once in a process.
 
     Raises
@@ -47,7 +47,7 @@ def bundled(name: str) -> Bundled:
 
     Examples
     --------
-    >>> bundled("wine").data.shape, bundled("wine").feature_names[0]
+    >>> read_bundled("wine").data.shape, read_bundled("wine").feature_names[0]
     ((178, 13), 'alcohol')
     """
     folder = _folder(name)

@@ -12,7 +12,7 @@ from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.normal_stream import BLOCK, Floats, spans
-from p2pfl.privacy.portable import folded, root
+from p2pfl.privacy.portable import fold_sums, root
 
 Largest = tuple[slice, torch.Tensor]
 """Rows, and the largest magnitudes ``[G]`` of numbers of each, on the device."""
@@ -143,6 +143,6 @@ def _squared(values: torch.Tensor) -> torch.Tensor:
         return values.new_zeros(count)
     squares = values.square()
     if size <= BLOCK:
-        return folded(squares)
+        return fold_sums(squares)
     whole = torch.nn.functional.pad(squares, (0, -size % BLOCK))  # zeros change no sum
-    return folded(folded(whole.view(count, -1, BLOCK)))
+    return fold_sums(fold_sums(whole.view(count, -1, BLOCK)))

@@ -33,7 +33,7 @@ def test_epsilon_of_a_gaussian_mechanism_is_that_of_the_accountant(mu, delta):
 )
 def test_epsilon_of_secret_samples_is_hardly_less_than_that_of_google(rate, steps, noise):
     ours = sampled_epsilon({(1 / noise, rate): steps}, delta=1e-5)
-    theirs = divergence.mixed({(1 / noise, rate): steps}, delta=1e-5)
+    theirs = divergence.mixture_epsilon({(1 / noise, rate): steps}, delta=1e-5)
     assert ours <= theirs * 1.001
     assert ours >= 0.98 * theirs or steps > 10_000
 
