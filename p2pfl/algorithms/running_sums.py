@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.message_slots import slots, width
-from p2pfl.algorithms.push import lengthened
+from p2pfl.algorithms.push import rescale_step
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.core.rows import Layout, to_device
@@ -98,7 +98,7 @@ class RobustSGP:
             count, width(graph), state.rows.shape[-1] + 1, dtype=torch.float64
         )  # [R, D, P + 1]
         masses = extra.get("mass", zeros[:, 0, :1] + 1.0)  # [R, 1]
-        rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
+        rows = rescale_step(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pieces = [[1.0 + len(graph.receivers(peer))] for peer in net.peers]
         parts = to_device(torch.tensor(pieces, dtype=masses.dtype), masses.device)  # [R, 1]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import State, Statistics, pooled, statistics
+from p2pfl.algorithms import State, Statistics, score_pooled, statistics
 from p2pfl.algorithms.statistics import Sum
 from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
@@ -160,7 +160,7 @@ class PeersAgreement:
             tallied.append(added)
             return sums
 
-        found = await pooled(total, scores=scores, targets=targets, squared=squared)
+        found = await score_pooled(total, scores=scores, targets=targets, squared=squared)
         sums = tallied[0]
         curves: dict[str, float] = {}
         if isinstance(learner, Tallies) and len(sums):

@@ -16,7 +16,7 @@ from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit import Audit
 from p2pfl.plugins.audit.audit_page import page
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -113,7 +113,7 @@ def _exposures(audit: Audit) -> Table:
     table = grid(*EXPOSED_HEADS)
     table.columns[0].no_wrap, table.columns[1].justify = True, "left"
     for each in audit.exposures:
-        table.add_row(*exposed(each))
+        table.add_row(*list_exposed(each))
     return table
 
 

@@ -12,7 +12,7 @@ from p2pfl.plugins.audit.attacks.inversion import Inversions
 from p2pfl.plugins.audit.audit import Audit
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.pipeline import Floats
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -128,7 +128,7 @@ def _exposures(audit: Audit) -> Iterable[str]:
     if audit.exposures:
         yield f"<h2>{EXPOSED}</h2>"
         yield f"<p>{html.escape(EXPOSED_MEANING)}</p>"
-        yield _table(EXPOSED_HEADS, [exposed(each) for each in audit.exposures])
+        yield _table(EXPOSED_HEADS, [list_exposed(each) for each in audit.exposures])
 
 
 def _games(audit: Audit) -> Iterable[str]:

@@ -176,7 +176,7 @@ def rejuvenated(heard, own):
 opened = Envelope.open
 stated = RobustSGP.given
 weighed = Edges.row
-merging = gossip_learning.merged
+merging = gossip_learning.merge_models
 ANY = range(40)
 DEATHS = [55, 70]  # of running sums
 contributing = Convergecast.contribute
