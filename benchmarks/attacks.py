@@ -19,7 +19,7 @@ from p2pfl.simulation import simulate
 PAGE = Path(__file__).parent.parent / "docs" / "notes" / "attacks.md"
 SPLITS = {
     "All peers' data alike (IID)": {"split": "iid"},
-    "Peers' data differ (Dirichlet, alpha 0.5)": {"split": "dirichlet", "alpha": 0.5},
+    "Peers' data differ (Dirichlet, alpha 0.5)": {"split": "dirichlet", "split_options": {"alpha": 0.5}},
 }
 ATTACKS = {
     "no attackers": {},
@@ -34,13 +34,13 @@ ATTACKS = {
 }
 RULES = {
     "plain average": {},
-    "Clipped-Gossip": {"rule": "clipped_gossip", "attackers": 4},
-    "self-centred clipping, radius 0.5": {"rule": "self_centred_clipping", "attackers": 4, "options": {"radius": 0.5}},
-    "trimmed mean": {"rule": "trimmed_mean", "attackers": 4},
-    "median": {"rule": "median", "attackers": 4},
-    "Krum": {"rule": "krum", "attackers": 4},
-    "multi-Krum": {"rule": "multi_krum", "attackers": 4},
-    "NNM, trimmed mean": {"rule": "trimmed_mean", "attackers": 4, "options": {"nearest": True}},
+    "Clipped-Gossip": {"rule": "clipped_gossip", "options": {"attackers": 4}},
+    "self-centred clipping, radius 0.5": {"rule": "self_centred_clipping", "options": {"attackers": 4, "radius": 0.5}},
+    "trimmed mean": {"rule": "trimmed_mean", "options": {"attackers": 4}},
+    "median": {"rule": "median", "options": {"attackers": 4}},
+    "Krum": {"rule": "krum", "options": {"attackers": 4}},
+    "multi-Krum": {"rule": "multi_krum", "options": {"attackers": 4}},
+    "NNM, trimmed mean": {"rule": "trimmed_mean", "options": {"attackers": 4, "nearest": True}},
 }
 
 
@@ -55,7 +55,7 @@ def accuracy(split, attack, rule, *, seed: int) -> float:
         "learning": {"weighted": False, "device": "cpu", "epochs": 3},
         "gossip": {"steps": 1},
         "robustness": rule,
-        "attack": attack and {**attack, "share": 0.2},
+        "attack": attack and {**attack, "peers": 0.2},
     }
     return float(simulate(table, baselines=False).summary["together"])
 

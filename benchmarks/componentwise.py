@@ -13,7 +13,8 @@ from pathlib import Path
 
 from p2pfl import topology
 from p2pfl.algorithms import Exact
-from p2pfl.plugins.exact import Componentwise, ExactLearner
+from p2pfl.learning import ExactLearner
+from p2pfl.plugins.exact import Componentwise
 from p2pfl.simulation import simulate
 
 EVERY = 1000

@@ -16,7 +16,8 @@ from sklearn import datasets
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.data import Dataset, Federation
-from p2pfl.plugins.exact import ExactLearner, Part, RandomForest
+from p2pfl.learning import ExactLearner, Part
+from p2pfl.plugins.exact import RandomForest
 from p2pfl.topology import complete
 
 CLASSES = 10

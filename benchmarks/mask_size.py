@@ -42,7 +42,7 @@ def table(kind: str, peers: int, *, seed: int):
             "seed": seed,
             "rounds": DEATH + 6,
             "topology": {"kind": kind, "peers": peers, "degree": 4},
-            "data": {"name": "digits", "split": "dirichlet", "alpha": 0.3},
+            "data": {"name": "digits", "split": "dirichlet", "split_options": {"alpha": 0.3}},
             "learning": {"rate": 0.2, "epochs": 5},
             "privacy": {"mode": "pairwise"},
         }

@@ -23,8 +23,9 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.data import IntArray
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.learning import ExactLearner, Part
 from p2pfl.learning.metrics import auc
-from p2pfl.plugins.exact import ExactLearner, Part, RandomBoosting
+from p2pfl.plugins.exact import RandomBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 

@@ -33,7 +33,6 @@ from .algorithms import PowerGossip as PowerGossip
 from .algorithms import Propagation as Propagation
 from .algorithms import QGDSGDm as QGDSGDm
 from .algorithms import RelaySGD as RelaySGD
-from .algorithms import RobustSGP as RobustSGP
 from .algorithms import State as State
 from .algorithms.robust import Attack as Attack
 from .algorithms.robust import ClippedGossip as ClippedGossip

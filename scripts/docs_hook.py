@@ -124,6 +124,8 @@ def _named(kind: Any) -> str:
         return f"list of {_named(arguments[0])}"
     if origin is dict:
         return "table"
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "table"
     return {str: "text", bool: "boolean", int: "integer", float: "number"}.get(kind, str(kind))
 
 
@@ -296,12 +298,11 @@ SHARED = 4
 
 def commands() -> str:
     """Return the page of all commands, from the parser of the command line."""
-    from p2pfl.cli.arguments import parser  # noqa: PLC0415
+    from p2pfl.cli import arguments, catalogue  # noqa: PLC0415
 
-    top = parser()
-    [subparsers] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
-    helps = {action.dest: action.help or "" for action in subparsers._choices_actions}  # noqa: SLF001
-    actions = [action for command in subparsers.choices.values() for action in command._actions]  # noqa: SLF001
+    names = ["help", *(name for group in arguments.commands_by_group().values() for name in group)]
+    parsers = {name: catalogue.parser(name) for name in names}
+    actions = [action for command in parsers.values() for action in command._actions]  # noqa: SLF001
     counts = Counter(_option(action) for action in actions)
     shared = {_option(action): action for action in actions if counts[_option(action)] >= SHARED}
     parts = [
@@ -317,24 +318,21 @@ def commands() -> str:
             for (_, text), action in shared.items()
         ),
     ]
-    for name, command in subparsers.choices.items():
+    for name, command in parsers.items():
+        summary, command.description = command.description or "", None
         with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
             usage = command.format_usage()
             for action in command._actions:  # noqa: SLF001
                 if _option(action) in shared:
                     action.help = argparse.SUPPRESS
             text = command.format_help().partition("\n\n")[2]
-        parts += [f"## p2pfl {name}", _sentence(helps[name]), f"```text\n{usage}\n{text}".rstrip() + "\n```"]
+        parts += [f"## p2pfl {name}", summary, f"```text\n{usage}\n{text}".rstrip() + "\n```"]
     return "\n\n".join(parts) + "\n"
 
 
 def _option(action: argparse.Action) -> tuple[str, str]:
     """Return the name and the help of an argument, which are the same where it means the same."""
     return (action.option_strings or [str(action.metavar or action.dest)])[-1], action.help or ""
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].replace("%%", "%") + "."
 
 
 # --- the Python API

@@ -231,4 +231,4 @@ def test_a_rule_of_mixed_rows_is_written_as_a_file_would():
         rule=NearestMixed(Krum(1, several=True), 1),
     )
     wanted = made.experiment.robustness
-    assert (wanted.rule, wanted.attackers, wanted.options) == ("multi_krum", 1, {"nearest": True})
+    assert (wanted.rule, wanted.options) == ("multi_krum", {"attackers": 1, "nearest": True})

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from p2pfl.cli import GROUPS, main
-from p2pfl.cli.arguments import parser
+from p2pfl.cli import catalogue, main
+from p2pfl.cli.arguments import parse
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.plugins.study.study import cells
@@ -101,7 +101,7 @@ def test_the_page_of_keys_describes_every_key(hook):
 
 def test_the_page_of_commands_has_every_command(hook):
     page = hook.commands()
-    for command in GROUPS:
+    for command in catalogue.names():
         assert f"## p2pfl {command}\n" in page
 
 
@@ -126,7 +126,7 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
     ]
     assert commands
     for command in commands:
-        options = parser().parse_args(shlex.split(command.removeprefix("p2pfl"), comments=True))
+        options = parse(shlex.split(command.removeprefix("p2pfl"), comments=True))
         if options.command == "sweep":
             assert cells(studied(options))
         elif getattr(options, "experiment", None) and "changes" in options:

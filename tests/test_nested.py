@@ -14,9 +14,9 @@ from p2pfl.algorithms import Averaging, Exact, FedAvg
 from p2pfl.core.errors import TopologyError
 from p2pfl.experiment import read
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Boosting, ExactLearner
+from p2pfl.plugins.exact import Boosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained

@@ -115,6 +115,8 @@ def test_learners_say_by_protocols_what_they_can_do():
 
 def test_options_of_a_learner_of_ones_own_are_checked():
     table = own_table("trainer")
-    changed = table | {"learning": table["learning"] | {"learner_options": {"wait": 3}}}
+    changed = table | {
+        "learning": table["learning"] | {"learner": {"name": table["learning"]["learner"], "options": {"wait": 3}}}
+    }
     with pytest.raises(InputError, match="has no parameter wait; it has federation, model, rate, epochs, weight"):
         plan(read(changed))

@@ -1,4 +1,4 @@
-"""What an installation brings: on small boards a torch without CUDA."""
+"""What an installation brings: a package that works by itself, and on small boards a torch without CUDA."""
 
 import importlib.util
 import json
@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 import tomllib
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 import p2pfl
@@ -100,6 +103,72 @@ def test_the_metadata_names_every_supported_version_and_the_citation_the_present
     assert project["authors"]
     assert project["keywords"]
     assert f"\nversion: {p2pfl.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+# ---------------------------------------------------------------------- the wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=DEADLINE)
+    assert built.returncode == 0, built.stderr
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.mark.slow
+def test_an_index_accepts_the_metadata_of_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [path] = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = Metadata.from_email(archive.read(path), validate=True)
+    assert (metadata.name, str(metadata.version)) == ("p2pfl-mqtt", p2pfl.__version__)
+    assert metadata.description == (ROOT / "README.md").read_text("utf-8")
+    assert metadata.description_content_type == "text/markdown"
+    assert {name.partition("/")[0] for name in names} == {"p2pfl", path.partition("/")[0]}
+    assert "p2pfl/py.typed" in names
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Install the wheel into an environment that sees the packages it needs, and no p2pfl but its own."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    install = pip("--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel)
+    assert install.returncode == 0, install.stderr
+    [packages] = (folder / "venv" / "lib").glob("python*/site-packages")
+    needed = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
+    (packages / "needed.pth").write_text("\n".join(needed))
+    (folder / "empty").mkdir()
+
+    def call(program, *arguments):
+        return subprocess.run(
+            [python.with_name(program), *arguments],
+            cwd=folder / "empty",
+            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+
+    imported = call("python", "-c", "import p2pfl; print(p2pfl.__version__, p2pfl.__file__)")
+    assert imported.stdout == f"{p2pfl.__version__} {packages / 'p2pfl' / '__init__.py'}\n", imported.stderr
+    return call
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_simulates_from_an_empty_folder(installed):
+    helped = installed("p2pfl", "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "simulate" in helped.stdout
+    simulated = installed("p2pfl", "simulate", "digits", "--peers", "6", "--json")
+    assert simulated.returncode == 0, simulated.stderr
+    assert len(json.loads(simulated.stdout)["per_peer"]) == 6
 
 
 # ---------------------------------------------------------------------- scripts/environment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2pfl.cli.arguments import parser
+from p2pfl.cli.arguments import parse
 from p2pfl.experiment import read
 
 ROOT = Path(__file__).parent.parent
@@ -71,12 +71,12 @@ def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command):
-    parser().parse_args(shlex.split(command, comments=True)[1:])
+    parse(shlex.split(command, comments=True)[1:])
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if "--set" in command])
 def test_every_setting_of_a_command_exists(command):
-    options = parser().parse_args(shlex.split(command, comments=True)[1:])
+    options = parse(shlex.split(command, comments=True)[1:])
     read(options.experiment, changes=options.changes)
 
 

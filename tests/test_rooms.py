@@ -29,13 +29,6 @@ ROOMS = (
 APART = {"simulation", "network"}
 """Rooms that never import each other: all peers at once, and one peer with its messages."""
 
-UPWARD = {
-    "cli/planning/commands.py",
-    "cli/results/commands.py",
-    "cli/setup/commands.py",
-}
-"""Files of the core that still import a plug-in."""
-
 PROTOCOL = {
     "wire": set(),
     "timing": {"wire"},
@@ -126,7 +119,7 @@ def test_imports_run_downward_only(here):
     for path in (path for path in files() if room(path) == here):
         used = {name.split(".")[1] for name in imports(path) if name.startswith("p2pfl.")}
         upward[str(path.relative_to(PACKAGE))] = used - allowed
-    assert {path: names for path, names in upward.items() if names and path not in UPWARD} == {}
+    assert {path: names for path, names in upward.items() if names} == {}
 
 
 @pytest.mark.parametrize("folder", PROTOCOL)

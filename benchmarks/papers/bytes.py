@@ -24,12 +24,13 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 
 PEERS, DEGREE = 64, 4
 EVERY = 4
@@ -40,7 +41,7 @@ TABLE: dict[str, Any] = {
     "name": "bytes",
     "seed": 1,
     "topology": {"kind": "random_regular", "peers": PEERS, "degree": DEGREE},
-    "data": {"name": "mnist", "split": "shards", "shards": 2, "test": 0.015},
+    "data": {"name": "mnist", "split": "shards", "split_options": {"shards": 2}, "test": 0.015},
     "model": {"name": "mlp", "hidden": [32]},
     "learning": {"algorithm": "fedavg", "weighted": False, "steps": 10, "rate": 0.1, "batch": 16, "device": "cpu"},
 }
@@ -90,7 +91,7 @@ def curve(way: str, *, share: float = 1.0) -> Curve:
             found.append((float(sent.double().mean()) / 1e6, float(score)))
 
     last = range(max(EVERY, int(share * rounds)))
-    play(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe)
+    run_without_loop(playing(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe))
     megabytes, accuracy = zip(*found, strict=True)
     return Curve(megabytes, accuracy)
 

@@ -24,12 +24,13 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import cores, set_threads
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 
 ROUNDS, EVERY, LATE = 200, 2, 50
 """Rounds, how often the model is scored, and how many of the last rounds count."""
@@ -50,7 +51,7 @@ SETS: dict[str, dict[str, Any]] = {
     "(1, 1)": {"alpha": 1.0, "beta": 1.0},
 }
 ARMS: dict[str, dict[str, Any]] = {
-    "FedAvg": {"algorithm": "fedavg", "drop_stragglers": True},
+    "FedAvg": {"algorithm": "fedavg"},
     "FedProx, mu = 0": {"algorithm": "fedprox", "algorithm_options": {"mu": 0.0}},
     "FedProx, mu = 1": {"algorithm": "fedprox", "algorithm_options": {"mu": 1.0}},
 }
@@ -76,7 +77,8 @@ def curve(name: str, share: float, arm: str) -> Curve:
 
 def computed(name: str, share: float, arm: str) -> Curve:
     """Train with one algorithm."""
-    learning = TABLE["learning"] | ARMS[arm] | {"stragglers": share, "device": "cpu"}
+    learning = TABLE["learning"] | ARMS[arm] | {"device": "cpu"}
+    learning["stragglers"] = {"share": share, "drop": arm == "FedAvg"}
     resolved = plan(read(TABLE | {"data": {"name": "synthetic", "options": SETS[name]}, "learning": learning}))
     peers, learner = resolved.topology.peers, resolved.learner
     held = {part: [len(getattr(resolved.federation, part)[peer]) for peer in peers] for part in ("train", "test")}
@@ -89,7 +91,7 @@ def computed(name: str, share: float, arm: str) -> Curve:
         right = learner.evaluate(state.rows, peers=peers, part="test")["accuracy"].tolist()
         points.append((round + 1, mean(loss, held["train"]), mean(right, held["test"])))
 
-    play(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe)
+    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe))
     return points
 
 

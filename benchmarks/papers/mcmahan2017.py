@@ -34,7 +34,7 @@ TABLE: dict[str, Any] = {
     "learning": {"fraction": 0.1, "rate": 0.2, "batch": 10, "epochs": 1, "device": "cpu"},
     "gossip": {"steps": 1},
 }
-SHARDS = ["data.split=shards", "data.shards=2"]
+SHARDS = ["data.split=shards", "data.split_options.shards=2"]
 
 
 def models(resolved: Plan, *, most: int) -> Iterator[Rows]:

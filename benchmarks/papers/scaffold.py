@@ -12,10 +12,11 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 
 TARGET, MOST, LATE = 0.8, 100, 20
 """Accuracy to be reached, in so many rounds; and how many of the last rounds' accuracies are averaged."""
@@ -30,7 +31,7 @@ TABLE: dict[str, Any] = {
     "name": "scaffold",
     "rounds": MOST,
     "topology": {"kind": "complete", "peers": 100},
-    "data": {"name": "mnist", "split": "shards", "shards": 1},
+    "data": {"name": "mnist", "split": "shards", "split_options": {"shards": 1}},
     "model": {"name": "linear"},
     "gossip": {"steps": 1},
     "learning": {"fraction": 0.2, "batch": 120, "weighted": False, "device": "cpu"},
@@ -47,7 +48,7 @@ def accuracies(algorithm: str, epochs: int, rate: float) -> list[float]:
     async def observe(_round: int, state: State, _net: object, _learner: object) -> None:
         found.append(float(resolved.learner.evaluate(state.rows[:1], peers=one)["accuracy"]))
 
-    play(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe)
+    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe))
     return found
 
 

@@ -1,6 +1,6 @@
 """Algorithms, one per file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
+from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed_gossip import Compressed
@@ -33,7 +33,6 @@ from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
 from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.round_loop import StopCondition, learn
-from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.statistics import Statistics, score_pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
@@ -46,7 +45,6 @@ __all__ = [
     "SCAFFOLD",
     "SGP",
     "UNSET",
-    "Accounting",
     "Algorithm",
     "AsyncLearner",
     "Averaging",
@@ -82,7 +80,6 @@ __all__ = [
     "Propagation",
     "QGDSGDm",
     "RelaySGD",
-    "RobustSGP",
     "State",
     "Statistics",
     "StopCondition",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Unpack, runtime_checkable
+from typing import Protocol, Unpack
 
 import torch
 
@@ -118,19 +118,6 @@ class Algorithm(Protocol):
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round and return the state after it, which is all that persists."""
-        ...
-
-
-@runtime_checkable
-class Accounting(Protocol):
-    """An algorithm whose state records what each peer has given to each neighbour.
-
-    What a peer gave and did not get back is in flight or with the neighbour. So the remaining peers can compute what is
-    lost with a peer that disappeared, and a peer that returns continues from what it had.
-    """
-
-    def given(self, state: State, *, peers: tuple[str, ...], to: str) -> torch.Tensor:
-        """Return what peers gave to one peer minus what they received from it, ``[R, P + 1]``: values and a weight."""
         ...
 
 

@@ -23,7 +23,7 @@ class FedProx(Local):
               x \leftarrow \frac{\sum_{k \in S} n_k x_k}{\sum_{k \in S} n_k}
 
     The partial work of stragglers counts (``learning.stragglers``), while FedAvg in the paper drops it
-    (``learning.drop_stragglers``). With :math:`\mu = 0` it is FedAvg, bit for bit.
+    (``drop = true``). With :math:`\mu = 0` it is FedAvg, bit for bit.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,7 @@ class Gossip:
               \omega_1 = 1,\ \omega_2 = \frac{2}{2 - \rho^2},\ \omega_{k+1} = \frac{4}{4 - \rho^2 \omega_k}
 
     needs about the square root of as many steps, for a symmetric and constant W; every step conserves the
-    mean, because its coefficients sum to one. The heavy ball uses the limit of these coefficients,
-    :math:`\omega = 2 / (1 + \sqrt{1 - \rho^2})`, from the second step on: it needs a few more steps, which
-    are all alike. Mixed models are public, so more steps cost no privacy.
+    mean, because its coefficients sum to one. Mixed models are public, so more steps cost no privacy.
 
     Parameters
     ----------
@@ -33,8 +30,6 @@ class Gossip:
         Gossip steps per round.
     rho
         Second singular value of W; ``None`` for plain gossip.
-    heavy_ball
-        True if the coefficients are constant.
 
     Examples
     --------
@@ -46,14 +41,11 @@ class Gossip:
     References
     ----------
     Golub and Varga, Chebyshev semi-iterative methods, successive overrelaxation iterative methods, and
-    second order Richardson iterative methods, Numerische Mathematik 1961; Muthukrishnan, Ghosh and
-    Schultz, First- and second-order diffusive methods for rapid, coarse, distributed load balancing,
-    Theory of Computing Systems 1998.
+    second order Richardson iterative methods, Numerische Mathematik 1961.
     """
 
     steps: int = 1
     rho: float | None = None
-    heavy_ball: bool = False
 
     def __call__(self, net: Neighbourhood, released: Released) -> Coroutine[Any, Any, Released]:
         """Return ``released`` after all gossip steps over the neighbourhood."""
@@ -64,14 +56,9 @@ class Gossip:
         r"""Coefficients :math:`\omega_1, \dots`, one for each step; all are 1 for plain gossip."""
         omegas = [1.0] * self.steps
         for step in range(1, self.steps if self.rho is not None else 0):
-            omegas[step] = self._omega(self.rho or 0.0, step, omegas[step - 1])
+            square = (self.rho or 0.0) ** 2
+            omegas[step] = 2 / (2 - square) if step == 1 else 4 / (4 - square * omegas[step - 1])
         return omegas
-
-    def _omega(self, rho: float, step: int, omega: float) -> float:
-        """Return the coefficient of a step from that of the step before."""
-        if self.heavy_ball:
-            return 2 / (1 + math.sqrt(1 - rho**2))
-        return 2 / (2 - rho**2) if step == 1 else 4 / (4 - rho**2 * omega)
 
 
 UNSET = Gossip()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import ReceivedModels
 from p2pfl.core.rows import to_device
-from p2pfl.topology import Topology
+from p2pfl.topology import Schedule, Topology
 
 
 def width(topology: Topology) -> int:
@@ -55,3 +56,19 @@ def slots(
     numbers = to_device(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back
+
+
+def one_graph(topology: Topology | Schedule, *, name: str) -> Topology:
+    """Return the one graph of all gossip steps.
+
+    Raises
+    ------
+    TopologyError
+        The topology is a schedule of several graphs.
+    """
+    if topology.period > 1:
+        raise TopologyError(
+            f"{name} does not work with a schedule of {topology.period} graphs, because its peers remember what each "
+            "neighbour sent; take one graph, such as exponential"
+        )
+    return topology.at(0)

@@ -12,8 +12,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.algorithms.message_slots import slots, width
-from p2pfl.algorithms.running_sums import constant
+from p2pfl.algorithms.message_slots import one_graph, slots, width
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
@@ -91,7 +90,7 @@ class PowerGossip:
     rank: Annotated[int, Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
-        graph = constant(self.topology, name="power_gossip")
+        graph = one_graph(self.topology, name="power_gossip")
         if graph.directed or not all(each.symmetric for each in self.weights[:1]):
             raise TopologyError(
                 "power_gossip does not work with asymmetric weights, because it mixes differences; take an undirected "

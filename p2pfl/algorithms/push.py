@@ -24,7 +24,7 @@ class SGP:
 
     for mixing weights P of which only the columns must sum to one. The model of a peer is z. The weights w start at
     one and stay there if the rows of P sum to one as well; then this is adapt-then-combine. A lost message also loses
-    its weight; :class:`RobustSGP` is exact under loss.
+    its weight.
 
     Parameters
     ----------

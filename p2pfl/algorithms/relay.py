@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.algorithms.message_slots import slots, width
-from p2pfl.algorithms.running_sums import constant
+from p2pfl.algorithms.message_slots import one_graph, slots, width
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.core.rows import Rows
@@ -71,7 +70,7 @@ class RelaySGD:
     topology: Topology | Schedule = UNBOUND
 
     def __post_init__(self) -> None:
-        tree = constant(self.topology, name="relay_sgd")
+        tree = one_graph(self.topology, name="relay_sgd")
         check_connected(tree)
         if tree.directed or len(tree.edges) != len(tree.peers) - 1:
             kind = "directed" if tree.directed else f"no tree, with {len(tree.edges)} edges for {len(tree.peers)} peers"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-
-FASTEST = 1000
-"""Largest speed of a replay."""
-
-FEWEST_TRIALS = 1000
-"""Smallest number of trials of an audit, whose standard error is then 0.06."""
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 
 def experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -44,6 +40,19 @@ def accounting(command: argparse.ArgumentParser) -> None:
     command.add_argument("--unaccounted", action="store_true", help=about)
 
 
+def model(command: argparse.ArgumentParser, *, table: bool = False, arrays: bool = False) -> None:
+    """Add a saved model, and perhaps a table."""
+    command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")
+    if table:
+        more = ", or a .npy file of pictures or tokens" if arrays else ""
+        command.add_argument(
+            "table", metavar="TABLE", help=f"a CSV or Parquet file with the columns of the training{more}"
+        )
+    command.add_argument(
+        "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
+    )
+
+
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -51,19 +60,19 @@ def count(text: str) -> int:
     return int(text)
 
 
-def trials(text: str) -> int:
-    """Read a number of trials of an audit."""
-    if count(text) < FEWEST_TRIALS:
-        raise argparse.ArgumentTypeError(f"{text} is too few trials to measure anything; take at least {FEWEST_TRIALS}")
-    return int(text)
+def forking(options: argparse.Namespace, module: str) -> AbstractContextManager[None]:
+    """Start the server that forks the processes of a command; it imports what they need while the command begins.
 
+    Parameters
+    ----------
+    options
+        Arguments of the command. A glance at its experiment shows whether the processes need optimisers.
+    module
+        Module that imports what every process needs.
+    """
+    from p2pfl.network.peer.launch import fork_server  # noqa: PLC0415 (most commands fork nothing)
 
-def speed(text: str) -> float:
-    """Read the speed of a replay."""
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0 < speed <= FASTEST:
-        raise argparse.ArgumentTypeError(f"{text} is not a speed above 0 and up to {FASTEST}; give one, for example 10")
-    return speed
+    file = Path(options.experiment or "")
+    texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
+    trains = any("optimizer" in text for text in texts)
+    return fork_server.running(module, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else []))

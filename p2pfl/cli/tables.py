@@ -16,10 +16,11 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.comparing import wording as comparing
-from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
 from p2pfl.results.notices import wording
 from p2pfl.results.notices.grouping import grouped
+from p2pfl.results.pages.gains import LOSSLESS, gain_table
 from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.saved import SavedModels
@@ -31,22 +32,8 @@ if TYPE_CHECKING:
 MOST = 16
 """Peers that a summary lists."""
 
-LOSSLESS = (
-    "lossless: the peers have the one model on all data, to the last bit\n(its score there counts all test samples "
-    "alike, and the mean all peers)"
-)
-"""Caption where models follow from totals."""
-
-COMMON = {
-    "auc": "its area under the ROC curve",
-    "auc_bound": "at most off by",
-    "calibration_error": "its calibration error",
-    "brier": "its Brier score",
-    "concordance_bound": "at most off by",
-    "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
-    "hosmer_lemeshow_p": "p-value of that test",
-}
-"""Further scores of the one model of all peers, and what a summary calls them."""
+STYLES = {"good": "green", "bad": "red", "best": "bold"}
+"""Styles of a terminal for those of facts."""
 
 SHADES = "█▓▒░"
 """From the lowest of several curves to the highest."""
@@ -64,6 +51,17 @@ def grid(first: str, *others: str) -> Table:
     table.add_column(first)
     for name in others:
         table.add_column(name, justify="left" if name == "doing" else "right", no_wrap=True)
+    return table
+
+
+def shown(facts: FactTable) -> Table:
+    """Return a table of facts for a terminal."""
+    table = grid(*facts.heads)
+    for place, column in enumerate(table.columns):
+        column.justify = "left" if place < facts.text or not facts.heads[place] else "right"
+    for place, row in enumerate(facts.rows):
+        cells = [Text(str(each), STYLES.get(each.style, "") if isinstance(each, Styled) else "") for each in row]
+        table.add_row(*cells, style="bold" if place in facts.bold else None)
     return table
 
 
@@ -197,34 +195,9 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    metric = result["metric"]
-    table = grid("peer", "alone", "together", "gain")
-    table.title, table.title_style = f"What learning together gave ({metric})", "bold"
-    peers = list(result["per_peer"].items())
-    for name, score in peers[:MOST]:
-        shown = f"{name} (attacks)" if score.get("attacker") else name
-        table.add_row(shown, number(score["alone"]), number(score["together"]), _gain(score, metric))
-    if len(peers) > MOST:
-        table.add_row(f"and {len(peers) - MOST} more")
-    table.add_row()
-    mean = {"alone": result["alone"], "together": result["together"]}
-    together = Text(number(mean["together"]), style="bold")
-    attacked = any(score.get("attacker") for _, score in peers)
-    table.add_row(
-        Text("mean of the others" if attacked else "mean", style="bold"),
-        number(mean["alone"]),
-        together,
-        _gain(mean, metric),
-    )
-    if result["pooled"] is not None:
-        table.add_row("one model on all data", "", number(result["pooled"]))
-    if result.get("lossless"):
-        table.caption, table.caption_justify = LOSSLESS, "left"
-    if result.get("common"):
-        table.add_row("one model of all peers", "", number(result["common"].get(metric)))
-        for name, said in COMMON.items():
-            if name in result["common"]:
-                table.add_row(said, "", number(result["common"][name]))
+    table = shown(gain_table(result, most=MOST))
+    table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
+    table.caption = LOSSLESS if result.get("lossless") else None
     return table
 
 
@@ -248,8 +221,6 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
         lines.append(Text(sentence))
     if result["missed"]:
         lines.append(Text(f"{result['missed']} models did not arrive in time", style="yellow"))
-    if lost := (result.get("masses") or {}).get("statement"):
-        lines.append(Text(lost, style="yellow"))
     lines += [*_outside(result), *_alarms(result)]
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
@@ -276,15 +247,6 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
         else:
             lines.append(Text(f"{alarm.peer}: {wording.sentence(alarm)}{more}", style="bold red"))
     return lines
-
-
-def _gain(score: Mapping[str, float | None], metric: str) -> Text:
-    alone, together = score["alone"], score["together"]
-    if alone is None or together is None:
-        return Text()
-    gain = together - alone
-    better = gain < 0 if lower_is_better(metric) else gain > 0
-    return Text(f"{gain:+.3f}", style="green" if better else "red")
 
 
 def _mean(values: list[float]) -> float:

@@ -47,12 +47,24 @@ def load(group: str, name: str) -> Any:
     if others and not _is_own(first):
         values = " and ".join(f'"{entry.value}"' for entry in (first, *others))
         raise InputError(f'"{name}" is registered in {group} by {values}; uninstall all but one of their packages')
+    return resolve(first.value)
+
+
+def resolve(reference: str) -> Any:
+    """Import what ``package.module:name`` names in a package that may be broken.
+
+    Raises
+    ------
+    InputError
+        It cannot be imported.
+    """
+    entry = EntryPoint("", reference, "")
     try:
-        return first.load()
-    except Exception as error:
-        reason = describe_error(error, module=first.module)
+        return entry.load()
+    except (Exception, SystemExit) as error:
+        reason = describe_error(error, module=entry.module)
         raise InputError(
-            f'the plug-in "{first.value}" cannot be imported ({reason}); fix or uninstall its package'
+            f'"{reference}" cannot be imported ({reason}); reinstall its package, or uninstall it'
         ) from error
 
 

@@ -72,13 +72,13 @@ class PeersAgreement:
         """Return the sums over all peers of private numbers ``[R, K]``, in each of the R rows, and integers ``[T]``."""
         own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
         whole = dict(zip(net.peers, counts.numpy(), strict=True))
-        first, how = WORDS * values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+        first = WORDS * values.shape[-1]
 
         def encoded(peer: str) -> Ints:
-            return np.concatenate([wide(own[peer], **how), whole[peer]])  # [4 K + T]
+            return np.concatenate([wide(own[peer], words=WORDS, fraction=FRACTION), whole[peer]])  # [4 K + T]
 
         total = await net.total(encoded, size=first + counts.shape[-1])
-        sums = torch.from_numpy(from_wide(total[:first], **how)).to(values.device)  # [K]
+        sums = torch.from_numpy(from_wide(total[:first], words=WORDS, fraction=FRACTION)).to(values.device)  # [K]
         return sums.expand(len(net.peers), -1), total[first:]
 
     @property

@@ -49,7 +49,7 @@ class RunParts(TypedDict, total=False):
     settings: Mapping[str, Any] | None
 
 
-AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stragglers")
+AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction")
 """Settings of ``learning`` that an algorithm has itself."""
 
 
@@ -273,7 +273,9 @@ def _settings(
     average = average_of(algorithm) or Averaging()
     learning: dict[str, Any] = dict(learner.settings) if isinstance(learner, Adjustable) else {}
     learning |= {"algorithm": ALGORITHMS.name_of(algorithm), "algorithm_options": _options(algorithm)}
-    learning |= {"weighted": average.weighted, "fraction": average.fraction, "drop_stragglers": average.dropped > 0}
+    learning |= {"weighted": average.weighted, "fraction": average.fraction}
+    if average.dropped:
+        learning["stragglers"] = {"share": average.dropped, "drop": True}
     gossip: dict[str, Any] = {}
     chosen = average.gossip if average_of(algorithm) else getattr(algorithm, "gossip", UNSET)
     if chosen is not UNSET:
@@ -348,9 +350,8 @@ def _robustness(rule: Rule) -> schema.RobustnessSettings:
     nearest = isinstance(rule, NearestMixed)
     made = rule.rule if isinstance(rule, NearestMixed) else rule
     options = parameters_of(made, without=["several"]) | ({"nearest": True} if nearest else {})
-    attackers = int(options.pop("attackers", schema.RobustnessSettings().attackers))
     name = "multi_krum" if isinstance(made, Krum) and made.several else RULES.name_of(made)
-    return schema.RobustnessSettings(rule=name, attackers=attackers, options=options)
+    return schema.RobustnessSettings(rule=name, options=options)
 
 
 def check_data(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> None:

@@ -158,11 +158,20 @@ class Independent:
     name: ClassVar[str] = "independent"
     unused: ClassVar[Mapping[str, str]] = dict.fromkeys(MASK_KEYS, 'privacy.mode is "independent", without masks')
 
-    def wrap(self, net: Neighbourhood, **how: Any) -> Neighbourhood:
+    def wrap(
+        self,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: MaskSource | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None = None,
+    ) -> Neighbourhood:
         """Return the neighbourhood through :func:`p2pfl.privacy.private`."""
         from p2pfl.privacy import private  # noqa: PLC0415 (it imports torch)
 
-        return private(net, **how)
+        return private(net, settings=settings, masks=masks, source=source, round=round, charge=charge)
 
     def effective(self, settings: Settings) -> Mode:
         """Return the mode itself; no protection if there is no noise."""

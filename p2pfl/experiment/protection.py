@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from p2pfl import topology as graphs
 from p2pfl.experiment import schema
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 SLACK = 1e-6
 """Share by which an epsilon may be exceeded, because calibrated noise meets it up to rounding."""
+
+
+class Accounted(TypedDict):
+    """Numbers from which the accountant computes a guarantee."""
+
+    clip: float
+    noise: float
+    mask: float
+    bits: int
+    adjacency: Literal["zero-out", "replace"]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -209,15 +220,22 @@ class Protection:
     def _summed(self, colluders: int) -> Guarantee:
         """Return the guarantee of one round against a number of peers that receive sums."""
         assert self.sums is not None  # noqa: S101 (asked by the caller)
-        numbers = {key: value for key, value in self._numbers.items() if key != "mask"}
-        return self.sums.guarantee(colluders=colluders, **numbers)
+        numbers = self._numbers
+        return self.sums.guarantee(
+            colluders=colluders,
+            clip=numbers["clip"],
+            noise=numbers["noise"],
+            bits=numbers["bits"],
+            adjacency=numbers["adjacency"],
+            size=numbers["size"],
+        )
 
     def after(self, before: Mapping[Cost, int]) -> Protection:
         """Return the protection on data on which earlier runs have spent these costs."""
         return replace(self, before=before)
 
     @property
-    def _numbers(self) -> dict[str, Any]:
+    def _numbers(self) -> Accounted:
         settings = self.settings
         return {
             "clip": settings.clip,

@@ -53,7 +53,6 @@ from p2pfl.privacy.secagg import protocol as secagg
 
 SAME = (
     "learning.device",
-    "learning.precision",
     "data.options",
     "model.options",
     "model.pretrained",
@@ -366,6 +365,7 @@ class Plan:
             )
             and key not in SAME
             and usual.get(key) != value
+            and (key, value) != ("learning.dtype", "mixed")  # parameters are those of float32
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])

@@ -21,12 +21,14 @@ from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.graphs import built, check_peers, loaded
 from p2pfl.experiment.parts.learners import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
+from p2pfl.experiment.parts.options import checked_options
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import DataSettings, Experiment
+from p2pfl.experiment.schema.values import Number, Positive
 from p2pfl.learning import Learner, learner_traits
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
@@ -174,7 +176,7 @@ def assembled(
     experiment = asked.experiment
     local = bool(trained.layout.local)
     check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
-    heavy, stop = experiment.gossip.acceleration == "heavy_ball", experiment.learning.stop
+    stop = experiment.learning.stop
     patience = experiment.learning.patience
     if patience is not None and not (experiment.data.validation > 0 or parts.federation.validates):
         raise ExperimentError(
@@ -194,7 +196,7 @@ def assembled(
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
-    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
+    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection))
     accounted = admitted(
         experiment,
         topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data
@@ -236,7 +238,7 @@ def federated(
     only, share
         Names of the local peers, or those among several processes; all by default.
     """
-    data = experiment.data
+    data, options = experiment.data, split_options(experiment.data)
     return federate(
         data.name,
         peers=peers,
@@ -246,13 +248,35 @@ def federated(
         seed=experiment.seed,
         test=data.test,
         validation=data.validation,
-        alpha=data.alpha,
-        shards_per_peer=data.shards,
-        exponent=data.exponent,
-        column=data.column,
+        alpha=options.get("alpha", 0.3),
+        shards_per_peer=options.get("shards", 2),
+        exponent=options.get("exponent", 1.5),
+        column=options.get("column"),
         data_dir=data_folder(),
         options=options_of(experiment),
     )
+
+
+SPLIT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "dirichlet": {"alpha": Positive},
+    "shards": {"shards": Number},
+    "power_law": {"exponent": Positive},
+    "column": {"column": str},
+}
+"""Options of each split, with their types."""
+
+
+def split_options(data: DataSettings) -> dict[str, Any]:
+    """Return ``data.split_options``, checked against what the split takes; a user's function may take all but a column.
+
+    Raises
+    ------
+    ExperimentError
+        An option is unknown, or its value has another type.
+    """
+    own = {name: kind for types in SPLIT_OPTIONS.values() for name, kind in types.items() if name != "column"}
+    types = own if ":" in data.split else SPLIT_OPTIONS.get(data.split, {})
+    return checked_options(data.split_options, types, key="data.split_options", name=data.split)
 
 
 def options_of(experiment: Experiment) -> Mapping[str, Any]:
@@ -276,7 +300,7 @@ def _given(parts: Parts, gossip: Gossip) -> dict[str, Any]:
         mean_samples=parts.mean_samples,
         graph=parts.topology,
         fraction=learning.fraction,
-        dropped=learning.stragglers if learning.drop_stragglers else 0.0,
+        dropped=learning.dropped,
     )
     return {
         "average": average,

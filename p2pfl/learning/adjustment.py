@@ -44,10 +44,9 @@ def settings(learner: Stepping) -> dict[str, Any]:
     schedule = recipe.schedule
     if schedule is not None and not isinstance(schedule, str):  # neighbours compare its name
         schedule = f"{schedule.__module__}:{getattr(schedule, '__qualname__', type(schedule).__qualname__)}"
-    named = {} if schedule is None else {"schedule": schedule, "schedule_options": recipe.schedule_options}
-    return named | {
-        "schedule_by": recipe.schedule_by,
-        "warmup": recipe.warmup,
+    named = {} if schedule is None else {"name": schedule, "options": dict(recipe.schedule_options)}
+    return {
+        "schedule": named | {"by": recipe.schedule_by, "warmup": recipe.warmup},
         "max_norm": recipe.max_norm,
         "optimizer": recipe.optimizer if isinstance(recipe.optimizer, str) else recipe.optimizer.__name__.lower(),
         "rate": recipe.rate,

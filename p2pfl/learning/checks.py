@@ -47,11 +47,11 @@ def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype)
             f"dtype {dtype!r} is not supported on {device.type}; use torch.float32 or, except on mps, torch.float64"
         )
     if precision not in ("full", "mixed"):
-        raise ModelError(f"learning.precision is {precision!r}; use 'full' or 'mixed'")
+        raise ModelError(f"precision is {precision!r}; use 'full' or 'mixed'")
     if precision == "mixed" and (device.type == "mps" or dtype != torch.float32):
         raise ModelError(
             f"mixed precision needs float32 parameters on cpu or cuda, but they are {dtype} on {device.type}; "
-            "set learning.precision to 'full'"
+            "leave the precision 'mixed' out"
         )
 
 

@@ -144,7 +144,7 @@ class ExamplePrivateLearner(TorchLearner):
             )
         if options.get("precision", "full") != "full":
             raise ModelError(
-                'learning.example_noise needs learning.precision "full", but it is "mixed"; change it, so that '
+                'learning.example_noise needs full precision, but learning.dtype is "mixed"; change it, so that '
                 "gradients are clipped exactly"
             )
         if options.get("max_norm") is not None:

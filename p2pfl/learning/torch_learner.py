@@ -165,12 +165,20 @@ class TorchLearner:
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
         max_norm = None if max_norm is None else checks.finite(max_norm, key="learning.max_norm")
-        scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
         if options is not None and not isinstance(options, Mapping):
             raise ModelError(
                 f"learning.options is a {type(options).__name__}; give a dict of arguments of the optimiser"
             )
-        self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
+        self.recipe = Recipe(
+            optimizer,
+            rate,
+            dict(options or {}),
+            schedule,
+            dict(schedule_options or {}),
+            schedule_by=schedule_by,
+            warmup=warmup,
+            max_norm=max_norm,
+        )
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
@@ -189,8 +197,7 @@ class TorchLearner:
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
-        made = divide_model(model, **how, device=self.device, dtype=dtype)
+        made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
@@ -271,8 +278,8 @@ class TorchLearner:
         other = copy.copy(self)
         if federation.dataset is not self.federation.dataset:
             whole = not self.features.is_floating_point()  # as the model takes them
-            how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "whole": whole}
-            other.features, other.targets = inputs(federation.dataset, **how)
+            found = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
+            other.features, other.targets = found
         other.federation = federation
         other.parts = self._held(federation)
         other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
@@ -467,8 +474,8 @@ class TorchLearner:
         """
         if self.recipe.paced:
             raise ModelError(
-                "this algorithm needs one learning rate in a round, but learning.warmup or learning.schedule_by "
-                "changes it at each step; leave them out, or take another algorithm"
+                "this algorithm needs one learning rate in a round, but learning.schedule changes it at each "
+                "step; leave them out, or take another algorithm"
             )
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -37,14 +36,12 @@ from p2pfl.core.neighbourhood import (
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
-from p2pfl.privacy.device.update import DeviceUpdate
 from p2pfl.privacy.keys import KEY_BYTES, Source
-from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans, to_grid
-from p2pfl.privacy.portable import fold_sums, root
+from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans
 from p2pfl.privacy.release_settings import Settings
+from p2pfl.privacy.update import Update
 
 COARSEST = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""
@@ -182,15 +179,20 @@ class PrivateNeighbourhood(Wrapped):
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
         before = check_public(since, "since").rows
-        if rows.device.type != "cpu":
-            bounds = self._settings.bounds
-            there = DeviceUpdate.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=bounds)
-            return self._on_device(there, masses, attempt)
-        update = _Update(self.peers, rows, before, masses, joins, layers, self._settings.bounds)
-        if not self._settings.hidden:
-            return Released(update.floats(), masses)
-        points = self._hide(update, attempt)  # [R, P]
-        return Released(points, masses, grid=self._settings.bits, dtype=rows.dtype)
+        update = Update.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=self._settings.bounds)
+        bits = self._settings.bits
+        if self._settings.hidden:
+            points = self._noise_and_masks(rows.device, size=rows.shape[-1], attempt=attempt)  # [R, P]
+            update.add_to(points, bits=bits)
+            released = Released(points, masses, grid=bits, dtype=rows.dtype)
+        else:
+            released = Released(update.floats(), masses)
+        check = partial(update.check, peers=self.peers, bits=bits)
+        if rows.device.type == "cpu":
+            check()
+        else:
+            check_later(self._net, check)
+        return released
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -239,53 +241,29 @@ class PrivateNeighbourhood(Wrapped):
 
         return noised
 
-    def _hide(self, update: _Update, attempt: int) -> torch.Tensor:
-        """Return grid points ``[R, P]``, added to the masks in place: no other array is that large."""
-        count, size = update.rows.shape
-        if self._masks is None:
-            points = np.zeros((count, size), np.int64)  # [R, P]
-        else:
-            points = self._masks.sums(self.peers, round=self._round, size=size, attempt=attempt)  # [R, P]
-        keys = self._noise_keys(attempt)
-        bits = self._settings.bits
-        sampler = NoiseSampler(self._settings.noise * 2.0**bits) if keys else None
-        for group in spans(count, max(1, BLOCK // size)):
-            factors = update.factors(group)  # [G, L]
-            for columns in spans(size, BLOCK):
-                for values in (update.start(group, columns), update.clipped(group, columns, factors)):  # [G, columns]
-                    check_range(values, peers=self.peers[group], bits=bits)
-                    points[group, columns] += to_grid(values, scale=2.0**bits)
-                if sampler is not None:
-                    points[group, columns] += sampler.window(keys[group], columns)
-                sums: Floats = points[group, columns].astype(np.float64) * 2.0**-bits
-                check_range(sums, peers=self.peers[group], bits=bits)
-        return torch.from_numpy(points)
-
-    def _on_device(self, update: DeviceUpdate, masses: torch.Tensor | None, attempt: int) -> Released:
-        """Return the release of rows on an accelerator, and check later what the device has to compute first."""
-        settings, rows = self._settings, update.rows
-        check = partial(update.computed.check, peers=self.peers, bits=settings.bits)
-        if not settings.hidden:
-            released = Released(update.floats(), masses)
-            check_later(self._net, check)
-            return released
-        points = self._masks_on(rows.device, size=rows.shape[-1], attempt=attempt)  # [R, P]
-        noise, keys = None, self._noise_keys(attempt)
-        if keys:
-            noise = DeviceNoise(settings.noise * 2.0**settings.bits, rows.device)
+    def _noise_and_masks(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
+        """Return the sums of masks and private noise, ``[R, P]`` grid points on a device."""
+        points, keys = self._masks_on(device, size=size, attempt=attempt), self._noise_keys(attempt)  # [R, P]
+        if not keys:
+            return points
+        deviation = self._settings.noise * 2.0**self._settings.bits
+        if device.type != "cpu":
+            noise = DeviceNoise(deviation, device)
             noise.add_to(points, keys)
-        update.add_to(points, bits=settings.bits)
-        check_later(self._net, check)
-        if noise is not None:
             check_later(self._net, noise.check)
-        return Released(points, masses, grid=settings.bits, dtype=rows.dtype)
+            return points
+        drawn, sampler = points.numpy(), NoiseSampler(deviation)
+        for group in spans(len(keys), max(1, BLOCK // size)):
+            for columns in spans(size, BLOCK):
+                drawn[group, columns] += sampler.window(keys[group], columns)
+        return points
 
     def _masks_on(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
         """Return the sums of masks on a device, ``[R, P]``; zeros without masks."""
         if self._masks is None:
             return torch.zeros(len(self.peers), size, dtype=torch.int64, device=device)
         how = {"round": self._round, "size": size, "attempt": attempt}
-        if isinstance(self._masks, Masks):
+        if device.type != "cpu" and isinstance(self._masks, Masks):
             return mask_sums(self._masks, self.peers, device=device, **how)
         return to_device(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
 
@@ -305,75 +283,3 @@ class PrivateNeighbourhood(Wrapped):
             return []
         purpose = f"noise {attempt}"
         return [self._source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=self._round) for peer in self.peers]
-
-
-@dataclass(frozen=True)
-class _Update:
-    """Public start and private change of a release, in double precision and piece by piece.
-
-    A row is cut alike however many there are, so a peer computes the same numbers alone and in a stack.
-    """
-
-    peers: tuple[str, ...]
-    rows: Rows
-    since: Rows
-    masses: torch.Tensor | None
-    joins: Floats | None
-    layers: tuple[int, ...]
-    bounds: tuple[float, ...]
-
-    def start(self, group: slice, columns: slice) -> Floats:
-        """Return ``w * since``, ``[G, columns]``."""
-        return _double(self.since[group, columns]) * self._mass(group)
-
-    @np.errstate(invalid="ignore")  # a later check refuses numbers that are not finite
-    def difference(self, group: slice, columns: slice) -> Floats:
-        """Return ``w * (rows - since)``, ``[G, columns]``; zero for abstaining peers."""
-        joins = 1.0 if self.joins is None else self.joins[group]
-        return (_double(self.rows[group, columns]) - _double(self.since[group, columns])) * (self._mass(group) * joins)
-
-    @np.errstate(over="ignore")
-    def factors(self, group: slice) -> Floats:
-        """Return the factors that scale each layer's difference to at most its bound, ``[G, L]``."""
-        count = group.stop - group.start
-        if math.isinf(self.bounds[0]):
-            return np.ones((count, len(self.layers)))  # [G, L]
-        squares = np.zeros((count, len(self.layers)))  # [G, L]
-        start = 0
-        for layer, size in enumerate(self.layers):
-            sums = np.zeros((count, max(1, math.ceil(size / BLOCK))))  # [G, blocks]
-            for block, part in enumerate(spans(size, BLOCK)):
-                columns = slice(start + part.start, start + part.stop)
-                sums[:, block] = fold_sums(np.square(self.difference(group, columns)))
-            squares[:, layer] = fold_sums(sums)
-            start += size
-        check_finite(squares, peers=self.peers[group])
-        factors: Floats = np.minimum(1.0, self.bounds / root(np.maximum(squares, np.finfo(np.float64).tiny)))
-        return factors
-
-    def clipped(self, group: slice, columns: slice, factors: Floats) -> Floats:
-        """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
-        difference = self.difference(group, columns)  # [G, columns]
-        if len(self.layers) == 1:
-            return difference * factors
-        ends = np.clip(np.cumsum(self.layers), columns.start, columns.stop)  # [L]
-        return difference * np.repeat(factors, np.diff(ends, prepend=columns.start), axis=-1)
-
-    def floats(self) -> Rows:
-        """Return the sum of ``w * since`` and the clipped difference, ``[R, P]`` in the type of the rows."""
-        out = torch.empty_like(self.rows)  # [R, P]
-        count, size = out.shape
-        for group in spans(count, max(1, BLOCK // size)):
-            factors = self.factors(group)  # [G, L]
-            for columns in spans(size, BLOCK):
-                values = self.start(group, columns) + self.clipped(group, columns, factors)  # [G, columns]
-                out[group, columns] = torch.from_numpy(values).to(out)
-        return out
-
-    def _mass(self, group: slice) -> Floats | float:
-        return 1.0 if self.masses is None else _double(self.masses[group])
-
-
-def _double(values: torch.Tensor) -> Floats:
-    doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
-    return doubles

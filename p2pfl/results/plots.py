@@ -1,20 +1,104 @@
-"""Plots of a run."""
+"""Figures by matplotlib: plots for people, and the figures of pages, whose colours follow light and dark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from io import BytesIO
+import html
+import importlib.util
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.records import Record
+from p2pfl.results.charts import Chart, Curve, Interval, over_rounds, score
+from p2pfl.results.facts import Figure
+from p2pfl.results.records import Record, by_round
+
+if TYPE_CHECKING:
+    from p2pfl.topology import Topology
+
+MISSING = 'plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"'
+"""What to do where matplotlib is missing."""
 
 DECADE = 10.0
 """Ratio of the largest to the smallest distance from which the axis is logarithmic."""
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+"""Colours that people with any colour vision tell apart (Okabe and Ito), the dark ones first."""
 
-def blank(*, width: float, height: float) -> Any:
+STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+"""Strokes of lines, which differ in grey as well."""
+
+RED, TEAL, GREY = "#8a1c1c", "#30636b", "#666666"
+"""Colours of attackers and what has failed, of the rest of a whole, and of what is compared with."""
+
+STYLE: Any = {
+    "font.size": 9,
+    "text.parse_math": False,  # names of columns and peers are no formulas
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # publishers refuse type 3 fonts
+    "svg.fonttype": "none",
+    "svg.hashsalt": "p2pfl",
+    "savefig.dpi": 300,
+    "savefig.bbox": "tight",  # cuts no letter off
+}
+"""Style of matplotlib for print."""
+
+PAGE: Any = {
+    **STYLE,
+    **dict.fromkeys(["text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"], GREY),
+    "savefig.bbox": None,  # figures side by side have one width
+}
+"""Style of matplotlib for pages."""
+
+THEME = {
+    "#0072b2": "var(--c0)",
+    "#d55e00": "var(--c1)",
+    "#009e73": "var(--c2)",
+    "#cc79a7": "var(--c3)",
+    "#e69f00": "var(--c4)",
+    "#56b4e9": "var(--c5)",
+    RED: "var(--c6)",
+    TEAL: "var(--c7)",
+    GREY: "var(--faint)",
+    "#000000": "var(--text)",
+    "#e6e6e6": "var(--rule)",
+    "#ffffff": "var(--ground)",
+}
+"""Colours of the style sheet of pages for those of figures."""
+
+WIDTH, HEIGHT = 4.6, 2.8
+"""Inches of a figure of a page."""
+
+HANDLE, CHARACTER, ENTRY = 0.62, 0.072, 0.2
+"""Inches of a legend: a line with its margins, a letter beside it, and the height of both."""
+
+LONGEST_NAME = 28
+"""Characters of a name beside a bar."""
+
+MAX_NAMED_PEERS = 40
+"""Peers up to which a drawing of a graph has names."""
+
+MAX_PLACED_PEERS = 256
+"""Peers up to which neighbours are close to each other in a drawing, which takes seconds for more."""
+
+
+def missing() -> bool:
+    """Return whether matplotlib is not installed."""
+    return importlib.util.find_spec("matplotlib") is None
+
+
+def blank(*, width: float = WIDTH, height: float = HEIGHT) -> Any:
     """Return an empty matplotlib figure, which a notebook shows as a picture.
 
     Raises
@@ -25,7 +109,7 @@ def blank(*, width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
     except ImportError:
-        raise InputError('plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"') from None
+        raise InputError(MISSING) from None
 
     class Picture(Figure):  # notebooks know figures by themselves only once somebody has imported pyplot
         def _repr_png_(self) -> bytes:
@@ -64,6 +148,175 @@ def keep(figure: Any, path: str | Path, *, undated: bool = False) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
 
+def svg(draw: Callable[[], Any], *, name: str, shown: Callable[[str], object]) -> str:
+    """Return a figure as an SVG element in the colours of the style sheet of pages.
+
+    Parameters
+    ----------
+    draw
+        Function that returns a figure of matplotlib.
+    name
+        Unique name in the page, which has elements ``NAME-title`` and ``NAME-about``.
+    shown
+        Function that returns a text as the page shows it.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 (an extra)
+
+    file = StringIO()
+    with mpl.rc_context(PAGE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has more fonts
+        picture = draw()
+        picture.savefig(
+            file, format="svg", transparent=True, metadata=dict.fromkeys(["Creator", "Date", "Format", "Type"])
+        )
+    content = file.getvalue()
+
+    def adapted(match: re.Match[str]) -> str:
+        part = match[0]
+        if not part.startswith("<"):
+            return html.escape(str(shown(html.unescape(part))))
+        part = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), part)
+        part = re.sub(r'( id="|url\(#|href="#)', rf"\1{name}-", part)
+        return re.sub("#[0-9a-f]{6}", lambda colour: THEME.get(colour[0], colour[0]), part)
+
+    head, body = content[content.index("<svg") :].split(">", 1)
+    [box] = re.findall(r'viewBox="[^"]*"', head)
+    label = f'class="chart" role="img" aria-labelledby="{name}-title {name}-about"'
+    return f"<svg {box} {label}>" + re.sub("<[^>]*>|[^<]+", adapted, body)
+
+
+def chart_figure(chart: Chart | None) -> Figure | None:
+    """Return a chart as a figure; ``None`` if it has nothing to show."""
+    if chart is None or not chart.clean():
+        return None
+    return Figure(chart.title, chart.description, lambda: lines(chart))
+
+
+def lines(chart: Chart) -> Any:
+    """Draw the curves and levels of a chart."""
+    curves, strokes = chart.clean(), ("--", ":", "-.")
+    labels = [*(curve.label for curve in curves), *(f"{label}: {value:.3f}" for label, value in chart.levels)]
+    columns, texts, below = legend_of(labels, width=WIDTH)
+    picture = blank(height=HEIGHT + below)
+    axes = picture.subplots()
+    for curve in curves:
+        draw_curve(axes, curve)
+    for place, (_, value) in enumerate(chart.levels):
+        axes.axhline(value, color=GREY, linestyle=strokes[place % len(strokes)], linewidth=1.5)
+    axes.set(xlabel=chart.x, ylabel=chart.y.replace("_", " "))
+    if chart.log:
+        _make_logarithmic(axes)
+    if chart.whole:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    if len(labels) > 1:
+        handles = [line for line in axes.lines if not line.get_label().startswith("_edge")]
+        picture.legend(handles, texts, loc="outside lower left", ncols=columns, handlelength=3)
+    return picture
+
+
+def legend_of(labels: Sequence[str], *, width: float) -> tuple[int, list[str], float]:
+    """Return the columns, the wrapped texts and the height of a legend; one label needs none."""
+    columns = max(1, min(len(labels), int(width / (HANDLE + CHARACTER * max(map(len, labels))))))
+    texts = [textwrap.fill(label, max(1, int((width - HANDLE) / CHARACTER))) for label in labels]
+    high = max(text.count("\n") + 1 for text in texts)
+    return columns, texts, ENTRY * high * math.ceil(len(labels) / columns) if len(labels) > 1 else 0.0
+
+
+def draw_curve(axes: Any, curve: Curve, *, label: str | None = None) -> None:
+    """Draw a curve with its band."""
+    style = curve.style
+    colour = GREY if style is None else COLOURS[style % len(COLOURS)]
+    stroke = "-" if style is None else STROKES[(style + style // len(COLOURS)) % len(STROKES)]
+    if curve.low:
+        axes.fill_between(curve.xs, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+    marker = "o" if len(curve.xs) == 1 else None
+    axes.plot(curve.xs, curve.ys, color=colour, linestyle=stroke, linewidth=1.8, marker=marker, label=label)
+
+
+def bars(rows: Mapping[str, Sequence[float]], parts: Mapping[str, str], *, form: Callable[[float], str]) -> Any:
+    """Draw stacked horizontal bars, one below the other.
+
+    Parameters
+    ----------
+    rows
+        By name of the bar, the length of each part.
+    parts
+        Names and colours of the parts.
+    form
+        Function that writes a total.
+    """
+    columns, texts, below = legend_of([*parts], width=WIDTH)
+    picture = blank(height=0.3 + 0.21 * len(rows) + below)
+    axes = picture.subplots()
+    names = [row if len(row) <= LONGEST_NAME else f"{row[: LONGEST_NAME - 1]}…" for row in rows]
+    left = [0.0] * len(rows)
+    for place, colour in enumerate(parts.values()):
+        lengths = [each[place] for each in rows.values()]
+        drawn = axes.barh(range(len(rows)), lengths, left=left, height=0.7, color=colour)
+        left = [before + length for before, length in zip(left, lengths, strict=True)]
+    axes.bar_label(drawn, [form(total) for total in left], padding=4)
+    axes.set_yticks(range(len(rows)), names)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.18 * max(left)), xticks=[])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    if len(parts) > 1:
+        picture.legend(axes.containers, texts, loc="outside lower left", ncols=columns)
+    return picture
+
+
+def intervals(entries: Sequence[Interval], *, x: str) -> Any:
+    """Draw intervals below each other, with a line at zero."""
+    picture = blank(height=0.55 + 0.42 * len(entries))
+    axes = picture.subplots()
+    axes.axvline(0.0, color=GREY, linewidth=1)
+    for place, each in enumerate(entries):
+        axes.errorbar(each.value, place, xerr=each.half, color=each.colour, fmt="o", markersize=5, capsize=3)
+        label = textwrap.shorten(each.label, 66, placeholder="…")
+        above = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(label, (0, place), (2, 6), bbox={"fc": "white", "ec": "none", "pad": 1.5}, **above)
+    axes.set(ylim=(len(entries) - 0.5, -0.8), yticks=[], xlabel=x)
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.08)
+    return picture
+
+
+def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: float = 4.2) -> Any:
+    """Draw peers and their edges; those of a directed graph are arrows to the receivers."""
+    import numpy as np  # noqa: PLC0415
+
+    from p2pfl.topology.drawing import positions  # noqa: PLC0415 (imports networkx)
+
+    count = len(topology.peers)
+    angles = 2 * np.pi * np.arange(count) / count
+    around = dict(zip(topology.peers, zip(np.sin(angles), -np.cos(angles), strict=True), strict=True))
+    places = positions(topology) if count <= MAX_PLACED_PEERS else around
+    picture = blank(width=side, height=side)
+    axes = picture.subplots()
+    ends = np.array([[places[a], places[b]] for a, b in topology.edges]).reshape(-1, 2, 2)
+    if topology.directed:
+        steps = ends[:, 1] - ends[:, 0]
+        steps *= 1 - 0.07 / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 0.1)  # ends before the peer
+        arrows = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.004, "headwidth": 6}
+        axes.quiver(*ends[:, 0].T, *steps.T, color=GREY, **arrows)
+    else:
+        from matplotlib.collections import LineCollection  # noqa: PLC0415 (an extra)
+
+        axes.add_collection(LineCollection([*ends], colors=GREY, linewidths=0.8))
+    colours = [RED if peer in attackers else COLOURS[0] for peer in topology.peers]
+    axes.scatter(
+        *np.array([places[peer] for peer in topology.peers]).T, s=max(8, min(60, 1600 / count)), c=colours, zorder=2
+    )
+    for peer, (x, y) in places.items() if count <= MAX_NAMED_PEERS else ():
+        across = "center" if abs(x) < 0.2 else "left" if x > 0 else "right"
+        down = "center" if across != "center" else "bottom" if y > 0 else "top"
+        name = peer if len(peer) <= 12 else f"{peer[:11]}…"
+        axes.text(1.09 * x, 1.09 * y, name, ha=across, va=down, fontsize=8)
+    axes.set(aspect="equal", xlim=(-1.35, 1.35), ylim=(-1.2, 1.2))
+    axes.set_axis_off()
+    return picture
+
+
 def figure(
     records: Sequence[Record], summary: Mapping[str, Any], *, distance: bool = True, path: str | Path | None = None
 ) -> Any:
@@ -92,22 +345,19 @@ def figure(
     metric = summary.get("metric") or next((name for name in known if name != "loss"), "loss")
     if metric not in known:
         raise InputError(f"the run has no {metric} to plot; give the learner a function evaluate")
-    scores = _rounds([record for record in records if metric in record.scores], lambda record: record.scores[metric])
+    rounds = by_round(records)
     upper, *lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1)) if distance else [picture.subplots()]
-    _band(upper, scores)
-    upper.lines[0].set_label("together: mean, and range of the peers")
-    known_means = [record for record in records if metric in record.mean_model]
-    if known_means:
-        averaged = {record.round: record.mean_model[metric] for record in known_means}
+    draw_curve(upper, over_rounds(rounds, score(metric), label=""), label="together: mean, and range of the peers")
+    averaged = {record.round + 1: record.mean_model[metric] for record in records if metric in record.mean_model}
+    if averaged:
         upper.plot([*averaged], [*averaged.values()], color="0.2", linewidth=1, label="mean of all models")
-    for name, style in (("alone", ":"), ("pooled", "--")):
+    for name, style, label in (("alone", ":", "alone: mean"), ("pooled", "--", "one model on all data")):
         if summary.get(name) is not None and "per_peer" in summary:
-            label = {"alone": "alone: mean", "pooled": "one model on all data"}[name]
             upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=label)
     upper.set_ylabel(metric)
     upper.legend()
     for axes in lower:
-        _band(axes, _rounds(records, lambda record: record.distance))
+        draw_curve(axes, over_rounds(rounds, lambda record: record.distance, label=""))
         axes.set_ylabel("distance (L2)")
         low, high = min(record.distance for record in records), max(record.distance for record in records)
         if 0 < DECADE * low <= high:
@@ -159,9 +409,7 @@ def spending(
     if budget is not None:
         axes.axhline(budget, color="0.4", linestyle="--", linewidth=1.5, label=f"budget: {budget:g}")
     if min(values[0] for values in curves.values()) > 0:  # very large noise costs nothing at this delta
-        axes.set_yscale("log", subs=[2, 5])
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
+        _make_logarithmic(axes)
     axes.set_xlabel("round")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(f"epsilon at delta {delta:g}")
@@ -173,16 +421,8 @@ def spending(
     return picture
 
 
-def _band(axes: Any, rounds: Mapping[int, Sequence[float]]) -> None:
-    """Draw the mean of the peers by round, and the range of all of them."""
-    values = list(rounds.values())
-    axes.fill_between(list(rounds), [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.2)
-    axes.plot(list(rounds), [sum(v) / len(v) for v in values], color="C0", linewidth=2)
-
-
-def _rounds(records: Sequence[Record], value: Any) -> dict[int, list[float]]:
-    """Return the values of all peers by round, from 1."""
-    found: dict[int, list[float]] = {}
-    for record in sorted(records, key=lambda record: record.round):
-        found.setdefault(record.round + 1, []).append(value(record))
-    return found
+def _make_logarithmic(axes: Any) -> None:
+    axes.set_yscale("log", subs=[2, 5])
+    axes.yaxis.set_major_formatter("{x:g}")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_minor_formatter("{x:g}" if high < 30 * low else "")

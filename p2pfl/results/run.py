@@ -312,9 +312,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
-        from p2pfl.results.pages.run.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.facts import Note  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.pages.gains import gains, verdict  # noqa: PLC0415
+        from p2pfl.results.pages.rendering import fragment  # noqa: PLC0415
 
-        return fragment(self.summary, self.honest, rounds=self.experiment.rounds)
+        said = Note(verdict(self.summary, self.honest, rounds=self.experiment.rounds), style="strong")
+        return fragment([said, *gains(self.summary, self.honest)])
 
     @property
     def history(self) -> Any:

@@ -28,14 +28,12 @@ from p2pfl.results.content import (
     FeatureStatistics,
     GainInterval,
     PeerResult,
-    PushSumWeights,
     Summary,
     Unsettled,
     WorkerResult,
 )
 from p2pfl.results.notices.advice import advice
 from p2pfl.results.notices.damage import LossRose, MasksUncancelled
-from p2pfl.results.notices.masses import Given, account
 from p2pfl.results.records import Record
 from p2pfl.results.spending.observers import stated
 from p2pfl.results.spending.promises import promise
@@ -83,7 +81,6 @@ def summarise(
     memory: int | None = None,
     agreed: Mapping[str, Any] | None = None,
     stopped: BudgetStop | None = None,
-    given: Mapping[str, Given] | None = None,
     alarms: Sequence[MasksUncancelled | LossRose] = (),
     unsettled: Mapping[str, Unsettled] | None = None,
     best: Mapping[str, BestKept] | None = None,
@@ -115,8 +112,6 @@ def summarise(
         Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
     stopped
         Where the privacy budget ended the run; ``None`` if it did not.
-    given
-        By peer, what it gave each neighbour, if the algorithm counts it.
     alarms
         Events that harmed the result, and whether they still do.
     unsettled
@@ -201,7 +196,6 @@ def summarise(
         peer_memory=memory,
         bytes_sent=sum(record.bytes_out for record in last.values()),
         missed=sum(len(record.missed) for record in records),
-        masses=msgspec.convert(account(plan, given), PushSumWeights) if given else None,
         alarms=tuple(alarms),
         unsettled=dict(unsettled or {}),
         best=dict(best or {}),

@@ -21,6 +21,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
 from p2pfl.algorithms.baselines import score_alone
 from p2pfl.core.errors import InputError, RunError
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.core.rows import distances
 from p2pfl.experiment import Plan
@@ -28,7 +29,7 @@ from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 
 HALVINGS = 6
@@ -127,7 +128,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # there are no links that could be lossy
     source = SeededSource(plan.experiment.seed)  # only scores leave this process, which no guarantee covers
-    state, _ = play(trusted, source=source, rounds=range(_rounds(plan)), faults=faults)
+    state, _ = run_without_loop(playing(trusted, source=source, rounds=range(_rounds(plan)), faults=faults))
     return plan.learner.evaluate(state.rows, peers=peers)
 
 

@@ -24,7 +24,6 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.description import described
-from p2pfl.results.notices.masses import given
 from p2pfl.results.progress import progressing
 from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
@@ -47,7 +46,7 @@ from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of
-from p2pfl.simulation.sharding.workers import divided, sharded
+from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded
 from p2pfl.simulation.sourcing import source_of
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -140,27 +139,32 @@ def simulate(
     made = wanted(experiment, learner, topology, peers=peers, parts=parts)
     if isinstance(made, partial):
         made = made(unaccounted=unaccounted)
-    given = {"baselines": baselines, "resume": resume, "source": source}
-    with sharded(made, workers=workers, follow=follow, given=given, unaccounted=unaccounted) as (planned, shard):
-        given["source"] = drawn = source_of(planned, shard, source)
+    options, begun = RunOptions(baselines, resume, source), RunStart(first, began)
+    with sharded(made, workers=workers, follow=follow, options=options, unaccounted=unaccounted) as (planned, shard):
+        drawn = source_of(planned, shard, source)
         resolved = planned.drawing(drawn, unaccounted=unaccounted)
+        simulated = partial(simulating, resolved, shard, source=drawn)
         if not shard.leads:
-            return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
+            return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
-        begun = RunStart(first, began)
         place = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
-            return simulate_shard(resolved, shard, begun=begun, folder=place, observe=seen, **given)
+            return run_without_loop(
+                simulated(begun=begun, baselines=baselines, resume=resume, folder=place, observe=seen)
+            )
 
 
 @memory_errors()
-def follow(experiment: Experiment, group: WorkerGroup, *, source: Source | None, **given: Any) -> None:
+def follow(experiment: Experiment, group: WorkerGroup, options: RunOptions) -> None:
     """Simulate the peers of one worker that does not lead."""
     keep_freed_memory()
     with one_thread():
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
         resolved, shard = divided(experiment, group)
-        simulate_shard(resolved, shard, begun=begun, source=source_of(resolved, shard, source), **given)
+        source = source_of(resolved, shard, options.source)
+        run_without_loop(
+            simulating(resolved, shard, begun=begun, source=source, baselines=options.baselines, resume=options.resume)
+        )
 
 
 @dataclass(frozen=True)
@@ -175,11 +179,6 @@ class RunStart:
 
     clock: float
     began: datetime
-
-
-def simulate_shard(resolved: Plan, shard: Shard, **how: Any) -> Run:
-    """Simulate the peers of one process; the arguments are those of :func:`simulating`."""
-    return run_without_loop(simulating(resolved, shard, **how))
 
 
 async def simulating(
@@ -231,9 +230,17 @@ async def simulating(
             agreed["statistics"] = reported(found)
         run.describe(described(resolved))
         evaluator = Evaluator(resolved, shard)
-        how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator}
-        how |= {"sent": sent, "keeper": keeper, "left": left}
-        state, work, meter, final, best = await _recorded(resolved, shard, run, **how)
+        state, work, meter, final, best = await _recorded(
+            resolved,
+            shard,
+            run,
+            source=source,
+            observe=observe,
+            evaluator=evaluator,
+            sent=sent,
+            keeper=keeper,
+            left=left,
+        )
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
             state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
@@ -243,9 +250,6 @@ async def simulating(
         kept = None if best is None else _write_best(resolved, shard, run, best)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
-        weights_given = given(resolved, state, peers=shard.peers)
-        if weights_given is not None:
-            weights_given = dict(zip(names, shard.collect([*weights_given.values()], Scores), strict=False))
         apart, workers = LocalScores(shard), shard.workers_done(training)
         if meter is None:  # this process does not lead
             if baselines and final[0]:
@@ -262,7 +266,6 @@ async def simulating(
             agreed=agreed,
             stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
             played=meter.samples.played,
-            given=weights_given,
             baselines=baselines,
             everyone=lambda: everyone(resolved, found),
             gradients=int(steps),
@@ -328,10 +331,16 @@ async def _recorded(
     """
     names, claimed, secret = shard.everyone, resolved.protection.claimed, resolved.protection.secret
     final: list[dict[str, float]] | None = None
-    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled, "more": False}
     meter = None
     if shard.leads:
-        meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", **spent)
+        meter = Meter(
+            resolved,
+            names,
+            run=f"{resolved.experiment.name} simulated",
+            earlier=None if left is None else left.costs,
+            sampled=None if left is None else left.sampled,
+            more=left is None,
+        )
     if left is not None:
         sent.copy_(left.sent)
 
@@ -357,23 +366,42 @@ async def _recorded(
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
-        about: dict[str, Any] = {"mean_model": average.scores(round, state.rows, whole=last), "spent": spent}
-        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, **about)
+        scores = average.scores(round, state.rows, whole=last)
+        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, mean_model=scores, spent=spent)
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
-        facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling, "secret": secret}
-        costs, sampled = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
-        keeper.keep(checkpointed(round, state, sent, costs=costs, sampled=sampled, best=judge.best, **facts))
+        keeper.keep(
+            checkpointed(
+                round,
+                state,
+                sent,
+                costs={} if meter is None else meter.costs,
+                sampled={} if meter is None else meter.samples.own,
+                best=judge.best,
+                stop=rounds.stop,
+                work=learner,
+                travelling=net.travelling,
+                secret=secret,
+            )
+        )
         if observe is not None and records:
             observe(records)
 
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
-    how: dict[str, Any] = {"charge": charge, "observe": record}
-    how["count"] = None if resolved.source is None else count
-    how["judge"] = None if judge.patience is None else judge.judge
-    state, work = await playing(resolved, source=source, rounds=rounds, faults=faults, left=left, shard=shard, **how)
+    state, work = await playing(
+        resolved,
+        source=source,
+        rounds=rounds,
+        faults=faults,
+        left=left,
+        shard=shard,
+        charge=charge,
+        observe=record,
+        count=None if resolved.source is None else count,
+        judge=None if judge.patience is None else judge.judge,
+    )
     keeper.end()
     if final is None:  # it stopped early, or slow peers end their rounds later
         final = evaluator.full(state.rows)

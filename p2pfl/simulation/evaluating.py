@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from p2pfl.core.errors import InputError
 from p2pfl.core.rows import Rows, draw, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
@@ -73,16 +72,14 @@ def scope(plan: Plan) -> Scope:
     wanted, names = plan.experiment.evaluation, plan.topology.peers
     sizes = [plan.federation.sizes(peer) for peer in names]
     held = [each.test + each.validation for each in sizes]
-    most = max(held)
     if wanted != EvaluationSettings():
         peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
-        samples = None if wanted.samples is None or wanted.samples >= most else wanted.samples
-        return Scope(wanted.every or 1, peers, samples)
+        return Scope(wanted.every or 1, peers)
     bare = plan.learner.bare
     if not isinstance(bare, TorchLearner):
         return Scope()  # its operations cannot be counted
     learning = plan.experiment.learning
-    share = learning.fraction * (1 - learning.stragglers / 2) * (1 - plan.experiment.simulation.absence)
+    share = learning.fraction * (1 - learning.straggling / 2) * (1 - plan.experiment.simulation.absence)
     trained = bare.samples_a_round(names) * share
     free = FREE / max(1, bare.products * plan.experiment.rounds)
     return _affordable(held, budget=max(SHARE * BACKWARD * trained, free))
@@ -128,8 +125,8 @@ class Evaluator:
         The samples are limited, and the learner does not know its data.
     """
 
-    def __init__(self, plan: Plan, shard: Shard | None = None) -> None:
-        self.plan, self.scope = plan, scope(plan)
+    def __init__(self, plan: Plan, shard: Shard | None = None, limits: Scope | None = None) -> None:
+        self.plan, self.scope = plan, limits or scope(plan)
         self.shard = shard or Shard(plan.topology.peers)
         self.asked = plan.experiment.evaluation != EvaluationSettings()
         self.names = self.shard.peers
@@ -146,11 +143,6 @@ class Evaluator:
             self.some = tuple(self.names[index] for index in self.chosen)
         self.learner = plan.learner
         if self.scope.samples is not None:
-            if not isinstance(plan.learner.bare, TorchLearner):
-                raise InputError(
-                    "evaluation.samples needs a torch model, as other learners choose their samples themselves; leave "
-                    "it out"
-                )
             self.learner = plan.learner.on(fewer(plan.federation, self.scope.samples, seed=seed))
 
     @property

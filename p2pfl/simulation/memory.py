@@ -37,7 +37,7 @@ STATES: Mapping[str, int] = {
 }
 """Further numbers per parameter that an algorithm keeps, by its name."""
 
-PER_NEIGHBOUR: Mapping[str, int] = {"robust_sgp": 1, "relay_sgd": 2}
+PER_NEIGHBOUR: Mapping[str, int] = {"relay_sgd": 2}
 """Models that an algorithm keeps for each neighbour, by its name."""
 
 BASELINE_COPIES = 6.5

@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.core.errors import BudgetError
-from p2pfl.core.neighbourhood import Neighbourhood, run_without_loop
+from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
@@ -54,11 +54,6 @@ class Attending:
         self, present: torch.Tensor, state: State, learner: AsyncLearner, net: Neighbourhood, round: int
     ) -> State:
         return (await self.algorithm.round(state, learner, net, round)).where(present, state)
-
-
-def play(resolved: Plan, **how: Any) -> tuple[State, Inline]:
-    """Run the rounds as :func:`playing`, whose arguments it takes, without other runs."""
-    return run_without_loop(playing(resolved, **how))
 
 
 async def playing(
@@ -207,8 +202,9 @@ def _neighbourhoods(
             return AsynchronousStackedNeighbourhood(
                 weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
             )
-        how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, "shard": shard, **totals}
-        return StackedNeighbourhood(weights, round=round, seed=seed, **how)
+        return StackedNeighbourhood(
+            weights, round=round, seed=seed, faults=faults, zstd=zstd, mixer=mixer, shard=shard, **totals
+        )
 
     return neighbourhood
 

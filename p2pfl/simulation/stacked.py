@@ -68,7 +68,8 @@ class Faults:
     @classmethod
     def of(cls, settings: SimulationSettings) -> Self:
         """Return the faults of an experiment."""
-        return cls(settings.loss, settings.absence, delay=settings.delay, slow=settings.slow, pace=settings.pace)
+        slow = settings.slowed
+        return cls(settings.loss, settings.absence, delay=settings.delay, slow=slow.share, pace=slow.pace)
 
     def ended(self, peers: Sized, *, seed: int, round: int) -> Ints:
         """Return the number of its own cycles that each peer has ended after a round, ``[N]``.

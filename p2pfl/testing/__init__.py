@@ -1,4 +1,4 @@
-"""Contract suites and test doubles for transports, learners, algorithms and privacy modes that you write.
+"""Contract suites and test doubles for transports, learners, algorithms, models and privacy modes that you write.
 
 Examples
 --------
@@ -12,12 +12,14 @@ from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.testing.algorithms import ALGORITHM_CHECKS, check_algorithm
 from p2pfl.testing.contract import ContractError
 from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
+from p2pfl.testing.models import MODEL_CHECKS, check_model
 from p2pfl.testing.modes import MODE_CHECKS, check_mode
 from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
 
 __all__ = [
     "ALGORITHM_CHECKS",
     "LEARNER_CHECKS",
+    "MODEL_CHECKS",
     "MODE_CHECKS",
     "TRANSPORT_CHECKS",
     "ContractError",
@@ -26,5 +28,6 @@ __all__ = [
     "check_algorithm",
     "check_learner",
     "check_mode",
+    "check_model",
     "check_transport",
 ]

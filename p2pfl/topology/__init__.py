@@ -44,7 +44,7 @@ from p2pfl.topology.kinds.schedules import (
     one_peer_exponential,
 )
 from p2pfl.topology.mixing.gradient_noise import best_rate, effective_neighbours, rate, remainder
-from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
+from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, lowest, steps
 from p2pfl.topology.mixing.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 from p2pfl.topology.partitions import owners, partition
 from p2pfl.topology.spanning import Tree, cut, spanning
@@ -80,7 +80,6 @@ __all__ = [
     "gap",
     "given",
     "grid",
-    "heavy_ball_steps",
     "hierarchical",
     "hypercube",
     "load",

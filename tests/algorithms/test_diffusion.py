@@ -62,7 +62,7 @@ def test_the_first_round_of_d2_is_fedavg_in_which_all_count_alike():
 
 
 TURNS = topology.one_peer_exponential(32)
-WAYS = {"plain": Gossip(3), "Chebyshev": Gossip(4, 0.9), "heavy ball": Gossip(5, 0.9, heavy_ball=True)}
+WAYS = {"plain": Gossip(3), "Chebyshev": Gossip(4, 0.9)}
 
 
 @pytest.mark.parametrize("gossip", WAYS.values(), ids=WAYS)

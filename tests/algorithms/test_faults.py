@@ -38,7 +38,6 @@ from p2pfl.algorithms import (
     PowerGossip,
     Propagation,
     QGDSGDm,
-    RobustSGP,
 )
 from p2pfl.core.codecs import Half
 from p2pfl.core.rows import Layout
@@ -51,9 +50,6 @@ ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
-    "FedAvg, heavy ball": FedAvg(
-        Averaging(GRAPH.peers, SEED, Gossip(3, 0.6, heavy_ball=True), weighted=False),
-    ),
     "D-PSGD": DPSGD(),
     "FedProx": FedProx(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
@@ -77,7 +73,6 @@ ALGORITHMS = {
     "exact diffusion": ExactDiffusion(Gossip(2)),
     "quasi-global momentum": QGDSGDm(),
     "SGP": SGP(),
-    "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
     "PowerGossip": PowerGossip(GRAPH, (topology.metropolis(GRAPH),), LAYOUT, SEED, Gossip(2)),
     "CHOCO-SGD": Choco(),
     "FedAvg, float16": Compressed(FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)), Half()),

@@ -38,35 +38,6 @@ def test_a_schedule_is_mixed_by_one_matrix_after_the_other():
 
 @pytest.mark.parametrize("graph", [topology.ring(8), topology.ring(25)], ids=["8", "25"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 10])
-def test_the_heavy_ball_contracts_on_a_ring_as_its_polynomial_does(graph, steps):
-    n, W = len(graph.peers), topology.metropolis(graph)
-    rho = topology.contraction([W])
-    after = mixed(Gossip(steps, rho, heavy_ball=True), graph, eye(n)).numpy()
-    omega = 2 / (1 + math.sqrt(1 - rho**2))
-    before, expected = np.eye(n), W.matrix.toarray()
-    for _ in range(steps - 1):
-        before, expected = expected, omega * W.matrix @ expected + (1 - omega) * before
-    assert np.allclose(after, expected, rtol=0, atol=1e-12)
-    shrunk = (rho / (1 + math.sqrt(1 - rho**2))) ** steps * (1 + steps * math.sqrt(1 - rho**2))
-    assert np.linalg.norm(after - 1 / n, 2) == pytest.approx(shrunk, rel=1e-9)
-
-
-def test_the_heavy_ball_needs_few_more_steps_than_chebyshev_and_far_fewer_than_none():
-    graph, tolerance = topology.ring(32), 1e-3
-    weights = [topology.metropolis(graph)]
-    rho = topology.contraction(weights)
-    count = topology.heavy_ball_steps(rho, tolerance)
-
-    def left(steps):
-        return np.linalg.norm(mixed(Gossip(steps, rho, heavy_ball=True), graph, eye(32)).numpy() - 1 / 32, 2)
-
-    assert left(count) <= tolerance < left(count - 1)
-    fewest = topology.chebyshev_steps(rho, tolerance=tolerance)
-    assert fewest < count < 1.4 * fewest < topology.steps(weights, tolerance=tolerance) / 6
-
-
-@pytest.mark.parametrize("graph", [topology.ring(8), topology.ring(25)], ids=["8", "25"])
-@pytest.mark.parametrize("steps", [1, 2, 3, 10])
 def test_chebyshev_contracts_on_a_ring_as_its_polynomial_does(graph, steps):
     n = len(graph.peers)
     rho = topology.contraction([topology.metropolis(graph)])
@@ -99,10 +70,10 @@ directed = st.integers(3, 9).flatmap(
 )
 
 
-@given(connected | directed, st.integers(0, 2**32), st.sampled_from([None, 0.9]), st.booleans())
-def test_gossip_keeps_the_mean_and_a_common_row(graph, seed, rho, heavy_ball):
+@given(connected | directed, st.integers(0, 2**32), st.sampled_from([None, 0.9]))
+def test_gossip_keeps_the_mean_and_a_common_row(graph, seed, rho):
     rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(graph.peers), 3)))
-    gossip = Gossip(4, rho, heavy_ball)
+    gossip = Gossip(4, rho)
     after = mixed(gossip, graph, rows)
     assert torch.allclose(after.mean(0), rows.mean(0), rtol=0, atol=1e-12)
     common = rows[:1].expand_as(rows).contiguous()

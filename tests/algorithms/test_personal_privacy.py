@@ -10,7 +10,7 @@ from p2pfl.simulation import simulate
 SMALL = {
     "rounds": 3,
     "topology": {"kind": "complete", "peers": 4},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}},
     "model": {"hidden": [8]},
     "learning": {"dtype": "float64", "device": "cpu"},
 }

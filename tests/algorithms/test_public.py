@@ -25,7 +25,7 @@ SMALL = {
     "seed": SEED,
     "rounds": 4,
     "topology": {"kind": "ring", "peers": 7},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}},
     "model": {"name": "mlp", "hidden": [4]},
     "learning": {"dtype": "float64", "device": "cpu"},
 }
@@ -35,7 +35,7 @@ SETTINGS = {
     "stragglers left out": [
         "gossip.steps=1",
         "learning.stragglers=0.7",
-        "learning.drop_stragglers=true",
+        "learning.stragglers.drop=true",
         "learning.epochs=2",
     ],
     "Chebyshev": ["gossip.steps=3", "gossip.acceleration=chebyshev"],
@@ -45,7 +45,6 @@ SETTINGS = {
 NEEDED = {
     "relay_sgd": ["topology.kind=path"],
     "sgp": ["topology.kind=exponential"],
-    "robust_sgp": ["topology.kind=exponential"],
     "d2": ["topology.kind=complete"],
     "choco": ["compression.name=quantise"],
     "fedbn": ["model.name=norming:Normed"],

@@ -4,45 +4,19 @@ import math
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.metadata import version
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import GROUPS, tables
-from p2pfl.cli.arguments import parser
+from p2pfl.cli import tables
 from p2pfl.results.notices.damage import MasksUncancelled
-
-
-def test_help_waits_neither_for_torch_nor_for_what_other_commands_need():
-    unneeded = {"torch", "numpy", "rich", "asyncio", "msgspec"}
-    code = (
-        "import sys; from p2pfl.cli import main\n"
-        f"try: main(['--help'])\nfinally: assert not {unneeded} & {{*sys.modules}}"
-    )
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert "simulate" in said.stdout
 
 
 def test_the_version_is_told_without_torch(p2pfl):
     said = p2pfl("--version")
     assert (said.status, said.out, said.err) == (0, f"p2pfl {version('p2pfl-mqtt')}\n", "")
-
-
-def test_every_command_has_a_function_in_the_folder_of_its_group():
-    commands = next(action.choices for action in parser()._actions if action.dest == "command")
-    assert {*commands} == {*GROUPS}
-    for command, group in GROUPS.items():
-        assert callable(getattr(import_module(f"p2pfl.cli.{group}.commands"), command))
-
-
-@pytest.mark.parametrize("command", GROUPS)
-def test_every_command_explains_itself(p2pfl, command):
-    said = p2pfl(command, "--help")
-    assert said.status == 0
-    assert f"p2pfl {command}" in said.out
 
 
 @pytest.fixture
@@ -167,17 +141,6 @@ def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl
     for printed in (said.err, p2pfl("report", folder).out):
         stop = f"{summary['rounds']} of 9 rounds: another one would exceed privacy.epsilon = 8"
         assert f"stopped after {stop}" in " ".join(printed.split())
-
-
-def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl, place):
-    said = p2pfl("simulate", "small.toml", "--set=learning.algorithm=robust_sgp", "--set=simulation.loss=0.5")
-    assert said.status == 0
-    (folder,) = (place / "runs").iterdir()
-    masses = json.loads((folder / "summary.json").read_text())["masses"]
-    assert masses["held"] + masses["on_its_way"] == pytest.approx(masses["of"])
-    assert masses["lost"] == []
-    for printed in (said.err, p2pfl("report", folder).out):
-        assert masses["statement"] in " ".join(printed.split())
 
 
 @pytest.mark.parametrize(

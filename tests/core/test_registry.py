@@ -60,7 +60,7 @@ def test_a_part_whose_module_does_not_exist_is_left_out(install, value):
 def test_a_part_that_cannot_be_imported_is_one_sentence(install, text, reason):
     install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea=text)
     assert [*registry.registered("p2pfl.tests")] == ["wave"]
-    with pytest.raises(InputError, match=r'^the plug-in "acme_sea\.parts:WAVE" cannot be imported') as error:
+    with pytest.raises(InputError, match=r'^"acme_sea\.parts:WAVE" cannot be imported') as error:
         registry.load("p2pfl.tests", "wave")
     assert reason in str(error.value)
 

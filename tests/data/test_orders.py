@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-import shadows
+import cpu_device
 from p2pfl.core.draws import keys, subkeys
 from p2pfl.data import batches, orders
 from p2pfl.data.orders import permutations
@@ -71,8 +71,8 @@ def test_the_size_of_blocks_changes_no_permutation(monkeypatch, block):
 def test_another_device_draws_the_same_and_the_cpu_does_not_wait_for_it():
     sizes, epochs, peers = uneven()
     expected = orders(sizes, epochs, seed=3, peers=peers, round=2, device=CPU)
-    with shadows.device() as device:
-        found = orders(sizes, epochs, seed=3, peers=peers, round=2, device=shadows.DEVICE)
+    with cpu_device.device() as device:
+        found = orders(sizes, epochs, seed=3, peers=peers, round=2, device=cpu_device.DEVICE)
         assert not device.waits
         flat = found.flat.to("cpu")
     for row, (size, count) in enumerate(zip(sizes.tolist(), epochs.tolist(), strict=True)):

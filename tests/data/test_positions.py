@@ -74,8 +74,8 @@ def test_arrays_are_no_tensors_of_a_data_set():
     [
         ({"max_norm": "1"}, "learning.max_norm is '1', which is no number"),
         ({"metrics": ["accuracy"]}, "metrics are of type list; give them by name"),
-        ({"schedule_by": "epoch"}, 'learning.schedule_by is \'epoch\'; set it to "round" or "step"'),
-        ({"warmup": "2"}, "learning.warmup is '2'"),
+        ({"schedule_by": "epoch"}, 'learning.schedule.by is \'epoch\'; set it to "round" or "step"'),
+        ({"warmup": "2"}, "learning.schedule.warmup is '2'"),
     ],
 )
 def test_settings_of_a_wrong_type_are_refused(settings, reason):

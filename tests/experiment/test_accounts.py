@@ -7,15 +7,15 @@ import sys
 import pytest
 import tomli_w
 
+import hospitals
 import p2pfl
-import wards
 from p2pfl.cli.planning.disclosures import facts
 from p2pfl.cli.planning.privacy import compared, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.plugins.audit import audit
+from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
 from p2pfl.plugins.study.valuation import valuation
@@ -52,14 +52,14 @@ def cells(tmp_path):
     }
 
 
-def spend(path, *peers, mu=0.5, names=wards.PEERS, **conditions):
+def spend(path, *peers, mu=0.5, names=hospitals.PEERS, **conditions):
     """Record a release of some peers in a file."""
     Budget(path, PrivacySettings(**conditions), names).spend(peers, run="x", round=0, cost=Cost(mu))
 
 
 def own(folder, path, **changes):
-    """The experiment of the three wards on files of this path."""
-    table = wards.experiment(folder, **changes)
+    """The experiment of the three hospitals on files of this path."""
+    table = hospitals.experiment(folder, **changes)
     table["data"]["options"]["path"] = str(folder / path)
     return read(table)
 
@@ -67,14 +67,14 @@ def own(folder, path, **changes):
 def before(experiment, peer):
     """What was spent of the data of a peer."""
     found = accounts(experiment, [peer])
-    return PeerAccounts(found, experiment.privacy, wards.PEERS).before([peer])
+    return PeerAccounts(found, experiment.privacy, hospitals.PEERS).before([peer])
 
 
 @pytest.fixture
 def folders(tmp_path):
     """A table for each peer in a folder of its own, and a link to one of them."""
-    wards.write(tmp_path)
-    for peer in wards.PEERS:
+    hospitals.write(tmp_path)
+    for peer in hospitals.PEERS:
         (tmp_path / "own" / peer).mkdir(parents=True)
         (tmp_path / f"{peer}.csv").rename(tmp_path / "own" / peer / "table.csv")
     (tmp_path / "link.csv").symlink_to("own/peer1/table.csv")
@@ -157,10 +157,10 @@ def test_a_table_that_peers_share_has_one_account_for_all_also_in_the_data_folde
 
 def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(folders):
     privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
-    data = wards.experiment(folders)["data"] | {"scale": False}
+    data = hospitals.experiment(folders)["data"] | {"scale": False}
     experiment = own(folders, "own/{peer}/table.csv", privacy=privacy, data=data, rounds=2)
     run = simulate(experiment, baselines=False)
-    for peer in wards.PEERS:
+    for peer in hospitals.PEERS:
         lines = (folders / "own" / peer / "table.csv.budget.jsonl").read_text().splitlines()
         assert [(json.loads(line)["peer"], json.loads(line)["round"]) for line in lines] == [(peer, 0), (peer, 1)]
     again = simulate(experiment, baselines=False)
@@ -170,7 +170,7 @@ def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(fold
 
 def test_a_live_peer_spends_from_the_account_of_its_own_file(folders):
     privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
-    data = wards.experiment(folders)["data"] | {"scale": False}
+    data = hospitals.experiment(folders)["data"] | {"scale": False}
     alone = plan(own(folders, "own/{peer}/table.csv", privacy=privacy, data=data), only=["peer1"])
     Meter(alone, ["peer1"], run="x").charge(0, whole=True)
     assert [*(folders / "own").rglob("*.budget.jsonl")] == [folders / "own" / "peer1" / "table.csv.budget.jsonl"]
@@ -179,7 +179,7 @@ def test_a_live_peer_spends_from_the_account_of_its_own_file(folders):
 
 def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):
     privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 2.0}
-    data = wards.experiment(folders)["data"] | {"scale": False}
+    data = hospitals.experiment(folders)["data"] | {"scale": False}
     path = folders / "own" / "peer2" / "table.csv.budget.jsonl"
     spend(path, "peer2", mu=5.0)
     with pytest.raises(InputError, match=r"spent already by .*peer2/table\.csv\.budget\.jsonl"):

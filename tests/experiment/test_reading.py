@@ -30,7 +30,7 @@ experiments = st.fixed_dictionaries(
             st.fixed_dictionaries({"kind": st.lists(st.text(), min_size=1)}),
             st.fixed_dictionaries({}, optional={"kind": st.text(min_size=1), "options": options}),
         ),
-        "data": st.fixed_dictionaries({}, optional={"options": options, "column": st.text()}),
+        "data": st.fixed_dictionaries({}, optional={"options": options, "split_options": options}),
         "model": st.fixed_dictionaries({}, optional={"hidden": st.lists(st.integers(1, 999)), "options": options}),
         "learning": st.fixed_dictionaries(
             {},
@@ -140,11 +140,11 @@ WRONG = {
     ),
     "yes or no": ({"learning": {"weighted": 1}}, "learning.weighted is 1; set it to true or false"),
     "a number that is none": ({"learning": {"rate": math.nan}}, "rate is NaN; set it to a finite number >= 0"),
-    "an endless number": ({"data": {"alpha": math.inf}}, "data.alpha is Infinity; set it to a finite number > 0"),
+    "an endless number": ({"learning": {"rate": math.inf}}, "learning.rate is Infinity; set it to a finite number"),
     "a seed beyond 64 bits": ({"seed": 2**63}, "; set it to a whole number >= 0 and <= 9223372036854775807"),
     "options of no schedule": (
-        {"learning": {"schedule_options": {"gamma": 0.5}}},
-        'schedule_options = {"gamma": 0.5} has no effect, because there is no learning.schedule; leave it out',
+        {"learning": {"schedule": {"options": {"gamma": 0.5}}}},
+        " has no effect, because the schedule has no name; leave it out",
     ),
     "a share that D-PSGD has no use for": (
         {"learning": {"algorithm": "dpsgd", "fraction": 0.5}},
@@ -169,9 +169,9 @@ WRONG = {
         {"learning": {"algorithm": "relay_sgd"}, "gossip": {"steps": 3}},
         "gossip.steps = 3 has no effect, because relay_sgd makes one gossip step per round",
     ),
-    "acceleration of running sums": (
-        {"learning": {"algorithm": "robust_sgp"}, "gossip": {"acceleration": "chebyshev"}},
-        "robust_sgp makes one gossip step per round, without acceleration",
+    "acceleration of RelaySGD": (
+        {"learning": {"algorithm": "relay_sgd"}, "gossip": {"acceleration": "chebyshev"}},
+        "relay_sgd makes one gossip step per round, without acceleration",
     ),
     "a tolerance of D-PSGD": (
         {"learning": {"algorithm": "dpsgd"}, "gossip": {"tolerance": 0.1}},
@@ -182,7 +182,6 @@ WRONG = {
         {"learning": {"stragglers": 0.5}},
         "learning.stragglers = 0.5 has no effect, because no peer can do less than one epoch",
     ),
-    "dropping no stragglers": ({"learning": {"drop_stragglers": True}}, "there are no learning.stragglers"),
     "stragglers among secret batches": (
         {"learning": {"stragglers": 0.5, "epochs": 3, "example_noise": 1.0}},
         "with learning.example_noise each peer makes all its steps",
@@ -239,13 +238,13 @@ def test_a_change_of_the_algorithm_drops_what_was_meant_for_another_but_not_what
     assert read(plain(changed)) == changed
     with pytest.raises(ExperimentError, match=r"^--set: learning\.epochs = 3 has no effect"):
         read(table, changes=["learning.epochs=3", "learning.algorithm=dpsgd"])
-    with pytest.raises(ExperimentError, match=r"^--set: learning\.schedule_options"):
-        read({}, changes=["learning.schedule_options.gamma=0.5"])
+    with pytest.raises(ExperimentError, match=r"^--set: learning\.schedule"):
+        read({}, changes=["learning.schedule.options.gamma=0.5"])
 
 
 def test_stragglers_have_an_effect_on_who_takes_steps_of_his_own_where_they_are_left_out():
-    learning = {"algorithm": "pfedme", "stragglers": 0.5, "drop_stragglers": True}
-    assert read({"learning": learning}).learning.stragglers == 0.5
+    learning = {"algorithm": "pfedme", "stragglers": {"share": 0.5, "drop": True}}
+    assert read({"learning": learning}).learning.dropped == 0.5
 
 
 def test_a_tolerance_has_no_effect_on_the_one_model_of_all_peers_which_is_an_exact_mean():

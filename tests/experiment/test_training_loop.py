@@ -24,7 +24,7 @@ def test_names_of_other_frameworks_lead_to_the_key(name):
 def test_the_keys_reach_the_learner():
     options = {"T_max": 9}
     made = plan(
-        experiment(max_norm=0.5, warmup=4, schedule="CosineAnnealingLR", schedule_options=options, schedule_by="step")
+        experiment(max_norm=0.5, schedule={"name": "CosineAnnealingLR", "options": options, "by": "step", "warmup": 4})
     )
     recipe = made.learner.recipe
     assert (recipe.max_norm, recipe.warmup, recipe.schedule_by) == (0.5, 4, "step")
@@ -37,29 +37,29 @@ def test_a_function_of_the_user_is_imported_and_checked_before_the_run(tmp_path,
         "def low(round):\n    return 1.0 - round\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    made = plan(experiment(schedule="rates_of_mine:warm", schedule_by="step", schedule_options={"top": 3.0}))
+    made = plan(experiment(schedule={"name": "rates_of_mine:warm", "by": "step", "options": {"top": 3.0}}))
     assert made.learner.recipe.paced
     with pytest.raises(InputError, match=r"rates_of_mine:low returns -1.0 in round 2, step 0; return a factor"):
         plan(experiment(schedule="rates_of_mine:low"))
     with pytest.raises(InputError, match=r'"rates_of_mine:none" cannot be imported'):
         plan(experiment(schedule="rates_of_mine:none"))
     with pytest.raises(InputError, match="does not accept its arguments"):
-        plan(experiment(schedule="rates_of_mine:low", schedule_options={"top": 3.0}))
+        plan(experiment(schedule={"name": "rates_of_mine:low", "options": {"top": 3.0}}))
 
 
 @pytest.mark.parametrize(
     ("learning", "sentence"),
     [
-        ({"algorithm": "scaffold", "warmup": 3}, "learning.warmup = 3 does not work with scaffold, which needs one"),
+        ({"algorithm": "scaffold", "schedule": {"warmup": 3}}, "learning.schedule: warmup does not work with scaffold"),
         (
-            {"algorithm": "fedrep", "schedule": "StepLR", "schedule_options": {"step_size": 1}, "schedule_by": "step"},
-            'learning.schedule_by = "step" does not work with fedrep, which needs one learning rate in a round',
+            {"algorithm": "fedrep", "schedule": {"name": "StepLR", "options": {"step_size": 1}, "by": "step"}},
+            'learning.schedule: by = "step" does not work with fedrep, which needs one learning rate in a round',
         ),
         (
             {"example_noise": 1.0, "max_norm": 2.0},
             "learning.max_norm = 2 does not work with learning.example_noise, under which learning.example_clip",
         ),
-        ({"schedule_by": "step"}, "learning.schedule_by = .* there is no learning.schedule"),
+        ({"schedule": {"by": "step"}}, "learning.schedule = .* has no effect, because the schedule has no name"),
     ],
 )
 def test_what_has_no_effect_or_no_meaning_is_refused(learning, sentence):
@@ -71,7 +71,7 @@ def test_a_run_in_python_takes_a_function_and_names_it_to_the_neighbours():
     data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in p2pfl.topology.ring(4).peers}
     learner = p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5, schedule=decaying, max_norm=0.1)
     made = p2pfl.compose(p2pfl.FedAvg(), learner, p2pfl.topology.ring(4))
-    assert made.experiment.learning.schedule.endswith(":decaying")
+    assert made.experiment.learning.scheduling.name.endswith(":decaying")
     assert made.experiment.learning.max_norm == 0.1
     run = p2pfl.simulate(made, baselines=False)
     assert len(run.metrics) == 40

@@ -17,7 +17,7 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from opaque import Branching, Opaque
+from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import plan, read
@@ -39,7 +39,7 @@ OPTIONS = {"seed": 7, "batch": 8, "dtype": torch.float64, "device": "cpu"}
 TABLE = SMALL | {"learning": SMALL["learning"] | {"example_noise": 1.0, "example_clip": 0.5, "batch": 4}}
 
 
-class Mixing(Opaque):
+class Mixing(HiddenModel):
     """Shows every sample to all others in the batch."""
 
     def forward(self, x):
@@ -79,7 +79,7 @@ def parts_of(learner):
     return list(learner.layout.split(learner.start(PEERS[:1])).values())
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque, Branching])
+@pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel, BranchingModel])
 def test_without_noise_clip_and_sampling_it_is_gradient_descent_on_all_samples(wrap):
     model, data = wrap(mlp()), federation()
     learner: Learner = learner_of(model, data, batch=20, steps=5, rate=0.3)
@@ -143,7 +143,9 @@ def test_a_step_is_that_of_opacus_on_the_same_batch():
     torch.testing.assert_close(row, expected, rtol=1e-6, atol=1e-6)  # Opacus divides by the norm plus 1e-6
 
 
-@given(scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, Opaque, Mixing]), clip=st.floats(0.01, 10))
+@given(
+    scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, HiddenModel, Mixing]), clip=st.floats(0.01, 10)
+)
 def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
     learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
     parts, everybody = parts_of(learner), np.arange(20)
@@ -151,7 +153,9 @@ def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
     assert float(difference.norm()) <= clip * (1 + 1e-9)
 
 
-@given(scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, Opaque, Mixing]), clip=st.floats(0.01, 10))
+@given(
+    scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, HiddenModel, Mixing]), clip=st.floats(0.01, 10)
+)
 def test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_more_than_the_clip(scale, wrap, clip):
     learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip, noise=1.0)
     parts, step = parts_of(learner), grid_step(clip)
@@ -368,7 +372,7 @@ def test_the_worst_is_found_without_looking_at_all():
         ({"algorithm": "fedsgd"}, "fedavg"),
         ({"algorithm": "dpsgd"}, "fedavg"),
         ({"batch": "all"}, "learning.batch"),
-        ({"precision": "mixed", "dtype": "float32"}, "learning.precision"),
+        ({"precision": "mixed", "dtype": "float32"}, "learning.dtype"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(changes, words):

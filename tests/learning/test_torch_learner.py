@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from opaque import Branching, Opaque
+from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
@@ -36,7 +36,7 @@ def swarm(shape=(6,), *, classes=3, sizes=(5, 16, 1, 23, 0, 8), seed=0):
     )
 
 
-class Hollow(Opaque):
+class Hollow(HiddenModel):
     """Has a parameter without numbers."""
 
     def __init__(self, inner):
@@ -86,7 +86,7 @@ def test_one_row_is_a_hand_written_loop_bit_for_bit(dtype):
     assert fitted.report.steps.tolist() == [12]
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque, Branching])
+@pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel, BranchingModel])
 def test_a_stack_of_rows_is_a_loop_over_peers_of_different_sizes(wrap):
     federation, model = swarm(), wrap(mlp())
     learner = learner_of(model, federation, rate=0.1)
@@ -123,11 +123,11 @@ def test_a_recurrent_model_is_trained_and_scored_alone_and_in_a_stack():
 
 
 def test_the_three_paths_are_chosen_by_the_model():
-    kinds = [type(learner_of(wrap(mlp())).engine).__name__ for wrap in (nn.Sequential, Opaque, Branching)]
+    kinds = [type(learner_of(wrap(mlp())).engine).__name__ for wrap in (nn.Sequential, HiddenModel, BranchingModel)]
     assert kinds == ["Kernels", "Stacked", "Plain"]
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque])
+@pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel])
 def test_regression_is_a_loop_over_peers(wrap):
     federation = swarm(classes=0)
     learner = learner_of(wrap(mlp(1)), federation, rate=0.05, batch=None, epochs=1)
@@ -142,7 +142,7 @@ def test_regression_is_a_loop_over_peers(wrap):
     torch.testing.assert_close(scores["r2"], 1 - scores["loss"] / targets.var(correction=0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque])
+@pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_rate_of_zero_returns_the_rows_bit_for_bit(wrap, optimizer):
     learner = learner_of(wrap(mlp(dropout=0.5)), rate=0.0, optimizer=optimizer)
@@ -158,7 +158,7 @@ def test_training_leaves_the_rows_it_was_given_alone():
         assert torch.equal(rows, before)
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, Opaque])
+@pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel])
 def test_dropout_is_the_same_alone_and_in_a_stack(wrap):
     learner = learner_of(wrap(mlp(dropout=0.4)), rate=0.1)
     rows = noisy(learner)
@@ -245,7 +245,7 @@ def test_evaluation_is_a_mean_over_samples_however_the_test_parts_are_shared():
     federation, model = swarm(), mlp()
     private = {peer: federation.test[peer][: 3 + i] for i, peer in enumerate(PEERS)}
     for tests in (federation.test, private):
-        for wrap in (nn.Sequential, Opaque, Branching):
+        for wrap in (nn.Sequential, HiddenModel, BranchingModel):
             learner = learner_of(wrap(model), Federation(federation.dataset, federation.train, {}, tests))
             rows = noisy(learner)
             scores = learner.evaluate(rows, peers=PEERS)
@@ -298,7 +298,7 @@ def test_the_schedule_sets_the_rate_by_the_round():
 
 
 def test_mixed_precision_learns_about_the_same():
-    full, mixed = (learner_of(Opaque(mlp()), precision=p, dtype=torch.float32) for p in ("full", "mixed"))
+    full, mixed = (learner_of(HiddenModel(mlp()), precision=p, dtype=torch.float32) for p in ("full", "mixed"))
     rows = full.start(PEERS)
     a, b = (learner.fit(rows, peers=PEERS, round=0).rows for learner in (full, mixed))
     alone = mixed.fit(rows[:1], peers=PEERS[:1], round=0).rows
@@ -381,7 +381,7 @@ def test_what_cannot_learn_is_refused_in_one_sentence(model, options, sentence):
 
 
 def test_unkeyed_random_numbers_in_a_forward_are_refused():
-    class Careless(Opaque):
+    class Careless(HiddenModel):
         def forward(self, x):
             return F.dropout(self.inner(x), 0.5, training=self.training)
 

@@ -63,7 +63,7 @@ def refused(table):
     return False
 
 
-@pytest.mark.parametrize("name", ["gossip_learning", "multitask", "robust_sgp"])
+@pytest.mark.parametrize("name", ["gossip_learning", "multitask"])
 def test_who_weighs_what_it_hears_learns_over_one_way_edges(name, tmp_path):
     topology.save(one_way(), tmp_path / "one_way.json")
     table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"kind": str(tmp_path / "one_way.json")}}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import wards
+import hospitals
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.results import Run
@@ -17,10 +17,10 @@ from p2pfl.simulation import simulate
 def folder(tmp_path_factory):
     """Run directories of three hospitals, with scaled features and with private noise."""
     folder = tmp_path_factory.mktemp("wards")
-    wards.write(folder)
+    hospitals.write(folder)
     privacy = {"mode": "independent", "noise": 0.3, "clip": 0.5}
-    table = wards.experiment(folder, data=wards.experiment(folder)["data"] | {"scale": False}, privacy=privacy)
-    simulate(read(wards.experiment(folder)), folder=folder / "scaled")
+    table = hospitals.experiment(folder, data=hospitals.experiment(folder)["data"] | {"scale": False}, privacy=privacy)
+    simulate(read(hospitals.experiment(folder)), folder=folder / "scaled")
     simulate(read(table), folder=folder / "hidden", baselines=False)
     return folder
 

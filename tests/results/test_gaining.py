@@ -14,15 +14,15 @@ from markup import checked
 from p2pfl.core.rows import draw
 from p2pfl.data import gather
 from p2pfl.experiment import read
-from p2pfl.learning import TorchLearner
+from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.learning.metrics import affordable
 from p2pfl.learning.scores.set_scores import WHOLE
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.results.comparing import gaining
 from p2pfl.results.comparing.gaining import gain_interval
-from p2pfl.results.pages.run.gains import METHODS, MISSING, gains
-from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.pages.gains import METHODS, MISSING, gains
+from p2pfl.results.pages.rendering import fragment
+from p2pfl.results.pages.run_page import run_page
 from p2pfl.simulation import simulate
 from swarms import SMALL
 
@@ -174,7 +174,7 @@ def test_the_page_of_a_run_shows_intervals_of_other_scores_and_names_their_metho
 def test_the_page_says_why_gains_have_no_interval():
     run = simulate(read(SMALL, changes=["rounds=1"]))
     per_peer = {name: each | {"interval": None} for name, each in run.summary["per_peer"].items()}
-    text = str(gains(run.summary | {"per_peer": per_peer}, run.metrics))
+    text = fragment(gains(run.summary | {"per_peer": per_peer}, run.metrics))
     assert MISSING.strip() in text
     assert "95 %" not in text
 
@@ -186,7 +186,7 @@ def test_the_page_of_one_peer_shows_an_interval_for_each_score():
         "alone": {"loss": 0.5, "auc": 0.8},
         "intervals": {"loss": {"low": -0.25, "high": -0.15, "method": "paired t", "draws": None}},
     }
-    text = html.unescape(str(gains(summary, [])))
-    assert re.search(r"loss.*-0\.250 to -0\.150.*auc", text)
+    text = html.unescape(fragment(gains(summary, [])))
+    assert re.search(r"(?s)loss.*-0\.250 to -0\.150.*auc", text)
     assert METHODS["paired t"] in text
     assert MISSING.strip() in text

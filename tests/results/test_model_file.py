@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-import wards
+import hospitals
 from p2pfl.data import federate
 from p2pfl.data.loader import SOURCES
 from p2pfl.data.pictures import read_idx
@@ -112,14 +112,14 @@ def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
 
 
 def test_the_program_in_the_docs_follows_the_rules_for_cells(tmp_path, monkeypatch):
-    wards.write(tmp_path)
-    columns = wards.COLUMNS | {"stage": {"levels": [1, 2], "unknown": 2}}
-    for peer in wards.PEERS:
+    hospitals.write(tmp_path)
+    columns = hospitals.COLUMNS | {"stage": {"levels": [1, 2], "unknown": 2}}
+    for peer in hospitals.PEERS:
         lines = (tmp_path / f"{peer}.csv").read_text().splitlines()
         stages = ["stage", *(str(1 + place % 2) for place in range(len(lines) - 1))]
         text = "".join(f"{line},{stage}\n" for line, stage in zip(lines, stages, strict=True))
         (tmp_path / f"{peer}.csv").write_text(text)
-    table = wards.experiment(tmp_path)
+    table = hospitals.experiment(tmp_path)
     table["data"]["options"]["columns"] = columns
     simulate(read(table), folder=tmp_path / "run", baselines=False)
     (tmp_path / "new.csv").write_text(

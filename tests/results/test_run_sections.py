@@ -9,17 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from markup import checked
+from p2pfl import topology as graphs
 from p2pfl.experiment import read
 from p2pfl.results.comparing.exports import run_tex
 from p2pfl.results.comparing.intervals import newcombe, wilson
-from p2pfl.results.pages.bars import Segment, stacked
-from p2pfl.results.pages.run.gains import gains
-from p2pfl.results.pages.run.graph_section import neighbourhoods
-from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.pages.gains import gains
+from p2pfl.results.pages.graph_section import neighbourhoods
+from p2pfl.results.pages.rendering import fragment
+from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.plots import figure
 from p2pfl.results.reading import apart_by_masks
 from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
+from p2pfl.topology.drawing import positions
 from swarms import SMALL
 
 
@@ -63,38 +65,52 @@ def test_each_gain_stands_beside_its_samples_and_its_interval(run):
     assert rows["one model on all data"][1] == str(sum(each["samples"] for each in summary["per_peer"].values()))
 
 
+def graph_of(run):
+    """Return the axes of the graph on the page of a run, and its tables as HTML."""
+    blocks = neighbourhoods(run)
+    return blocks[0].blocks[0].draw().axes[0], fragment(blocks)
+
+
 def test_the_graph_of_a_run_is_drawn_and_listed(run):
-    found = str(neighbourhoods(run))
+    axes, found = graph_of(run)
     graph = of(found, "Neighbours by peer")
     edges = {frozenset((row[0], other)) for row in graph if row for other in row[1].split(", ") if row[0] != "peer"}
-    assert len(edges) == found.count("<line ") == 12
-    assert found.count("<circle ") == 6
+    lines, dots = axes.collections
+    assert len(edges) == len(lines.get_segments()) == 12
+    assert len(dots.get_offsets()) == 6
+    assert {text.get_text() for text in axes.texts} == {*run.summary["per_peer"]}
     [gap] = [row[1] for row in of(found, "Graph and consensus") if row[0] == "spectral gap"]
     assert 0 < float(gap) < 1
 
 
 def test_arrows_of_a_directed_graph_lead_to_the_receivers():
     run = Run(read({"topology": {"kind": "exponential", "peers": 8}}))
-    found = str(neighbourhoods(run))
-    assert found.count('marker-end="url(#arrow)"') == found.count("<line ") == 24
+    axes, found = graph_of(run)
+    arrows, _ = axes.collections
+    assert len(arrows.U) == 24
     assert of(found, "Neighbours by peer")[1] == ["peer0", "peer4, peer6, peer7"]
+    union = graphs.build("exponential", peers=8, seed=0)
+    places = positions(union)
+    for (sender, receiver), start, across, up in zip(union.edges, arrows.XY, arrows.U, arrows.V, strict=True):
+        assert tuple(start) == places[sender]
+        assert (start[0] + across, start[1] + up) == pytest.approx(places[receiver], abs=0.1)
 
 
 def test_a_topology_whose_file_is_gone_is_named(tmp_path):
     lost = Run(read({"topology": {"kind": str(tmp_path / "gone.json")}}))
-    assert "gone.json" in neighbourhoods(lost)
-    assert str(tmp_path) not in neighbourhoods(lost)
+    assert "gone.json" in fragment(neighbourhoods(lost))
+    assert str(tmp_path) not in fragment(neighbourhoods(lost))
 
 
 def test_a_topology_of_very_many_peers_is_not_built_again():
     many = Run(read({"topology": {"kind": "random_regular", "peers": 100_000, "degree": 8}}))
     with mock.patch("p2pfl.experiment.parts.graphs.built", side_effect=AssertionError):
-        assert neighbourhoods(many) is None
+        assert neighbourhoods(many) == []
 
 
 def test_a_score_that_is_no_number_has_no_interval(run):
     broken = {name: each | {"together": math.nan} for name, each in run.summary["per_peer"].items()}
-    text = gains(run.summary | {"per_peer": broken}, run.metrics)
+    text = fragment(gains(run.summary | {"per_peer": broken}, run.metrics))
     assert "nan" not in text
     assert "95 %" not in text
 
@@ -116,22 +132,6 @@ def test_a_run_without_a_claim_has_no_table_of_observers():
     assert "by observer" not in run_page(found)
 
 
-def test_bars_are_as_long_as_what_they_show():
-    drawn = str(
-        stacked(
-            {"ada": [3.0, 1.0], "bob": [2.0, 0.0]},
-            (Segment("a", "c0"), Segment("b", "c1")),
-            title="T",
-            name="t",
-            form=str,
-        )
-    )
-    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
-    assert widths == [pytest.approx(width, abs=0.2) for width in (210.0, 70.0, 140.0)]
-    assert "the longest is that of ada, 4.0" in drawn
-    assert stacked({"ada": [0.0]}, (Segment("a", "c0"),), title="T", name="t", form=str) is None
-
-
 def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
     text = run_tex(run)
     for name, score in run.summary["per_peer"].items():
@@ -143,7 +143,7 @@ def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
     changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
     masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
     [moved] = [
-        row[1] for row in of(str(neighbourhoods(masked)), "Graph and consensus") if row[0].startswith("observed")
+        row[1] for row in of(fragment(neighbourhoods(masked)), "Graph and consensus") if row[0].startswith("observed")
     ]
     assert moved == "hidden by masks"
     assert "last gossip step, most of it by masks" in run_page(masked)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.checks import Size
 from p2pfl.results.reading import evaluation_of
@@ -90,21 +89,14 @@ def test_fewer_samples_are_the_same_for_peers_that_share_them():
 
 
 def test_scores_on_fewer_samples_are_those_on_that_part_of_the_data():
-    resolved = plan(read(TABLE | {"evaluation": {"samples": 7}}))
+    resolved = plan(read(TABLE))
     evaluator, rows = (
-        Evaluator(resolved),
+        Evaluator(resolved, limits=Scope(samples=7)),
         resolved.learner.start(resolved.topology.peers) + torch.arange(12).view(-1, 1) / 50,
     )
     few = fewer(resolved.federation, 7, seed=resolved.experiment.seed)
     wanted = resolved.learner.on(few).evaluate(rows, peers=resolved.topology.peers)
     assert [found["loss"] for found in evaluator.after(0, rows)] == wanted["loss"].tolist()
-
-
-def test_samples_cannot_be_limited_for_a_learner_that_chooses_its_own(monkeypatch):
-    resolved = plan(read(TABLE | {"evaluation": {"samples": 7}}))
-    monkeypatch.setattr(type(resolved.learner), "bare", object())
-    with pytest.raises(InputError, match=r"evaluation\.samples needs a torch model"):
-        Evaluator(resolved)
 
 
 def test_equal_models_are_evaluated_in_full_by_default(monkeypatch):

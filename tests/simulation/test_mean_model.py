@@ -93,7 +93,7 @@ def test_rounds_without_evaluation_have_none():
     [
         ["learning.algorithm=ditto"],
         ["learning.algorithm=fedper"],
-        ["attack.name=sign_flip", "attack.share=0.2", "learning.weighted=false"],
+        ["attack.name=sign_flip", "attack.peers=0.2", "learning.weighted=false"],
     ],
     ids=["ditto", "fedper", "attack"],
 )

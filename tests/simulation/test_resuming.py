@@ -129,7 +129,7 @@ def test_a_run_that_is_interrupted_after_its_last_round_plays_no_other(tmp_path,
 @pytest.mark.parametrize("after", [None, 2], ids=["after the last round", "before"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"learning": {"algorithm": "gossip_learning"}, "simulation": {"slow": 0.5, "pace": 2}}],
+    [{}, {"learning": {"algorithm": "gossip_learning"}, "simulation": {"slow": {"share": 0.5, "pace": 2}}}],
     ids=["all wait", "slow peers"],
 )
 def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypatch, changes, after):

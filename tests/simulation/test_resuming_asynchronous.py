@@ -25,7 +25,7 @@ TABLE = {
     "model": {"name": "linear"},
     "learning": {"algorithm": "gossip_learning", "optimizer": "adam", "rate": 0.01},
 }
-LATE = {"loss": 0.2, "absence": 0.2, "delay": 1.5, "slow": 0.4, "pace": 2}
+LATE = {"loss": 0.2, "absence": 0.2, "delay": 1.5, "slow": {"share": 0.4, "pace": 2}}
 CASES = {
     "late, lost and slow": {"simulation": LATE},
     "on time": {},

@@ -39,14 +39,14 @@ MORE = {
     "losses and absences": ["simulation.loss=0.2", "simulation.absence=0.2"],
     "losses and absences, masks": ["privacy.mode=pairwise", "simulation.loss=0.2", "simulation.absence=0.2"],
     "one test peer in a round": ["evaluation.peers=1", "evaluation.every=2"],
-    "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.share=0.34"],
-    "alie": ["learning.weighted=false", "attack.name=alie", "attack.share=0.34", "attack.scale=1.5"],
+    "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.peers=0.34"],
+    "alie": ["learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"],
     "ipm, a robust rule": [
-        *("learning.weighted=false", "attack.name=ipm", "attack.share=0.34", "attack.scale=0.5"),
-        *("robustness.rule=trimmed_mean", "robustness.attackers=1"),
+        *("learning.weighted=false", "attack.name=ipm", "attack.peers=0.34", "attack.scale=0.5"),
+        *("robustness.rule=trimmed_mean", "robustness.options.attackers=1"),
     ],
     "alie, losses and absences": [
-        *("learning.weighted=false", "attack.name=alie", "attack.share=0.34", "attack.scale=1.5"),
+        *("learning.weighted=false", "attack.name=alie", "attack.peers=0.34", "attack.scale=1.5"),
         *("simulation.loss=0.2", "simulation.absence=0.2"),
     ],
     "validation": ["data.validation=0.2"],
@@ -346,7 +346,6 @@ RESUMED = {
     "adam": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "learning.rate=0.01"],
     "masks": ["privacy.mode=pairwise"],
     "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
-    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
 }
 
 

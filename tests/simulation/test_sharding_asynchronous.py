@@ -29,7 +29,7 @@ from sourcing import shared_source
 from swarms import SMALL
 
 LATE = ["simulation.loss=0.2", "simulation.absence=0.2", "simulation.delay=1.5"]
-SLOW = ["simulation.slow=0.4", "simulation.pace=2"]
+SLOW = ["simulation.slow=0.4", "simulation.slow.pace=2"]
 CASES = {
     "late, lost and slow": [*LATE, *SLOW],
     "on time": [],

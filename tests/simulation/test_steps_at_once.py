@@ -13,7 +13,6 @@ from p2pfl.topology import metropolis, random_regular, ring
 GOSSIP = {
     "plain": Gossip(12),
     "Chebyshev": Gossip(12, rho=0.8),
-    "heavy ball": Gossip(12, rho=0.8, heavy_ball=True),
     "three": Gossip(3),
 }
 WEIGHTS = metropolis(random_regular(30, degree=4, seed=3))

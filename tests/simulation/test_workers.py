@@ -129,7 +129,7 @@ LATE = [
     "learning.algorithm=gossip_learning",
     "simulation.delay=1.0",
     "simulation.slow=0.3",
-    "simulation.pace=2",
+    "simulation.slow.pace=2",
 ]
 
 

@@ -5,8 +5,8 @@ from functools import cache
 
 import numpy as np
 
-from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
-from p2pfl.network.peer.neighbourhoods.adding import Adding, known
+from known_peers import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.events import Subscribed
@@ -16,8 +16,8 @@ from p2pfl.network.protocol.session.participating import PLACE, RECEIPT
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.sealing import MessageCodec
 from p2pfl.network.protocol.wire.totals import OfTotals
-from p2pfl.network.secagg.receiver import Getting
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.secagg.protocol import SumSlot
 from p2pfl.topology import Topology, complete, metropolis
 from sessions import arrived
@@ -27,16 +27,16 @@ SUMS = known(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1
 
 def part(name):
     """One peer's part in sums; the one that it makes is open."""
-    giving = Giving(name, sums=SUMS, seal=seal(name), source=SOURCE)
-    giving.acquaint(SECRETS)
-    getting = Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
-    getting.open(NOW, weighted=False)
-    return Adding(giving=giving, getting=getting, lacking=lambda: None, lacked=lambda _: None)
+    sum_sender = SumSender(name, sums=SUMS, seal=seal(name), source=SOURCE)
+    sum_sender.acquaint(SECRETS)
+    sum_receiver = SumReceiver(name, sums=SUMS, seal=seal(name), heaviest=10.0)
+    sum_receiver.open(NOW, weighted=False)
+    return SumRelay(sum_sender=sum_sender, sum_receiver=sum_receiver, lacking=lambda: None, lacked=lambda _: None)
 
 
 def terms(giver, receiver):
-    masked = giver.giving.mask(SumSlot(receiver, *NOW), np.arange(6))
-    return list(giver.giving.give(*masked, mass=None, piece=LARGEST))
+    masked = giver.sum_sender.mask(SumSlot(receiver, *NOW), np.arange(6))
+    return list(giver.sum_sender.give(*masked, mass=None, piece=LARGEST))
 
 
 def summed(receiver, upto):
@@ -45,7 +45,7 @@ def summed(receiver, upto):
     As it goes: terms, the roll, consents ("agreement"), all of these ("agreements"), keys ("unmasking").
     """
     parts = {name: part(name) for name in NAMES}
-    mine, givers = parts[receiver].getting, [name for name in NAMES if name != receiver]
+    mine, givers = parts[receiver].sum_receiver, [name for name in NAMES if name != receiver]
     words = {name: terms(parts[name], receiver)[0] for name in givers}
     if upto == "term":
         return parts, words
@@ -54,13 +54,13 @@ def summed(receiver, upto):
     call = mine.close()
     if upto == "roll":
         return parts, {receiver: call}
-    words = {name: parts[name].giving.called(receiver, call) for name in givers}
+    words = {name: parts[name].sum_sender.called(receiver, call) for name in givers}
     if upto == "agreement":
         return parts, words
     agreed = [mine.consented(name, word) for name, word in words.items()][-1]
     if upto == "agreements":
         return parts, {receiver: agreed}
-    return parts, {name: parts[name].giving.agreed(receiver, agreed) for name in givers}
+    return parts, {name: parts[name].sum_sender.agreed(receiver, agreed) for name in givers}
 
 
 SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "ParticipantsConfirmed": ("bob", "agreement")}
@@ -76,7 +76,7 @@ def _adding(kind):
 def adding(kind):
     """Return bob's part, which expects a message of this kind from ada next: a copy, except for the keys."""
     made = _adding(kind)
-    return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
+    return deepcopy(made, {id(each): each for each in (made.sum_sender.seal, made.sum_receiver.seal, SUMS, SECRETS)})
 
 
 THREE = ("ada", "bob", "cleo")

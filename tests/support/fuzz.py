@@ -17,7 +17,6 @@ import msgspec
 import torch
 
 with atheris.instrument_imports(include=["p2pfl"]):
-    from acquaintance import LARGEST, ROSTER, SIGNED
     from honest import (
         ADA,
         BOB,
@@ -29,6 +28,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
         sealed_for_bob,
         taken,
     )
+    from known_peers import LARGEST, ROSTER, SIGNED
     from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PeerError
     from p2pfl.network.protocol.telemetry.audience import Audience
     from p2pfl.network.protocol.telemetry.observer_messages import Grant, Request

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import torch
 
-from acquaintance import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, acquainted, announcement, membership, seal
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
+from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
 from p2pfl.network.protocol.agreement.messages import Release, counted
 from p2pfl.network.protocol.agreement.settlement import Fetch
 from p2pfl.network.protocol.agreement.translation import read_promise, read_vote
@@ -156,7 +156,7 @@ def row_chunk():
     return next(iter(made.ready()))
 
 
-ADA, BOB, EVE = acquainted()
+ADA, BOB, EVE = envelopes()
 NUMBERS = itertools.count(1000)
 HONEST = {
     type(said).__name__: said

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from torch.distributed import HashStore
 
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import resolving
-from p2pfl.simulation.engine import RunStart, simulate_shard
+from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding.workers import connected, divided
 from p2pfl.simulation.sourcing import source_of
 
@@ -50,7 +51,7 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
             "baselines": baselines,
             "resume": resume,
         }
-        return simulate_shard(resolved, shard, **how)
+        return run_without_loop(simulating(resolved, shard, **how))
 
     with one_learner_at_a_time():
         return together(work, workers=workers)[0]

@@ -21,7 +21,7 @@ SMALL = {
     "seed": 3,
     "rounds": 3,
     "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}},
     "model": {"name": "mlp", "hidden": [8]},
     "learning": {"dtype": "float64", "device": "cpu"},
     "gossip": {"steps": 3},

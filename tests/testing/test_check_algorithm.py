@@ -15,7 +15,8 @@ from p2pfl.core.encodings import from_wide, wide
 from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.traits import Traits
 from p2pfl.data import gather
-from p2pfl.plugins.exact import GLM, ExactLearner
+from p2pfl.learning import ExactLearner
+from p2pfl.plugins.exact import GLM
 from p2pfl.testing import ContractError, check_algorithm
 
 RANDOM = torch.Generator().manual_seed(3)

@@ -33,9 +33,9 @@ from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
-from worlds.remembering import Entered, WatchedFlows, WatchedMasks
 from worlds.settled import SettledWatch
 from worlds.sums import SumWatch
+from worlds.watched_ledgers import Entered, WatchedFlows, WatchedMasks
 
 Life = tuple[str, int]
 """A peer and its incarnation."""
@@ -108,8 +108,8 @@ class Watch:
         if codec.envelope is not None:
             codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
         session.shared.ledgers = WatchedBooks.of(session.ledgers, self, peer)
-        if peer.connection.adding is not None:
-            self.sums.watched(peer.connection.adding)
+        if peer.connection.relay is not None:
+            self.sums.watched(peer.connection.relay)
         if isinstance(peer.plan.algorithm, totals.Adding):
             totals.watched(peer, self.keys)
         if self.settles:

@@ -34,7 +34,7 @@ ALGORITHMS = (
     ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
     ("learning.algorithm=dpsgd",),
     ("learning.algorithm=dpsgd", *MASKED),
-    ("learning.algorithm=robust_sgp",),
+    ("learning.algorithm=dpsgd", "gossip.steps=2"),
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
 MORE = (
@@ -102,7 +102,7 @@ class Setting:
         Accelerated gossip conserves no flows.
         """
         lossy = ("compression.", "gossip.acceleration")
-        others = self.running or self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
+        others = self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
         return "learning.weighted=true" not in self.changes and not others
 
     @property
@@ -119,11 +119,6 @@ class Setting:
     def settles(self) -> bool:
         """True if peers settle rounds."""
         return any(each.startswith("privacy.departures=") for each in self.changes)
-
-    @property
-    def running(self) -> bool:
-        """Whether running sums are sent."""
-        return "learning.algorithm=robust_sgp" in self.changes
 
 
 def setting(seed: int) -> Setting:
@@ -195,7 +190,7 @@ def _fits(graph: str, algorithm: tuple[str, ...]) -> bool:
     if _hides(algorithm) == "secagg":
         return graph == "complete"  # of the small ones, that in which everybody hears three
     if graph == "one_peer_exponential":
-        never = ("robust_sgp", "chebyshev", "choco", "random_k")
+        never = ("chebyshev", "choco", "random_k")
         return not any(each in option for each in never for option in algorithm)
     return graph != "exponential" or not any("chebyshev" in each for each in algorithm)
 

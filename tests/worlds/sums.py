@@ -11,10 +11,10 @@ from itertools import product
 
 import numpy as np
 
-from p2pfl.network.peer.neighbourhoods.adding import Adding
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.network.secagg.receiver import Getting
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import MaskedTerm, Sender, SumSlot
 from worlds.keys import Fail, KeyWatch
@@ -39,10 +39,10 @@ class SumWatch:
         self._own: set[tuple[SumSlot, str]] = set()
         self._pairs: set[tuple[SumSlot, str]] = set()
 
-    def watched(self, adding: Adding) -> None:
+    def watched(self, relay: SumRelay) -> None:
         """Watch both parts of a peer in sums."""
-        adding.giving = WatchedGiving.of(adding.giving, self)
-        adding.getting = WatchedGetting.of(adding.getting, self)
+        relay.sum_sender = WatchedSumSender.of(relay.sum_sender, self)
+        relay.sum_receiver = WatchedSumReceiver.of(relay.sum_receiver, self)
 
     def opened(self, slot: SumSlot, sender: str, word: Unmasking) -> None:
         """A sender gives keys away."""
@@ -58,15 +58,15 @@ class SumWatch:
             self.fail(f"the sum of {slot} is not that of the terms of {', '.join(here)}")
 
 
-class WatchedGiving(Giving):
+class WatchedSumSender(SumSender):
     """The part of a sender, which tells what it says."""
 
     watch: SumWatch
 
     @classmethod
-    def of(cls, giving: Giving, watch: SumWatch) -> WatchedGiving:
+    def of(cls, sum_sender: SumSender, watch: SumWatch) -> WatchedSumSender:
         """The same, watched."""
-        watched = cls(giving.peer, sums=giving.sums, seal=giving.seal, source=giving.source)
+        watched = cls(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         watched.watch = watch
         return watched
 
@@ -85,15 +85,15 @@ class WatchedGiving(Giving):
         return word
 
 
-class WatchedGetting(Getting):
+class WatchedSumReceiver(SumReceiver):
     """The part of a receiver, which tells what it has added up."""
 
     watch: SumWatch
 
     @classmethod
-    def of(cls, getting: Getting, watch: SumWatch) -> WatchedGetting:
+    def of(cls, sum_receiver: SumReceiver, watch: SumWatch) -> WatchedSumReceiver:
         """The same, watched."""
-        watched = cls(getting.peer, sums=getting.sums, seal=getting.seal, heaviest=getting.heaviest)
+        watched = cls(sum_receiver.peer, sums=sum_receiver.sums, seal=sum_receiver.seal, heaviest=sum_receiver.heaviest)
         watched.watch = watch
         return watched
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -11,21 +11,21 @@ import msgspec
 import numpy as np
 import torch
 
-from p2pfl.algorithms import Accounting, State
+from p2pfl.algorithms import State
 from p2pfl.core.errors import LostModelError, PeerError, ResumeError, RunError
+from p2pfl.core.neighbourhood import run_without_loop as completed
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.privacy.keys import Source
 from p2pfl.results.notices.course import LearningStopped, ReleasesEnded
-from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.masses import account
 from p2pfl.results.notices.neighbours import NeighboursMissing
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
-from worlds.excuses import MEET, NARROW, Span, excuse, meet
+from worlds.absences import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
 from worlds.settings import Setting
 from worlds.settled import SettledWatch
@@ -58,8 +58,6 @@ class Ended:
         When lives of it were there, from their announcement to their goodbye or end.
     last, trained
         Its state after the last round that it ended, and whether its goal is in it.
-    given, vanished
-        What it stated of running sums at its end, see :class:`~p2pfl.network.peer.Peer`.
     """
 
     state: State | None = None
@@ -76,8 +74,6 @@ class Ended:
     spans: list[Span] = field(default_factory=list)
     last: State | None = None
     trained: bool = False
-    given: Mapping[str, float] | None = None
-    vanished: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -157,8 +153,8 @@ def verdict(end: End) -> str:
                 end.faults.update(f"missing neighbours: {each}" for each in why)
                 continue
             return f"{name} ended with {type(ended.error).__name__}: {ended.error}"
-        if (ended.missed or ended.vanished) and not end.history.kinds:
-            return f"{name} missed {ended.missed} rows or gave somebody up although nothing went wrong"
+        if ended.missed and not end.history.kinds:
+            return f"{name} missed {ended.missed} rows although nothing went wrong"
     if not isinstance(end.plan.learner, Goals):  # only of averaging alone is the result known
         return ""
     return _known(end, end.plan.learner)
@@ -182,8 +178,6 @@ def _known(end: End, goals: Goals) -> str:
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
     if whole and undisturbed(end) and (failure := _left_out(end) or ("" if end.belated else _differs(end))):
         return failure
-    if end.setting.running:
-        return _summed(end)
     return _averaged(end) if whole and end.setting.averages else ""
 
 
@@ -254,7 +248,7 @@ def _differs(end: End) -> str:
     )
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
-    simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
+    simulated, _ = completed(playing(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults()))
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     exact = plan.protection.sums is not None
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])
@@ -320,93 +314,4 @@ def _accounted(end: End, goals: Goals) -> str:
         even = here.keys() == there.keys() and all(np.array_equal(here[each], -there[each]) for each in here)
         if not even and not said:
             return f"{one} and {other} ended with different flows, and neither said so"
-    return ""
-
-
-class Sums:
-    """The running sums of a world: those who are left as they ended, the others as after their last round.
-
-    Attributes
-    ----------
-    left
-        By peer that ended with a state, that.
-    """
-
-    def __init__(self, end: End) -> None:
-        self.end, self.graph = end, end.plan.topology.at(0)
-        self.left = {name: ended.state for name, ended in end.ended.items() if ended.state is not None}
-        last = {name: ended.last for name, ended in end.ended.items() if ended.last is not None}
-        self._sums = {name: state for name, state in (last | self.left).items() if state.extra}
-        self.nothing = np.zeros(end.goals.shape[-1] + 1)  # [P + 1]
-
-    def put(self, name: str) -> Row:
-        """What a peer put in, ``[P + 1]``: its goal, unless it came after the first round, and a mass of 1."""
-        goal = self.end.goals[self.graph.peers.index(name)].numpy()  # [P]
-        return np.append(goal * self.end.ended[name].trained, 1.0)
-
-    def held(self, name: str) -> Row:
-        """What is in a peer's row, ``[P + 1]``; the common start is zero."""
-        if name not in self._sums:
-            return np.append(self.nothing[:-1], 1.0)
-        state = self._sums[name]
-        mass = state.extra["mass"]  # [1, 1]
-        return torch.cat([state.rows * mass, mass], -1)[0].numpy()
-
-    def said(self, name: str, to: str) -> Row:
-        """All that a peer ever gave another, ``[P + 1]``."""
-        heard = name in self._sums and to in self.graph.receivers(name)
-        return self._sums[name].extra["total"][0].numpy() if heard else self.nothing
-
-    def seen(self, name: str, sender: str) -> Row:
-        """What a peer has of that, ``[P + 1]``."""
-        heard = name in self._sums and sender in self.graph.senders(name)
-        return (
-            self._sums[name].extra["seen"][0, self.graph.senders(name).index(sender)].numpy() if heard else self.nothing
-        )
-
-    def way(self, one: str, to: str) -> Row:
-        """What is on its way from one to another, ``[P + 1]``."""
-        return self.said(one, to) - self.seen(to, one)
-
-    def lost(self, dead: Sequence[str]) -> Row:
-        """What those took who died together, ``[P + 1]``: what they had, and what was on its way from and to them."""
-        arcs = {arc for one in dead for to in self.graph.neighbours(one) for arc in ((one, to), (to, one))}
-        return _sum(self.held(peer) for peer in dead) + _sum(self.way(*arc) for arc in sorted(arcs))
-
-
-def _sum(rows: Iterable[Row]) -> Row:
-    return sum(rows, np.zeros(1))
-
-
-def _summed(end: End) -> str:
-    """All that was put in is in a row or on its way, or was given to those who died, as those who are left state."""
-    sums, algorithm, total = Sums(end), end.plan.algorithm, np.zeros(1)
-    for name, state in sums.left.items():
-        total = total + sums.held(name) - sums.put(name)
-        for other in sums.graph.neighbours(name):
-            if other in sums.left:
-                total = total + sums.way(name, other)
-            elif isinstance(algorithm, Accounting):
-                total = total + algorithm.given(state, peers=(name,), to=other)[0].numpy()
-        if failure := _stated(sums, name):
-            return failure
-    if (off := float(np.abs(total).max())) > EXACT:
-        return f"mass is lost: rows, what is on its way and what the dead were given are off by {off:.3g}"
-    for each in account(end.plan, {name: end.ended[name].given or {} for name in sums.left})["lost"]:
-        true = sums.lost(each["peers"])[-1]
-        if abs(true - each["mass"]) > EXACT:
-            return f"{', '.join(each['peers'])} took {true:.6g} masses, and the others state {each['mass']:.6g}"
-    return ""
-
-
-def _stated(sums: Sums, name: str) -> str:
-    """Why a peer's words at its end are not true; empty if they are."""
-    ended = sums.end.ended[name]
-    for other in sums.graph.neighbours(name):
-        gave, stated = (sums.said(name, other) - sums.seen(name, other))[-1], (ended.given or {}).get(other)
-        if stated is None or abs(stated - gave) > EXACT:
-            return f"{name} gave {other} {gave:.6g} masses and states {stated}"
-        lost = [each.weight for each in ended.words if isinstance(each, WeightLost) and each.neighbour == other]
-        if (other in ended.vanished) != any(abs(weight - gave) <= EXACT for weight in lost):
-            return f"{name} does not say what {other} took, or says so of somebody who is there"
     return ""

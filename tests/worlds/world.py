@@ -262,7 +262,6 @@ class World:
                     end = self._parted.pop(name, self.loop.now)
                     ended.spans.append((end if life.announced is None else life.announced, end))
                 ended.planned = self._planned(peer)
-                ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
         except P2PFLError as error:
             ended.error = error

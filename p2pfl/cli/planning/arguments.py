@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import ArgumentParser
 
 from p2pfl.cli import options
+from p2pfl.cli.command import Command
 
 
-def topology(commands: Any) -> None:
-    """Add ``p2pfl topology``."""
-    command = commands.add_parser("topology", help="degree, diameter, spectral gap, rounds to consensus")
+def _topology(command: ArgumentParser) -> None:
     command.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, MODULE:FUNCTION, or a graph file")
     command.add_argument("--peers", type=options.count, default=16, metavar="N", help="default: %(default)s")
     command.add_argument("--degree", type=options.count, default=4, metavar="K", help="default: %(default)s")
@@ -31,17 +30,13 @@ def topology(commands: Any) -> None:
     options.as_json(command)
 
 
-def explain(commands: Any) -> None:
-    """Add ``p2pfl explain``."""
-    command = commands.add_parser("explain", help="who has what, and what an experiment will cost, before it runs")
+def _explain(command: ArgumentParser) -> None:
     options.experiment(command)
     options.peers(command)
     options.as_json(command)
 
 
-def privacy(commands: Any) -> None:
-    """Add ``p2pfl privacy``."""
-    command = commands.add_parser("privacy", help="the guarantee by observer, and whether learning together can pay")
+def _privacy(command: ArgumentParser) -> None:
     options.experiment(command)
     options.peers(command)
     command.add_argument("--name", metavar="PEER", help="the one peer whose data are here (default: those of all are)")
@@ -50,41 +45,20 @@ def privacy(commands: Any) -> None:
     options.as_json(command)
 
 
-def audit(commands: Any) -> None:
-    """Add ``p2pfl audit``."""
-    command = commands.add_parser("audit", help="attack what peers release and hold it against the guarantee")
-    options.experiment(command)
-    command.add_argument(
-        "--peers", type=options.count, metavar="N", help="instead of topology.peers (default: as many, but at most 128)"
-    )
-    command.add_argument(
-        "--trials", type=options.trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
-    )
-    command.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
-    command.add_argument(
-        "--samples", action="store_true", help="show attacked training samples and their reconstructions in the page"
-    )
-    options.accounting(command)
-    options.output(command)
-
-
-def value(commands: Any) -> None:
-    """Add ``p2pfl value``."""
-    command = commands.add_parser("value", help="what the data of each peer are worth: Shapley, Banzhaf, leave one out")
-    options.experiment(command)
-    options.peers(command)
-    command.add_argument(
-        "--method", choices=["shapley", "banzhaf", "loo"], default="shapley", help="default: %(default)s"
-    )
-    command.add_argument(
-        "--draws",
-        type=options.count,
-        default=200,
-        metavar="N",
-        help="permutations or coalitions that are drawn with more than ten peers (default: %(default)s)",
-    )
-    command.add_argument("--metric", metavar="NAME", help="score (default: that of the summary)")
-    command.add_argument("--html", metavar="FILE", help="write a page with a chart that needs no other file")
-    command.add_argument("--csv", metavar="FILE", help="write the values")
-    options.accounting(command)
-    options.as_json(command)
+COMMANDS = {
+    "topology": Command(
+        "plan", "degree, diameter, spectral gap, rounds to consensus", _topology, "p2pfl.cli.planning.commands:topology"
+    ),
+    "explain": Command(
+        "plan",
+        "who has what, and what an experiment will cost, before it runs",
+        _explain,
+        "p2pfl.cli.planning.commands:explain",
+    ),
+    "privacy": Command(
+        "plan",
+        "the guarantee by observer, and whether learning together can pay",
+        _privacy,
+        "p2pfl.cli.planning.commands:privacy",
+    ),
+}

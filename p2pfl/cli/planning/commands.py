@@ -1,16 +1,14 @@
-"""``p2pfl topology``, ``explain``, ``privacy`` and ``audit``: what an experiment costs and protects, before it runs."""
+"""``p2pfl topology``, ``explain`` and ``privacy``: what an experiment costs and protects, before it runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import p2pfl
-from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli import folders, tables
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 
@@ -21,13 +19,14 @@ if TYPE_CHECKING:  # it imports torch
 def topology(options: argparse.Namespace) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli.planning import topologies  # noqa: PLC0415
+    from p2pfl.results import plots  # noqa: PLC0415
 
     given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
     folders.add_present()
     found = topologies.find(options.topology, **given)
     facts = topologies.facts(found)
     if options.plot:
-        topologies.draw(found, options.plot)
+        plots.keep(plots.graph(found.union, side=6), options.plot)
     if options.json:
         print(json.dumps(facts))
     else:
@@ -81,34 +80,3 @@ def _totals(plan: Plan, options: argparse.Namespace) -> int:
     else:
         disclosures.show(found)
     return 0
-
-
-def audit(options: argparse.Namespace) -> int:
-    """``p2pfl audit``."""
-    from p2pfl.cli.running import accounts  # noqa: PLC0415
-    from p2pfl.plugins.audit import Effort, audit_command  # noqa: PLC0415
-    from p2pfl.plugins.audit import audit as attacked  # noqa: PLC0415
-
-    experiment, smaller = experiment_of(options), None
-    if options.peers is None:
-        experiment, smaller = audit_command.attackable(experiment)
-    if smaller is not None:
-        terminal.note(smaller)
-    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
-    audit_command.prepare(folder)
-    found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
-    accounts.warn_of_exact(resolved)
-    audit_command.keep(found, folder, samples=options.samples)
-    if options.json:
-        print(json.dumps(found.results() | {"folder": str(folder)}))
-    else:
-        audit_command.show(found, folder)
-    return 1 if found.broken else 0
-
-
-def value(options: argparse.Namespace) -> int:
-    """``p2pfl value``."""
-    from p2pfl.plugins.study import value_command  # noqa: PLC0415
-
-    return value_command.run(options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from p2pfl import topology as graphs
 from p2pfl.core.errors import TopologyError
 from p2pfl.experiment.parts.graphs import check_kind, is_own, own_graph
-from p2pfl.results.plots import blank, keep
 
 TOLERANCES = (1e-3, 1e-6)
 """Fractions of the initial disagreement for which the number of gossip steps is printed."""
@@ -115,24 +113,3 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
 def _span(of: Sequence[int]) -> str:
     low, high = of
     return f"{low}" if low == high else f"{low} to {high}"
-
-
-def draw(topology: graphs.Topology | graphs.Schedule, path: str) -> None:
-    """Draw the union of a topology's edges on a circle."""
-    figure = blank(width=6, height=6)
-    topology = topology.union
-    count = len(topology.peers)
-    place = {
-        peer: (math.cos(2 * math.pi * index / count), math.sin(2 * math.pi * index / count))
-        for index, peer in enumerate(topology.peers)
-    }
-    axes = figure.add_subplot()
-    for a, b in topology.edges:
-        axes.plot(*zip(place[a], place[b], strict=True), color="0.7", linewidth=1, zorder=1)
-    axes.scatter(*zip(*place.values(), strict=True), s=max(10, 400 / count * 4), zorder=2)
-    if count <= 40:
-        for peer, (x, y) in place.items():
-            axes.annotate(peer, (1.15 * x, 1.15 * y), ha="center", va="center", fontsize=8)
-    axes.set(aspect="equal", xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
-    axes.set_axis_off()
-    keep(figure, path)

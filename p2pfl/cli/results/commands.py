@@ -1,4 +1,4 @@
-"""``p2pfl columns``, ``sweep``, ``report``, ``predict`` and others: tables to learn from, and what became of them."""
+"""``p2pfl columns``, ``report``, ``predict`` and others: tables to learn from, and what became of them."""
 
 from __future__ import annotations
 
@@ -52,46 +52,12 @@ def evaluate(options: argparse.Namespace) -> int:
 
     _admitted(options)
     found = evaluated(
-        _predictor(options), options.table, by=options.by, seed=options.seed, unaccounted=options.unaccounted
+        predictor(options), options.table, by=options.by, seed=options.seed, unaccounted=options.unaccounted
     )
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
     else:
         evaluations.show(found)
-    return 0
-
-
-def describe(options: argparse.Namespace) -> int:
-    """``p2pfl describe``."""
-    from p2pfl.plugins.exact import describe_command  # noqa: PLC0415
-
-    return describe_command.run(options)
-
-
-def survival(options: argparse.Namespace) -> int:
-    """``p2pfl survival``."""
-    from p2pfl.plugins.exact import survival_command  # noqa: PLC0415
-
-    return survival_command.run(options)
-
-
-def components(options: argparse.Namespace) -> int:
-    """``p2pfl components``."""
-    from p2pfl.plugins.exact import components_command  # noqa: PLC0415
-
-    return components_command.run(options)
-
-
-def coefficients(options: argparse.Namespace) -> int:
-    """``p2pfl coefficients``."""
-    from p2pfl.cli.results import regressions  # noqa: PLC0415
-    from p2pfl.plugins.exact.saved import regression_of  # noqa: PLC0415
-
-    found = regression_of(_predictor(options).saved)
-    if options.json:
-        print(json.dumps(found.results(), allow_nan=False))
-        return 0
-    regressions.show(found)
     return 0
 
 
@@ -101,7 +67,7 @@ def export(options: argparse.Namespace) -> int:
     from p2pfl.results.models.exporting import exporter_of  # noqa: PLC0415
 
     out = options.out or Path(options.model).with_suffix(exporter_of(options.to).suffix)
-    print(exported(_predictor(options), out, to=options.to))
+    print(exported(predictor(options), out, to=options.to))
     return 0
 
 
@@ -116,26 +82,11 @@ def card(options: argparse.Namespace) -> int:
     return 0
 
 
-def sweep(options: argparse.Namespace) -> int:
-    """``p2pfl sweep``."""
-    from p2pfl.plugins.study import sweep_command  # noqa: PLC0415
-
-    folders.add_present()
-    return sweep_command.run(options)
-
-
 def report(options: argparse.Namespace) -> int:
     """``p2pfl report``."""
     from p2pfl.cli.results import reports  # noqa: PLC0415
 
     return reports.show(options)
-
-
-def watch(options: argparse.Namespace) -> int:
-    """``p2pfl watch``."""
-    from p2pfl.plugins.watch import watch_command  # noqa: PLC0415
-
-    return watch_command.run(options)
 
 
 def schema(options: argparse.Namespace) -> int:
@@ -159,7 +110,7 @@ def _predicted(options: argparse.Namespace) -> Predictions:
     from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
     if not options.table.endswith(SUFFIX):
-        return _predictor(options).predict(options.table, unaccounted=options.unaccounted)
+        return predictor(options).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
         folders.add_present()
     return ArrayPredictor.load(options.model, model=options.trust_model).predict(
@@ -167,7 +118,8 @@ def _predicted(options: argparse.Namespace) -> Predictions:
     )
 
 
-def _predictor(options: argparse.Namespace) -> Predictor:
+def predictor(options: argparse.Namespace) -> Predictor:
+    """Return the saved model that a command names."""
     from p2pfl.results.models import Predictor  # noqa: PLC0415
 
     if options.trust_model is not None:

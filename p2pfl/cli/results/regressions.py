@@ -8,22 +8,18 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import facts, grid
+from p2pfl.cli.tables import facts, grid, shown
 from p2pfl.core.explanations import FeatureImportance, FittedRegression
-from p2pfl.results.pages.run.features_section import HEADS, coefficient, importance
+from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
 
 MOST = 20
-"""Penalties of a path, and features of trees, that are printed."""
+"""Penalties of a path that are printed."""
 
 
 def show(found: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
-    table = grid("", "estimate", "std. error", "z", "p", "95 % interval")
-    for each in found.coefficients:
-        name, *cells = coefficient(each)
-        table.add_row(Text(name), *cells)
-    console.print(table)
+    console.print(shown(coefficient_table(found)))
     if found.path:
         console.print()
         console.print(_path(found))
@@ -31,25 +27,12 @@ def show(found: FittedRegression) -> None:
         console.print()
         console.print(Text(note), soft_wrap=not console.is_terminal)
     console.print()
-    facts(
-        {
-            key.replace("_", " "): _number(value, ".6g") or "-"
-            for key, value in found.facts.items()
-            if key != "converged"
-        }
-    )
+    facts(fit_facts(found))
 
 
 def show_importances(found: Sequence[FeatureImportance]) -> None:
     """Print the importances of the features of trees, the most important first."""
-    console = terminal.console()
-    table = grid(*HEADS)
-    for each in found[:MOST]:
-        name, *cells = importance(each)
-        table.add_row(Text(name), *cells)
-    if len(found) > MOST:
-        table.add_row(f"and {len(found) - MOST} more")
-    console.print(table)
+    terminal.console().print(shown(importance_table(found)))
 
 
 def _path(found: FittedRegression) -> Table:
@@ -64,7 +47,3 @@ def _path(found: FittedRegression) -> Table:
             cells += [f"{each['validation']:.5g}"] if validated else []
             table.add_row(*cells, style="bold" if place == chosen else None)
     return table
-
-
-def _number(value: float | None, form: str) -> str | None:
-    return None if value is None else format(value, form)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import ArgumentParser, Namespace
 
 from p2pfl.cli import options
+from p2pfl.cli.command import Command
 
 
-def run(commands: Any) -> None:
-    """Add ``p2pfl run``."""
-    command = commands.add_parser("run", help="spawn every peer as its own process on this machine")
+def _run(command: ArgumentParser) -> None:
     options.experiment(command, optional=True)
     command.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
     options.accounting(command)
@@ -24,9 +23,7 @@ def run(commands: Any) -> None:
     options.output(command)
 
 
-def simulate(commands: Any) -> None:
-    """Add ``p2pfl simulate``."""
-    command = commands.add_parser("simulate", help="run the same experiment with all peers simulated")
+def _simulate(command: ArgumentParser) -> None:
     options.experiment(command, optional=True)
     command.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
     options.peers(command)
@@ -47,9 +44,7 @@ def simulate(commands: Any) -> None:
     options.output(command)
 
 
-def repeat(commands: Any) -> None:
-    """Add ``p2pfl repeat``."""
-    command = commands.add_parser("repeat", help="run a simulation again from its directory, and compare to the bit")
+def _repeat(command: ArgumentParser) -> None:
     command.add_argument("run", metavar="RUN", help="the run directory of a simulation, or of a run of a sweep")
     command.add_argument("--check", action="store_true", help="end with status 1 if models, records or results differ")
     command.add_argument(
@@ -67,9 +62,7 @@ def repeat(commands: Any) -> None:
     options.output(command)
 
 
-def peer(commands: Any) -> None:
-    """Add ``p2pfl peer``."""
-    command = commands.add_parser("peer", help="one peer on this device")
+def _peer(command: ArgumentParser) -> None:
     options.experiment(command)
     command.add_argument("--name", required=True, help="which of the experiment's peers this is")
     command.add_argument(
@@ -83,6 +76,38 @@ def peer(commands: Any) -> None:
     options.output(command)
 
 
-def _baselines(command: Any) -> None:
+def _baselines(command: ArgumentParser) -> None:
     """Add the option that leaves the comparison out."""
     command.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+
+
+def run(given: Namespace) -> int:
+    """Run ``p2pfl run``."""
+    with options.forking(given, "p2pfl.network.peer.launch.preload"):
+        from p2pfl.cli.running import commands  # noqa: PLC0415
+
+        return commands.run(given)
+
+
+def _help(command: ArgumentParser) -> None:
+    command.add_argument("name", nargs="?", metavar="GROUP|COMMAND", help="what to explain (default: everything)")
+
+
+COMMANDS = {
+    "run": Command(
+        "learn", "spawn every peer as its own process on this machine", _run, "p2pfl.cli.running.arguments:run"
+    ),
+    "simulate": Command(
+        "learn", "run the same experiment with all peers simulated", _simulate, "p2pfl.cli.running.commands:simulate"
+    ),
+    "peer": Command("learn", "one peer on this device", _peer, "p2pfl.cli.running.commands:peer"),
+    "repeat": Command(
+        "learn",
+        "run a simulation again from its directory, and compare to the bit",
+        _repeat,
+        "p2pfl.cli.running.commands:repeat",
+    ),
+    "help": Command(
+        "", "what the commands of a group do, or the arguments of a command", _help, "p2pfl.cli.arguments:explain"
+    ),
+}

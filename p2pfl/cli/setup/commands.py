@@ -1,4 +1,4 @@
-"""``p2pfl identity``, ``broker``, ``deploy`` and ``doctor``: what peers need before they meet."""
+"""``p2pfl identity`` and ``broker``: what peers need before they meet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from pathlib import Path
 
 from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
-from p2pfl.plugins.operate.deploy_command import deploy
-from p2pfl.plugins.operate.doctor_command import doctor
-
-__all__ = ["broker", "deploy", "doctor", "identity"]
 
 
 def identity(options: argparse.Namespace) -> int:

@@ -112,17 +112,23 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     return check(table, origin="--set")
 
 
-OPTIONS_OF = {"topology.kind": "topology", "compression.name": "compression", "robustness.rule": "robustness"}
-"""Keys whose values have the ``options`` of a section."""
+OPTIONS_OF = {
+    "topology.kind": "topology.options",
+    "compression.name": "compression.options",
+    "robustness.rule": "robustness.options",
+    "data.split": "data.split_options",
+}
+"""Keys whose values have options, and where these are."""
 
 
 def _drop_options(table: dict[str, Any], before: Experiment, named: Sequence[str]) -> None:
     """Drop the options of what the changes replace, unless the changes set options, too."""
     old = flat(before)
-    for key, section in OPTIONS_OF.items():
-        given = any(change.startswith(f"{section}.options.") for change in named)
-        if f"{key}." in named and not given and table[section][key.partition(".")[2]] != old[key]:
-            table[section].pop("options", None)
+    for key, options in OPTIONS_OF.items():
+        given = any(change.startswith(f"{options}.") for change in named)
+        section, _, name = key.partition(".")
+        if f"{key}." in named and not given and table[section][name] != old[key]:
+            table[section].pop(options.partition(".")[2], None)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -265,9 +271,16 @@ def plain(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as a table without empty keys."""
     table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
     return {
-        key: {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
+        key: {name: _given(item) for name, item in value.items() if item is not None}
+        if isinstance(value, dict)
+        else value
         for key, value in table.items()
     }
+
+
+def _given(value: Any) -> Any:
+    """Return a table without empty keys; any other value as it is."""
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
 def write(experiment: Experiment) -> str:
@@ -400,6 +413,15 @@ def _of_peers(path: str, folder: Path) -> Iterator[Path]:
     return fixed.glob(str(whole.relative_to(fixed)).replace("{peer}", "*"))
 
 
+TABLES = {
+    "learning.schedule": "name",
+    "learning.stragglers": "share",
+    "learning.learner": "name",
+    "simulation.slow": "share",
+}
+"""Keys that take a value or a table, and the key of that table that holds the value."""
+
+
 def _set(table: dict[str, Any], change: str) -> str:
     """Make one change to a table, and return the beginning of all keys that it names."""
     dotted, equals, text = change.partition("=")
@@ -411,7 +433,9 @@ def _set(table: dict[str, Any], change: str) -> str:
         value = text
     *parents, key = dotted.strip().split(".")
     inner = table
-    for parent in parents:
+    for place, parent in enumerate(parents, 1):
+        if (name := TABLES.get(".".join(parents[:place]))) and not isinstance(inner.get(parent, {}), dict):
+            inner[parent] = {name: inner[parent]}
         inner = inner.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise ExperimentError(f'--set "{change}": "{parent}" is not a section; write it as section.key=value')
@@ -449,6 +473,16 @@ MOVED: Mapping[str, str] = {
         f"compression.{option}": f"compression.options.{option}"
         for option in ("share", "levels", "bits", "gamma", "refresh")
     },
+    **{f"data.{option}": f"data.split_options.{option}" for option in ("alpha", "shards", "exponent", "column")},
+    "learning.schedule_by": "learning.schedule.by",
+    "learning.schedule_options": "learning.schedule.options",
+    "learning.warmup": "learning.schedule.warmup",
+    "learning.learner_options": "learning.learner.options",
+    "simulation.pace": "simulation.slow.pace",
+    "learning.drop_stragglers": "learning.stragglers.drop",
+    "learning.precision": "learning.dtype",
+    "attack.share": "attack.peers",
+    "robustness.attackers": "robustness.options.attackers",
     "robustness.radius": "robustness.options.radius",
     "robustness.nearest": "robustness.options.nearest",
 }

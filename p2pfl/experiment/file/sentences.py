@@ -25,8 +25,8 @@ from p2pfl.experiment.schema import (
     ModelSettings,
     PrivacySettings,
     RobustnessSettings,
+    ScheduleSettings,
     Section,
-    SimulationSettings,
     TopologySettings,
 )
 
@@ -101,12 +101,11 @@ def idle(experiment: Experiment) -> dict[str, str]:
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
     if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"
-        split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
-        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, DataSettings(), key)}
+        found |= {
+            f"data.{key}": owned for key in ("split", "split_options") if _set(experiment.data, DataSettings(), key)
+        }
     if ":" in model.name and _set(model, ModelSettings(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    if not experiment.simulation.slow and _set(experiment.simulation, SimulationSettings(), "pace"):
-        found["simulation.pace"] = "there are no simulation.slow peers"
     found |= _unmixed(experiment) | _uncompressed(experiment.compression)
     if _traits(experiment.learning.algorithm).additive:
         found |= _unadded(experiment)
@@ -115,9 +114,9 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
 UNADDED: Mapping[str, tuple[str, ...]] = {
     "learning": (
-        *("optimizer", "rate", "options", "schedule", "schedule_options", "schedule_by", "warmup", "max_norm"),
+        *("optimizer", "rate", "options", "schedule", "max_norm"),
         *("batch", "epochs", "steps", "stragglers"),
-        *("loss", "augment", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
+        *("loss", "augment", "metrics", "device", "dtype", "example_noise", "example_clip"),
     ),
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),
@@ -143,13 +142,11 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
     why = _undone(experiment)
     if _traits(learning.algorithm).full_participation:
         everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
-        why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
-    if not learning.stragglers:
-        why["drop_stragglers"] = "there are no learning.stragglers"
-    if learning.learner is None:
-        why["learner_options"] = "there is no learning.learner"
-    if learning.schedule is None:
-        why |= dict.fromkeys(["schedule_options", "schedule_by"], "there is no learning.schedule")
+        why |= {"fraction": everybody, "weighted": everybody}
+        why |= {"stragglers": everybody} if learning.dropped else {}
+    schedule = learning.scheduling
+    if schedule.name is None and schedule != ScheduleSettings(warmup=schedule.warmup):
+        why["schedule"] = "the schedule has no name"
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
     return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, LearningSettings(), key)}
@@ -158,7 +155,7 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
 def _undone(experiment: Experiment) -> dict[str, str]:
     """Return the keys of local training that have no effect."""
     learning, found = experiment.learning, _traits(experiment.learning.algorithm)
-    name, kept = learning.algorithm, not learning.drop_stragglers
+    name, kept = learning.algorithm, not learning.dropped
     why: dict[str, str] = {}
     if found.own_optimizer:
         alone = f"{name} takes gradient steps of its own, as learning.algorithm_options defines"
@@ -246,13 +243,11 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
     robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
     if robustness.rule == "none":
-        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "options")}
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("options",)}
     if attack.name == "none":
-        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
+        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("peers", "scale")}
     if attack.name == "label_flip":
         why["attack.scale"] = "labels are flipped or not"
-    if attack.peers:
-        why["attack.share"] = "attack.peers names the peers that attack"
     wanted = {"robustness": (robustness, RobustnessSettings()), "attack": (attack, AttackSettings())}
     return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
 

@@ -27,34 +27,32 @@ def steps_of_round(
     gossip = experiment.gossip
     if mode_traits(experiment.privacy.mode).sums:
         return 1, None
-    fewest = {"chebyshev": graphs.chebyshev_steps, "heavy_ball": graphs.heavy_ball_steps}.get(gossip.acceleration)
-    accelerated = fewest is not None
-    rho = graphs.contraction(weights[:1]) if accelerated else None
+    rho = graphs.contraction(weights[:1]) if gossip.acceleration == "chebyshev" else None
     share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
     if gossip.steps is not None:
-        if fewest and rho is not None and (part := _taking_part(experiment)) < 1:
+        if rho is not None and (part := _taking_part(experiment)) < 1:
             tolerance = _near_one(share=part, peers=len(topology.peers))
-            _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
+            _check_masses(experiment, fewest=graphs.chebyshev_steps(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
     traits = traits_of(experiment.learning.algorithm)
     if traits.full_participation or traits.single_step:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
     tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
-    if fewest and rho is not None:
-        return fewest(rho, tolerance=tolerance), rho
+    if rho is not None:
+        return graphs.chebyshev_steps(rho, tolerance=tolerance), rho
     return graphs.steps(weights, tolerance=tolerance), None
 
 
 def _taking_part(experiment: Experiment) -> float:
     """Return the share of the peers that takes part in a round, on average."""
     learning = experiment.learning
-    if learning.drop_stragglers and learning.stragglers == 1:
+    if learning.dropped == 1:
         raise ExperimentError(
-            "learning.stragglers = 1 with learning.drop_stragglers leaves no peer in any round; lower it, or set "
-            "learning.drop_stragglers to false"
+            "learning.stragglers = { share = 1, drop = true } leaves no peer in any round; lower the share, or leave "
+            "out drop"
         )
-    return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
+    return learning.fraction * (1 - learning.dropped)
 
 
 def _near_one(*, share: float, peers: int) -> float:

@@ -19,7 +19,7 @@ from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.graphs import check_options
 from p2pfl.experiment.parts.options import checked_options, parameter_types
-from p2pfl.experiment.schema import Experiment, LearningSettings
+from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
@@ -75,8 +75,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             source=source or SecretSource(),
             normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
-    full = _full(experiment)
-    steps = _steps(experiment)
+    full, steps, schedule = _full(experiment), _steps(experiment), learning.scheduling
     found = kind(
         _model(experiment, federation),
         federation,
@@ -84,15 +83,15 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         optimizer=learning.optimizer,
         rate=learning.rate,
         options=learning.options,
-        schedule=learning.schedule,
-        schedule_options=learning.schedule_options,
-        schedule_by=learning.schedule_by,
-        warmup=learning.warmup,
+        schedule=schedule.name,
+        schedule_options=schedule.options,
+        schedule_by=schedule.by,
+        warmup=schedule.warmup,
         max_norm=learning.max_norm,
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,
-        stragglers=learning.stragglers,
+        stragglers=learning.straggling,
         loss=_loss(experiment),
         augment=_augmenting(learning.augment),
         metrics=metrics_named(learning.metrics, find=imported) or None,
@@ -101,7 +100,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         norm=_norm(experiment),
         device=learning.device,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
-        precision=learning.precision,
+        precision="mixed" if learning.dtype == "mixed" else "full",
     )
     found.check_schedule(experiment.rounds)
     return found
@@ -116,10 +115,7 @@ def _loss(experiment: Experiment) -> PerSample | None:
     return found
 
 
-GIVEN = (
-    *("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "schedule_by"),
-    *("warmup", "max_norm", "device", "dtype"),
-)
+GIVEN = (*("rate", "batch", "epochs", "steps", "optimizer", "options", "max_norm", "device", "dtype"),)
 """Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
 
 
@@ -128,7 +124,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
 
     The factory receives those of these that it has parameters for: ``federation`` (the data of the peers), ``peers``
     (names of the local ones), ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]``
-    by their names, and ``learning.learner_options``.
+    by their names, and ``learning.learner.options``.
 
     Returns
     -------
@@ -140,22 +136,30 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     ExperimentError
         The factory cannot be imported, has other parameters, raises an exception or returns no learner.
     """
-    reference, options = experiment.learning.learner or "", experiment.learning.learner_options
+    wanted = experiment.learning.own_learner
+    assert wanted is not None  # noqa: S101 (asked by the caller)
+    reference, options = wanted.name, wanted.options
     factory = imported(reference, key="learning.learner")
     names = inspect.signature(factory).parameters
     for option in options:
         if option not in names:
             raise ExperimentError(
-                f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+                f"learning.learner.options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
             )
-    usual = LearningSettings()
-    for key in ("max_norm", "warmup", "schedule_by"):
-        if key not in names and getattr(experiment.learning, key) != getattr(usual, key):
-            raise ExperimentError(
-                f"learning.{key} has no effect, because {reference} has no parameter {key}; leave it out, or add the "
-                "parameter"
-            )
+    schedule, usual = experiment.learning.scheduling, ScheduleSettings()
+    asked = {
+        "max_norm": experiment.learning.max_norm is not None,
+        "warmup": schedule.warmup != usual.warmup,
+        "schedule_by": schedule.by != usual.by,
+    }
+    for key in (key for key, given in asked.items() if given and key not in names):
+        name = "learning.max_norm" if key == "max_norm" else f"learning.schedule.{key.removeprefix('schedule_')}"
+        raise ExperimentError(
+            f"{name} has no effect, because {reference} has no parameter {key}; leave it out, or add the parameter"
+        )
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
+    given |= {"schedule": schedule.name, "schedule_options": schedule.options}
+    given |= {"schedule_by": schedule.by, "warmup": schedule.warmup}
     given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
     if "model" in names:
         given["model"] = _model(experiment, federation)
@@ -220,10 +224,11 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
 
 def takes_data(experiment: Experiment) -> bool:
     """Return whether a learner needs the data of ``[data]``; a user's own learner may have data of its own."""
-    reference = experiment.learning.learner
-    if reference is None:
+    wanted = experiment.learning.own_learner
+    if wanted is None:
         return True
-    return bool({"federation", "model"} & {*inspect.signature(imported(reference, key="learning.learner")).parameters})
+    factory = imported(wanted.name, key="learning.learner")
+    return bool({"federation", "model"} & {*inspect.signature(factory).parameters})
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
@@ -390,10 +395,10 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         learning.optimizer,
         learning.rate,
         learning.options,
-        learning.schedule,
-        learning.schedule_options,
-        schedule_by=learning.schedule_by,
-        warmup=learning.warmup,
+        learning.scheduling.name,
+        learning.scheduling.options,
+        schedule_by=learning.scheduling.by,
+        warmup=learning.scheduling.warmup,
         max_norm=learning.max_norm,
     )
     recipe.check(experiment.rounds)

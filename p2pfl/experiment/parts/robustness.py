@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
@@ -17,6 +19,9 @@ from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import RULES, rule_traits
 from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
+
+ATTACKERS = 1
+"""Received models that may be Byzantine, by default."""
 
 
 def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> Rule | None:
@@ -49,23 +54,24 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     if wanted.rule == "none":
         return None
     made = _made(wanted)
-    fewest = max(made.fewest, 2 * wanted.attackers + 1)
+    attackers = wanted.options.get("attackers", ATTACKERS)
+    fewest = max(made.fewest, 2 * attackers + 1)
     for phase in range(topology.period):
         graph = topology.at(phase)
         peer = min(graph.peers, key=lambda each: len(graph.senders(each)))
         if (count := 1 + len(graph.senders(peer))) < fewest:
             raise ExperimentError(
-                f"robustness.attackers = {wanted.attackers} with {wanted.rule} needs at least {fewest} models at each "
+                f"robustness.options.attackers = {attackers} with {wanted.rule} needs at least {fewest} models at each "
                 f"peer, its own included, and {peer} has only {count}; choose a denser topology, or lower it"
             )
     return made
 
 
 def _made(wanted: schema.RobustnessSettings) -> Rule:
-    options = rule_options(wanted)
+    options = {"attackers": ATTACKERS} | rule_options(wanted)
     nearest = options.pop("nearest", False)
-    made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers} | options)
-    return NearestMixed(made, wanted.attackers) if nearest else made
+    made: Rule = RULES.make(wanted.rule, options)
+    return NearestMixed(made, options["attackers"]) if nearest else made
 
 
 def rule_options(wanted: schema.RobustnessSettings) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def rule_options(wanted: schema.RobustnessSettings) -> dict[str, Any]:
     needed = [name for name in types if parameters[name].default is inspect.Parameter.empty]
     if missing := [name for name in needed if name not in wanted.options]:
         raise ExperimentError(f"robustness.options.{missing[0]} is missing, and {wanted.rule} needs it; set it")
-    types |= {} if traits.centred else {"nearest": bool}
+    types |= {"attackers": Annotated[int, Meta(ge=0)]} | ({} if traits.centred else {"nearest": bool})
     return checked_options(wanted.options, types, key="robustness.options", name=wanted.rule)
 
 
@@ -119,14 +125,15 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
             f'attack.name = "{wanted.name}" needs the models of all honest peers, which live peers do not know; use '
             "p2pfl simulate, or choose another attack"
         )
-    if unknown := sorted(set(wanted.peers) - set(peers)):
+    named = wanted.peers if isinstance(wanted.peers, tuple) else ()
+    if unknown := sorted(set(named) - set(peers)):
         raise ExperimentError(
             f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
         )
     attacking = attackers(experiment, peers)
     if len(peers) - len(attacking) < 2:
         raise ExperimentError(
-            f"the attack leaves {len(peers) - len(attacking)} of {len(peers)} peers honest; lower attack.share or "
+            f"the attack leaves {len(peers) - len(attacking)} of {len(peers)} peers honest; lower or "
             "shorten attack.peers until at least two are"
         )
     return Attack(wanted.name, attacking, len(peers), wanted.scale, experiment.seed)
@@ -137,9 +144,11 @@ def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:
     wanted = experiment.attack
     if wanted.name == "none":
         return frozenset()
-    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
+    if isinstance(wanted.peers, tuple):
+        return frozenset(wanted.peers)
+    count = max(int(wanted.peers > 0), int(wanted.peers * len(peers) + 0.5))
     drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
-    return frozenset(wanted.peers or (peers[index] for index in drawn))
+    return frozenset(peers[index] for index in drawn)
 
 
 def misled(federation: Federation, attack: Attack | None) -> Federation:

@@ -73,12 +73,11 @@ WAITING = (
 )
 """Peers that wait for each other, and peers that do not."""
 
-RATE = "leave it out, or take another algorithm"
 
-
-def _one_rate(it: Composition) -> bool:
-    """Return whether the algorithm computes with the learning rate of a round."""
-    return it.algorithm.plain_sgd_only or it.algorithm.own_optimizer
+def _changes_in_a_round(it: Composition) -> str:
+    """Return what changes the learning rate within a round; empty if nothing does."""
+    schedule = it.experiment.learning.scheduling
+    return "warmup" if schedule.warmup else 'by = "step"' if schedule.by == "step" else ""
 
 
 LEARNING = (
@@ -129,12 +128,12 @@ LEARNING = (
         'set it to "sgd" without momentum, or take another algorithm',
         '"{it.experiment.learning.optimizer}" with {it.experiment.learning.options}',
     ),
-    *(
-        SettingsRule(key, when, "with {algorithm}, which needs one learning rate in a round", RATE)
-        for key, when in (
-            ("learning.warmup", lambda it: _one_rate(it) and it.experiment.learning.warmup),
-            ("learning.schedule_by", lambda it: _one_rate(it) and it.experiment.learning.schedule_by == "step"),
-        )
+    SettingsRule(
+        "learning.schedule",
+        lambda it: (it.algorithm.plain_sgd_only or it.algorithm.own_optimizer) and _changes_in_a_round(it),
+        "with {algorithm}, which needs one learning rate in a round",
+        "leave it out, or take another algorithm",
+        "{why}",
     ),
     *each(
         (

@@ -157,7 +157,7 @@ class Composition:
         return {
             "learning.weighted = true": learning.weighted,
             "learning.fraction below 1": learning.fraction < 1,
-            "learning.drop_stragglers": learning.drop_stragglers and learning.stragglers > 0,
+            "learning.stragglers that are dropped": learning.dropped > 0,
         }
 
     @property

@@ -22,14 +22,9 @@ class DataSettings(Section, frozen=True):
     split
         ``iid``, ``dirichlet``, ``shards``, ``power_law``, ``column``; or a ``package.module:function`` of the targets
         that returns the positions of each peer's samples.
-    alpha
-        Of the Dirichlet split; smaller values make peers differ more.
-    shards
-        Per peer.
-    exponent
-        Of the power law of sample counts.
-    column
-        Its values name the peer of a sample.
+    split_options
+        Arguments of the split: ``alpha`` of ``dirichlet`` (smaller values make peers differ more), ``shards`` per peer,
+        ``exponent`` of the ``power_law`` of sample counts, ``column``, whose values name the peer of a sample.
     test
         Share held out for testing.
     validation
@@ -42,10 +37,7 @@ class DataSettings(Section, frozen=True):
 
     name: Reference = "digits"
     split: Reference = "iid"
-    alpha: Positive = 0.3
-    shards: Number = 2
-    exponent: Positive = 1.5
-    column: str | None = None
+    split_options: dict[str, Any] = {}
     test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     scale: bool = False
@@ -88,6 +80,58 @@ class ModelSettings(Section, frozen=True):
     norm: Literal["frozen", "group", "local"] | None = None
 
 
+class ScheduleSettings(Section, frozen=True):
+    """Learning rate over time.
+
+    Attributes
+    ----------
+    name
+        A scheduler of torch.optim.lr_scheduler, or a ``package.module:function`` of any of ``round``, ``step`` and
+        ``steps`` that returns a factor of ``rate``; without one, the rate is constant after ``warmup``.
+    options
+        Arguments of the schedule.
+    by
+        Call the schedule once per round, or at each optimiser step, counted over all rounds.
+    warmup
+        Optimiser steps over which the rate rises linearly.
+    """
+
+    name: Reference | None = None
+    options: dict[str, Any] = {}
+    by: Literal["round", "step"] = "round"
+    warmup: Annotated[int, Meta(ge=0)] = 0
+
+
+class StragglerSettings(Section, frozen=True):
+    """Peers that do only a part of a round's training.
+
+    Attributes
+    ----------
+    share
+        Share of the peers.
+    drop
+        Leave them out of the round.
+    """
+
+    share: Share
+    drop: bool = False
+
+
+class LearnerSettings(Section, frozen=True):
+    """A learner of the user's own.
+
+    Attributes
+    ----------
+    name
+        A ``package.module:factory``.
+    options
+        Arguments of the factory.
+    """
+
+    name: Reference
+    options: dict[str, Any] = {}
+
+
 class LearningSettings(Section, frozen=True):
     """Training of the peers.
 
@@ -107,14 +151,10 @@ class LearningSettings(Section, frozen=True):
     max_norm
         Largest L2 norm of a batch's gradient, before terms that the algorithm adds.
     schedule
-        A scheduler of torch.optim.lr_scheduler, or a ``package.module:function`` of any of ``round``, ``step`` and
-        ``steps`` that returns a factor of ``rate``.
-    schedule_options
-        Arguments of the schedule.
-    schedule_by
-        Call the schedule once per round, or at each optimiser step, counted over all rounds.
-    warmup
-        Optimiser steps over which the rate rises linearly.
+        A scheduler of torch.optim.lr_scheduler; a ``package.module:function`` of any of ``round``, ``step`` and
+        ``steps`` that returns a factor of ``rate``; or a table: its ``name`` and ``options``, ``by = "step"`` to call
+        it at each optimiser step, counted over all rounds, instead of once per round, and ``warmup``, the optimiser
+        steps over which the rate rises linearly.
     batch
         Samples per optimiser step.
     epochs
@@ -122,9 +162,8 @@ class LearningSettings(Section, frozen=True):
     steps
         Optimiser steps per round, instead of ``epochs``.
     stragglers
-        Share of the peers that do only a random part of a round's training.
-    drop_stragglers
-        Leave stragglers out of the round.
+        Share of the peers that do only a random part of a round's training; or a table of this ``share`` and
+        ``drop = true``, which leaves them out of the round.
     fraction
         Share of the peers in a round, for algorithms that allow it.
     weighted
@@ -144,15 +183,12 @@ class LearningSettings(Section, frozen=True):
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
         all samples if it has the attribute ``whole``.
     learner
-        A ``package.module:factory`` of a learner of your own.
-    learner_options
-        Arguments of the factory besides those of the keys above.
+        A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
+        the factory besides those of the keys above.
     device
         ``auto``, or a device of torch.
-    precision
-        ``mixed`` trains in bfloat16 where the device supports it.
     dtype
-        Of the parameters.
+        Of the parameters; ``mixed`` keeps them in float32 and trains in bfloat16 where the device supports it.
     example_noise
         DP-SGD for each sample inside its peer (FedAvg): noise of this multiple of ``example_clip`` on every gradient,
         secret batches of mean size ``batch``, guarantee for ``privacy.delta``.
@@ -166,38 +202,52 @@ class LearningSettings(Section, frozen=True):
     rate: NotNegative = 0.1
     options: dict[str, Any] = {}
     max_norm: Positive | None = None
-    schedule: str | None = None
-    schedule_options: dict[str, Any] = {}
-    schedule_by: Literal["round", "step"] = "round"
-    warmup: Annotated[int, Meta(ge=0)] = 0
+    schedule: Reference | ScheduleSettings | None = None
     batch: Number | Literal["all"] = 32
     epochs: Number = 1
     steps: Number | None = None
-    stragglers: Share = 0.0
-    drop_stragglers: bool = False
+    stragglers: Share | StragglerSettings = 0.0
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     weighted: bool = True
     stop: Positive | None = None
     patience: Number | None = None
     consensus: bool = False
-    learner: Reference | None = None
-    learner_options: dict[str, Any] = {}
+    learner: Reference | LearnerSettings | None = None
     loss: Reference | None = None
     augment: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"
-    precision: Literal["full", "mixed"] = "full"
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64", "mixed"] = "float32"
     example_noise: NotNegative = 0.0
     example_clip: Positive = 1.0
+
+    @property
+    def scheduling(self) -> ScheduleSettings:
+        """The schedule as a table."""
+        return self.schedule if isinstance(self.schedule, ScheduleSettings) else ScheduleSettings(name=self.schedule)
+
+    @property
+    def own_learner(self) -> LearnerSettings | None:
+        """The learner of the user's own as a table; ``None`` if there is none."""
+        return LearnerSettings(name=self.learner) if isinstance(self.learner, str) else self.learner
+
+    @property
+    def straggling(self) -> float:
+        """Share of the peers that do only a part of a round's training."""
+        return self.stragglers.share if isinstance(self.stragglers, StragglerSettings) else self.stragglers
+
+    @property
+    def dropped(self) -> float:
+        """Share of the peers that are left out of a round for that."""
+        return self.straggling if isinstance(self.stragglers, StragglerSettings) and self.stragglers.drop else 0.0
 
 
 class EvaluationSettings(Section, frozen=True):
     """What ``simulate`` evaluates after each round; it evaluates the last round in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
-    fewer samples, then fewer rounds. With any of these keys set, the others mean all. A live peer evaluates its model
-    in full after each round.
+    fewer samples, then fewer rounds. With one of these keys set, the other means all, and all
+    samples count. A live peer evaluates its model in full after each round.
 
     Attributes
     ----------
@@ -205,13 +255,10 @@ class EvaluationSettings(Section, frozen=True):
         Rounds from one evaluation to the next.
     peers
         Evaluated peers, the same in each round.
-    samples
-        Most test samples, and validation samples, of a peer.
     """
 
     every: Number | None = None
     peers: Number | None = None
-    samples: Number | None = None
 
 
 class CompressionSettings(Section, frozen=True):

@@ -70,14 +70,13 @@ class GossipSettings(Section, frozen=True):
         ``metropolis``, ``max_degree``, ``push`` (any directed graph), or a file with a doubly stochastic matrix
         (``.npy`` or text). By default those of the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many gossip steps, ``heavy_ball`` a few more. Live peers refuse
-        both under masks.
+        ``chebyshev`` needs about the square root of as many gossip steps. Live peers refuse it under masks.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: Reference | None = None
-    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
+    acceleration: Literal["none", "chebyshev"] = "none"
 
 
 class TrustSettings(Section, frozen=True):
@@ -130,8 +129,8 @@ class TransportSettings(Section, frozen=True):
     quorum
         Share of the neighbours that suffices after ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression, running
-        sums and ``go_on``.
+        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
+        and ``go_on``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -170,6 +169,21 @@ class TelemetrySettings(Section, frozen=True):
     unaccounted: bool = False
 
 
+class SlowSettings(Section, frozen=True):
+    """Slow peers of a simulation.
+
+    Attributes
+    ----------
+    share
+        Share of the peers.
+    pace
+        Cycles of the others during one cycle of a slow peer.
+    """
+
+    share: Share
+    pace: Number = 10
+
+
 class SimulationSettings(Section, frozen=True):
     """Faults in ``simulate``; live peers meet the real ones.
 
@@ -182,13 +196,16 @@ class SimulationSettings(Section, frozen=True):
     delay
         Mean number of cycles that a message takes (``gossip_learning``).
     slow
-        Share of slow peers (``gossip_learning``).
-    pace
-        Cycles of the others during one cycle of a slow peer.
+        Share of slow peers (``gossip_learning``); or a table of this ``share`` and ``pace``, the cycles of the others
+        during one cycle of a slow peer, 10 by default.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
-    slow: Share = 0.0
-    pace: Number = 10
+    slow: Share | SlowSettings = 0.0
+
+    @property
+    def slowed(self) -> SlowSettings:
+        """Slow peers as a table."""
+        return self.slow if isinstance(self.slow, SlowSettings) else SlowSettings(share=self.slow)

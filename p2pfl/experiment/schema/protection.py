@@ -77,16 +77,14 @@ class RobustnessSettings(Section, frozen=True):
     ----------
     rule
         ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
-        which weight all models alike; or a ``package.module:Class``, which may have a parameter ``attackers``.
-    attackers
-        Received models that may be Byzantine.
+        which weight all models alike; or a ``package.module:Class``.
     options
-        Further arguments of the class: ``radius``, how far one model may pull the average (self_centred_clipping). With
-        ``nearest = true``, the last four rules first average each model with those nearest to it.
+        Arguments of the class: ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far
+        one model may pull the average (self_centred_clipping). With ``nearest = true``, the last four rules first
+        average each model with those nearest to it.
     """
 
     rule: Reference = "none"
-    attackers: Annotated[int, Meta(ge=0)] = 1
     options: dict[str, Any] = {}
 
 
@@ -97,15 +95,12 @@ class AttackSettings(Section, frozen=True):
     ----------
     name
         ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
-    share
-        Share of the peers that attack, drawn from the seed.
     peers
-        Names of attackers, instead of ``share``.
+        Names of the peers that attack; or their share, drawn from the seed.
     scale
         Strength; by default that of its paper.
     """
 
     name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
-    share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
-    peers: tuple[str, ...] = ()
+    peers: Annotated[float, Meta(ge=0, lt=1)] | tuple[str, ...] = 0.2
     scale: Positive | None = None

@@ -21,7 +21,7 @@ from torch import optim
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import describe_error
-from p2pfl.core.rows import Layout
+from p2pfl.core.rows import Layout, to_device
 from p2pfl.learning.learner import Memory
 from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warm_up
 
@@ -96,16 +96,18 @@ class Recipe:
     def __post_init__(self) -> None:
         given: dict[str, object] = {"rate": self.rate}
         given |= {f"options.{key}": value for key, value in self.options.items()}
-        given |= {f"schedule_options.{key}": value for key, value in self.schedule_options.items()}
+        given |= {f"schedule.options.{key}": value for key, value in self.schedule_options.items()}
         for key, value in given.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ModelError(f"learning.{key} is {value}, not a finite number; change it")
         if self.max_norm is not None and not self.max_norm > 0:
             raise ModelError(f"learning.max_norm is {self.max_norm}; set it to a number above 0, or leave it out")
         if self.schedule_by not in ("round", "step"):
-            raise ModelError(f'learning.schedule_by is {self.schedule_by!r}; set it to "round" or "step"')
+            raise ModelError(f'learning.schedule.by is {self.schedule_by!r}; set it to "round" or "step"')
         if isinstance(self.warmup, bool) or not isinstance(self.warmup, Integral) or self.warmup < 0:
-            raise ModelError(f"learning.warmup is {self.warmup!r}; set it to a whole number of steps from 0 on")
+            raise ModelError(
+                f"learning.schedule.warmup is {self.warmup!r}; set it to a whole number of steps from 0 on"
+            )
         self.settings(0)
 
     def check(self, rounds: int, *, steps: int = 1) -> None:
@@ -217,13 +219,13 @@ class Recipe:
             except Exception as error:
                 raise ModelError(
                     f"learning.schedule {name} fails in {self.schedule_by} {number + 1} "
-                    f"({describe_error(error, module='')}); fix learning.schedule_options"
+                    f"({describe_error(error, module='')}); fix learning.schedule.options"
                 ) from error
             settings = self._read(optimiser)
             if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
                 raise ModelError(
                     f"learning.schedule {name} sets the rate to {settings['lr']} in {self.schedule_by} {number + 1}, "
-                    "which is negative or not finite; fix learning.schedule_options"
+                    "which is negative or not finite; fix learning.schedule.options"
                 )
             yield settings
 
@@ -311,7 +313,7 @@ class PlainUpdate:
             if self.rates is None:
                 part.add_(slope, alpha=-self.rate)
             else:
-                part.sub_(slope * self.rates.to(part).view(-1, *[1] * (part.dim() - 1)))
+                part.sub_(slope * to_device(self.rates, part.device).to(part.dtype).view(-1, *[1] * (part.dim() - 1)))
 
     def memory(self) -> dict[str, torch.Tensor]:
         """Return no state."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -46,10 +47,25 @@ def _numbers(value: Any, depth: int = DEPTH) -> Any:
     return [_numbers(each, depth - 1) for each in value]
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if torch.is_tensor(one):
-        return torch.equal(one, other)
-    return one is other or bool(one == other)
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Values of a buffer, and how often operations in place have changed it."""
+
+    kept: torch.Tensor
+    version: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Values):
+            return False
+        if self.version == other.version and self.kept.device.type != "cpu":
+            return True  # reading values would wait for the accelerator
+        return torch.equal(self.kept, other.kept)
+
+    __hash__ = None  # type: ignore[assignment] # compared, never looked up
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)  # NaN is the same number
 
 
 class ModelState:
@@ -71,14 +87,15 @@ class ModelState:
             prefix, kind = f"{path}." if path else "", type(layer).__name__
             for name, buffer in layer.named_buffers(recurse=False):
                 if f"{prefix}{name}" not in own:
-                    self.values[f"buffer {prefix + name!r} of {kind}"] = buffer.detach().clone()
+                    values = _Values(buffer.detach().clone(), buffer._version)  # noqa: SLF001 (torch has no public name for it)
+                    self.values[f"buffer {prefix + name!r} of {kind}"] = values
             for name, value in vars(layer).items():
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
     def changed(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
-        names = (name for name, value in self.values.items() if not _equal(value, later.values.get(name)))
+        names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
         return next(names, None)
 
     def check(self, later: ModelState) -> None:

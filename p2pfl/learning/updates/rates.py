@@ -122,11 +122,11 @@ class OwnSchedule:
         except TypeError as error:
             raise ModelError(
                 f"learning.schedule {name} does not accept its arguments ({error}); give it parameters out of "
-                f"{', '.join(COUNTS)}, and the others in learning.schedule_options"
+                f"{', '.join(COUNTS)}, and the others in learning.schedule.options"
             ) from None
         if "step" in takes and by == "round":
             raise ModelError(
-                f'learning.schedule {name} has the parameter step; set learning.schedule_by to "step", or let it '
+                f'learning.schedule {name} has the parameter step; set learning.schedule.by to "step", or let it '
                 "depend on the round alone"
             )
         return cls(wanted, name, options, takes)

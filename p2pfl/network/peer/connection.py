@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from p2pfl.core.errors import DecodeError, PeerError, RunError
-from p2pfl.network.peer.neighbourhoods.adding import Adding
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface import effects, events, requests
 from p2pfl.network.protocol.interface.effects import Answer, Effect, Publish
 from p2pfl.network.protocol.interface.events import Event
@@ -43,7 +43,7 @@ class Connection:
         Joined channel to the broker.
     session
         Session that makes the decisions.
-    adding
+    relay
         Part of this peer in secure sums; ``None`` without secure sums.
 
     Attributes
@@ -59,8 +59,8 @@ class Connection:
         Bytes of the payloads sent and received so far.
     """
 
-    def __init__(self, channel: Channel, session: Session, *, adding: Adding | None = None) -> None:
-        self.channel, self.session, self.adding = channel, session, adding
+    def __init__(self, channel: Channel, session: Session, *, relay: SumRelay | None = None) -> None:
+        self.channel, self.session, self.relay = channel, session, relay
         self._time = asyncio.get_running_loop().time
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.bytes_out = self.bytes_in = 0
@@ -141,9 +141,9 @@ class Connection:
         """
         until = self.clock() + self.session.shared.patience
         await self._confirm_total(until)
-        if self.adding is not None:
-            giving, membership = self.adding.giving, self.session.membership
-            await self.until(lambda: not giving.awaited & membership.present, by=until)
+        if self.relay is not None:
+            sum_sender, membership = self.relay.sum_sender, self.session.membership
+            await self.until(lambda: not sum_sender.awaited & membership.present, by=until)
         await self.ask(requests.Leave(done=done, until=until))
 
     async def _confirm_total(self, until: float) -> None:
@@ -204,8 +204,8 @@ class Connection:
             case effects.Parse() | effects.ProcessSum():
                 self._slow.append(effect)
             case effects.Forget():
-                if self.adding is not None:
-                    self.adding.getting.forget(effect.peer)
+                if self.relay is not None:
+                    self.relay.sum_receiver.forget(effect.peer)
             case effects.Fail():
                 self._break(effect.error)
             case effects.Store() if self._stores is not None:
@@ -312,12 +312,12 @@ class Connection:
     async def _worked(self, effect: effects.Parse | effects.ProcessSum) -> Event:
         if isinstance(effect, effects.Parse):
             return await asyncio.to_thread(effect.result)
-        assert self.adding is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
+        assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
         kind, sender = type(effect.message).__name__, effect.sender
         try:
-            answers = tuple(await self.adding.receive(sender, effect.message))
+            answers = tuple(await self.relay.receive(sender, effect.message))
         except DecodeError:
-            return events.Summed(sender, kind, None, equivocated=sender in self.adding.giving.proofs)
+            return events.Summed(sender, kind, None, equivocated=sender in self.relay.sum_sender.proofs)
         return events.Summed(sender, kind, answers)
 
     # ------------------------------------------------------------------ time, and failure

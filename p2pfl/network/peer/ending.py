@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Literal
 
 from p2pfl.algorithms import State
@@ -14,12 +14,10 @@ from p2pfl.network.peer.masking.paying import paid
 from p2pfl.network.peer.masking.settling import Cover, shifted
 from p2pfl.network.peer.masking.unsettled import unsettled
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.protocol.interface.effects import Vanished
-from p2pfl.network.protocol.interface.requests import Finish, Missed
+from p2pfl.network.protocol.interface.requests import Finish
 from p2pfl.privacy.keys import Source
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.masses import given
 
 
 def reason_of(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
@@ -73,31 +71,8 @@ async def settled(
     return state
 
 
-async def vanished(
-    connection: Connection, plan: Plan, state: State, *, missed: Collection[str]
-) -> tuple[dict[str, float], frozenset[str]] | None:
-    """Return what each neighbour was given, and the neighbours that disappeared without a goodbye.
-
-    Parameters
-    ----------
-    missed
-        Neighbours whose models were missing in the last round.
-
-    Returns
-    -------
-    tuple or None
-        ``None`` if the algorithm keeps no account of what it gives.
-    """
-    name = connection.session.shared.me.peer
-    accounts = given(plan, state, peers=(name,))
-    if accounts is None:
-        return None
-    answer = await connection.ask(Missed(frozenset(missed)))
-    return accounts[name], answer.peers if isinstance(answer, Vanished) else frozenset()
-
-
 def remaining(connection: Connection, plan: Plan) -> Unsettled:
     """Return what stays open with partners after the last round."""
-    missed = {} if connection.adding is None else connection.adding.missed
+    missed = {} if connection.relay is None else connection.relay.missed
     deviation, peers = plan.protection.settings.mask, len(plan.topology.peers)
     return unsettled(connection.session.ledgers, deviation=deviation, peers=peers, missed=missed)

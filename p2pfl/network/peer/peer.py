@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
+from p2pfl.algorithms import Algorithm, State, Statistics, learn, start
 from p2pfl.core.errors import BudgetError, CoverError, ResumeError, RunError, UndecidedError, foremost
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
@@ -22,20 +22,20 @@ from p2pfl.learning import Learner
 from p2pfl.network.peer.agreeing import Agreeing
 from p2pfl.network.peer.composed import composed
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.contributing import Repeating
-from p2pfl.network.peer.ending import reason_of, remaining, settled, vanished
-from p2pfl.network.peer.joining.arriving import Arriving, Resting
+from p2pfl.network.peer.ending import reason_of, remaining, settled
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
+from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
 from p2pfl.network.peer.joining.resuming import gathered, left_alone, rest, resumed
 from p2pfl.network.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
 from p2pfl.network.peer.masking.alarming import Alarms
-from p2pfl.network.peer.masking.attempts import Replaying
+from p2pfl.network.peer.masking.attempts import RetryAttempt
 from p2pfl.network.peer.masking.hiding import Hiding
 from p2pfl.network.peer.masking.settling import Cover
-from p2pfl.network.peer.masking.unsettled import bereft, left_open
-from p2pfl.network.peer.neighbourhoods.adding import Adding, adding
+from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.network.peer.neighbourhoods.building import attempted, live
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, sum_relay
+from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.rounds import recorded, scored, turns
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, rounds_apart
@@ -98,9 +98,6 @@ class Peer:
 
     Attributes
     ----------
-    given, vanished
-        At the end: by neighbour, the mass that it was given beyond what was had of it, of algorithms that keep account
-        of it; and who was given up and did not come back.
     undecided
         True if it ended because it is unknown whether the last round counts, or because a peer is missing for good.
 
@@ -163,11 +160,8 @@ class Peer:
         self._saved = -1  # how many were done when the last checkpoint was written
         self._apart = rounds_apart(plan)  # from one checkpoint to the next
         self._next = 0  # the round after the last that was begun
-        self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
         self.common: dict[str, float] | None = None
-        self.given: dict[str, float] | None = None
-        self.vanished: frozenset[str] = frozenset()
         self.unsettled = Unsettled()
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self.best = BestModel(name, store)
@@ -227,11 +221,11 @@ class Peer:
             )
             session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
             restore(session, self.keeper)
-            part: Adding | None = None
+            part: SumRelay | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
-                part = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
-            self._connection = Connection(channel, session, adding=part)
+                part = sum_relay(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
+            self._connection = Connection(channel, session, relay=part)
             reached = max((each.round for each in self.keeper.former.kept), default=0)
             given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
             given["reached"] = reached
@@ -303,7 +297,7 @@ class Peer:
 
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
-        rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
+        rolls = {} if self.connection.relay is None else self.connection.relay.sum_sender.proofs
         for peer, proof in sorted((rolls | self.session.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
@@ -325,7 +319,7 @@ class Peer:
         try:
             self._state = await learn(
                 self._repeated(plan.played),
-                Resting(self._training, round=first) if late else self._training,
+                SkipTraining(self._training, round=first) if late else self._training,
                 self._state,
                 rounds=turns(self.connection, plan, range(0) if over else self.meter.since(first)),
                 neighbourhood=self._attempted,
@@ -348,18 +342,13 @@ class Peer:
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
-        end = await vanished(self.connection, self.plan, self._state, missed=self._missed)
-        if end is not None:
-            self.given, self.vanished = end
         self.hiding.correct()
         for notice in [*self._left(), *filter(None, [self.meter.overdrawn])]:
             self._notify(notice)
         return self._state
 
     def _left(self) -> list[Notice]:
-        """Return notices of what stays open; running sums move nothing of which the ledgers would know."""
-        if self.given is not None:
-            return bereft(self.name, self.given, self.vanished)
+        """Return notices of what stays open."""
         self._alarms.settle(self.session.ledgers.masks.uncancelled())
         self.unsettled = remaining(self.connection, self.plan)
         return left_open(self.name, self.unsettled)
@@ -410,14 +399,14 @@ class Peer:
 
     def _repeated(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""
-        attempts, repeating = self.hiding.attempts, Repeating(algorithm)
-        return repeating if attempts is None else Replaying(repeating, attempts)
+        attempts, repeating = self.hiding.attempts, RetryRound(algorithm)
+        return repeating if attempts is None else RetryAttempt(repeating, attempts)
 
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
         hidden = self.hiding.private(net, round=round)
         safe = self.plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
-        return Arriving(safe, net) if late and not isinstance(self.plan.algorithm, Accounting) else safe
+        return LateArrival(safe, net) if late else safe
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """Return what this peer needs to begin a round as if it had never been away."""
@@ -441,7 +430,7 @@ class Peer:
         )
 
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
-        self._state, self._done, self._missed = state, round + 1, net.missed
+        self._state, self._done = state, round + 1
         self._introduce()  # those who came late, or by new edges
         for neighbour in sorted({*net.refused} - self._refused):
             self._refused.add(neighbour)

@@ -54,7 +54,7 @@ class Threaded:
         return found
 
 
-class Unhurried(Wrapped):
+class ThreadedNeighbourhood(Wrapped):
     """A neighbourhood that hides rows in a thread: masks of large rows take a while.
 
     Parameters

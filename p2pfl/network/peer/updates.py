@@ -59,8 +59,6 @@ class Done(msgspec.Struct, frozen=True):
         Private memory of the process in bytes.
     stopped
         Where the privacy budget ended the run; ``None`` if it did not.
-    given, vanished
-        For running sums, the amount given to each neighbour, and the neighbours that disappeared and did not return.
     best, unsettled
         Best model that the peer keeps, and the state that it could not settle with its neighbours.
     spent
@@ -76,8 +74,6 @@ class Done(msgspec.Struct, frozen=True):
     memory: int | None
     common: dict[str, float] | None = None
     stopped: BudgetStop | None = None
-    given: dict[str, float] | None = None
-    vanished: list[str] = []
     best: Best | None = None
     unsettled: Unsettled | None = None
     spent: float | None = None

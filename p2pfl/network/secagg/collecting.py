@@ -9,7 +9,7 @@ from typing import Literal
 from p2pfl.core.errors import BudgetError
 from p2pfl.network.protocol.session.shared import PULSE
 from p2pfl.network.protocol.wire.messages import ForOne
-from p2pfl.network.secagg.receiver import Getting
+from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.privacy.normal_stream import Ints
 
 Phase = Literal["terms", "consents", "keys", "given", "withheld"]
@@ -62,7 +62,7 @@ class Collecting:
 
     Parameters
     ----------
-    getting
+    sum_receiver
         Messages of the sum so far.
     senders
         Neighbours whose terms belong to the sum.
@@ -83,7 +83,7 @@ class Collecting:
         Time of the next decision if no message arrives before it.
     """
 
-    getting: Getting
+    sum_receiver: SumReceiver
     senders: tuple[str, ...]
     deadlines: Deadlines
     lacking: Callable[[], None]
@@ -124,20 +124,20 @@ class Collecting:
 
     def _end(self, now: float) -> None:
         """End a phase, because all of its messages are here or because it is not worth waiting for them."""
-        complete, getting = not self._missing(), self.getting
+        complete, sum_receiver = not self._missing(), self.sum_receiver
         self.since = self._sent = now
         if self.phase == "terms":
             self._call()
-        elif not complete or not getting.called:
+        elif not complete or not sum_receiver.called:
             self.phase = "withheld"
         elif self.phase == "consents":
             self.phase = "keys"
         else:
-            self.total, self.phase = getting.total(), "given"
+            self.total, self.phase = sum_receiver.total(), "given"
 
     def _call(self) -> None:
         """Publish the participant set: the senders whose terms are here."""
-        call = self.getting.close()
+        call = self.sum_receiver.close()
         self._out.append((self.senders, call))
         self.phase = "consents"
         if len(call.here) < len(self.senders):
@@ -148,17 +148,17 @@ class Collecting:
         if now < self._sent + PULSE:
             return
         self._sent = now
-        word = {"consents": self.getting.call, "keys": self.getting.agreements}.get(self.phase)
+        word = {"consents": self.sum_receiver.call, "keys": self.sum_receiver.agreements}.get(self.phase)
         if word is not None:
             self._out.append((tuple(self._missing()), word))
 
     def _missing(self) -> list[str]:
         """Return the neighbours whose messages of this phase are missing."""
-        getting = self.getting
+        sum_receiver = self.sum_receiver
         if self.phase == "terms":
-            return [peer for peer in self.senders if peer not in getting.here and not getting.passed(peer)]
-        known: Iterable[str] = getting.consents if self.phase == "consents" else getting.unlocked
-        return [peer for peer in getting.called if peer not in known]
+            return [peer for peer in self.senders if peer not in sum_receiver.here and not sum_receiver.passed(peer)]
+        known: Iterable[str] = sum_receiver.consents if self.phase == "consents" else sum_receiver.unlocked
+        return [peer for peer in sum_receiver.called if peer not in known]
 
     def _open(self, now: float) -> list[float]:
         terms = self.phase == "terms"

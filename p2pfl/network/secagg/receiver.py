@@ -28,7 +28,7 @@ class _Coming:
         return self.filled == len(self.data)
 
 
-class Getting:
+class SumReceiver:
     """The sums of one peer, one gossip step after the other.
 
     Parameters

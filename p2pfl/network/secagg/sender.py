@@ -48,7 +48,7 @@ class _Given:
     incarnation: int = 0
 
 
-class Giving:
+class SumSender:
     """The terms of one peer, in the sums of all its receivers.
 
     Parameters

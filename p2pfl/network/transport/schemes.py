@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from p2pfl.core.errors import BrokerError
+from p2pfl.core.registry import load, registered
 from p2pfl.network.transport.channel import Transport
 from p2pfl.network.transport.memory import MemoryTransport
 
@@ -130,11 +130,10 @@ def found(url: str) -> Opener:
         The scheme is not registered.
     """
     scheme = urlsplit(url).scheme if "://" in url else "mqtt"  # whose opener says what is wrong with it
+    if scheme not in SCHEMES and scheme in registered(GROUP):
+        SCHEMES[scheme] = load(GROUP, scheme)
     if scheme not in SCHEMES:
-        for entry in entry_points(group=GROUP, name=scheme):
-            SCHEMES[scheme] = entry.load()
-    if scheme not in SCHEMES:
-        known = ", ".join(sorted(SCHEMES))
+        known = ", ".join(sorted({*SCHEMES, *registered(GROUP)}))
         raise BrokerError(
             f"no transport is registered for {scheme}:// (known: {known}); correct the URL, or register one with "
             "p2pfl.transport.register"

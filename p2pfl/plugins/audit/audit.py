@@ -306,7 +306,6 @@ def _one_step(experiment: Experiment) -> Experiment:
         "algorithm": "fedavg",
         "optimizer": "sgd",
         "options": {},
-        "schedule_options": {},
         "rate": experiment.learning.rate or 0.1,
         "batch": 1,
         "epochs": 1,

@@ -1,25 +1,48 @@
-"""An audit as tables and files."""
+"""``p2pfl audit``: an audit as tables and files."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import math
+from dataclasses import replace
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid
+import p2pfl
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
+from p2pfl.cli.tables import shown
+from p2pfl.core import files
 from p2pfl.core.errors import StorageError
-from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
-from p2pfl.plugins.audit import Audit
-from p2pfl.plugins.audit.audit_page import page
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
+from p2pfl.plugins.audit.audit import Audit, Effort, audit
+from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Attack an experiment; return 1 if a claim is broken."""
+    experiment, smaller = experiment_of(options), None
+    if options.peers is None:
+        experiment, smaller = attackable(experiment)
+    if smaller is not None:
+        terminal.note(smaller)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
+    prepare(folder)
+    attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
+    accounts.warn_of_exact(resolved)
+    keep(attacked, folder, samples=options.samples)
+    if options.json:
+        print(json.dumps(attacked.results() | {"folder": str(folder)}))
+    else:
+        show(attacked, folder)
+    return 1 if attacked.broken else 0
 
 
 def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
@@ -75,8 +98,8 @@ def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
     StorageError
         They cannot be written.
     """
-    replace(folder / "audit.html", page(audit, samples=samples).encode(), mode=OWNER_ONLY)
-    replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=OWNER_ONLY)
+    files.replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
+    files.replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=files.OWNER_ONLY)
 
 
 def show(audit: Audit, folder: Path) -> None:
@@ -89,11 +112,11 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(_games(audit))
+        console.print(shown(game_table(audit)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
-        console.print(_exposures(audit))
+        console.print(shown(exposure_table(audit)))
         console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
     for part in dict.fromkeys(claim.part for claim in audit.claims):
@@ -107,22 +130,3 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
     console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
     console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
-
-
-def _exposures(audit: Audit) -> Table:
-    table = grid(*EXPOSED_HEADS)
-    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
-    for each in audit.exposures:
-        table.add_row(*list_exposed(each))
-    return table
-
-
-def _games(audit: Audit) -> Table:
-    table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
-    for game in audit.games:
-        verdict = Text("broken", style="red") if game.broken else Text("holds", style="green")
-        if math.isinf(game.accounted):
-            verdict = Text("no claim", style="dim")
-        measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
-        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), verdict)
-    return table

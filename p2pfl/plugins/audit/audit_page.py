@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from p2pfl.plugins.audit.attacks.inversion import Inversions
 from p2pfl.plugins.audit.audit import Audit
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.pipeline import Floats
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
-
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-h1 { margin-bottom: 0 } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd }
-table { border-collapse: collapse; margin: .6rem 0 } th, td { padding: .25rem .8rem .25rem 0; text-align: left }
-th { font-weight: 600; white-space: nowrap; border-bottom: 1px solid #999 } td + td.n, th.n { text-align: right }
-.wide { overflow-x: auto } .verdict { padding: .7rem 1rem; border-left: 6px solid #2a7 ; background: #f2faf6 }
-.verdict.broken { border-color: #c33; background: #fdf3f3 } .bad { color: #c33; font-weight: 600 }
-.pictures img { image-rendering: pixelated; width: 72px; min-height: 12px; margin: 2px; border: 1px solid #ccc }
-.small { color: #666; font-size: 90% }
-"""
+from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Pictures, Section, Styled
+from p2pfl.results.pages.rendering import page
 
 LIMITS = """\
 An audit finds faults; it does not prove privacy. These attackers reached the measured mu; no attacker can exceed \
@@ -42,7 +30,29 @@ false alarm in fewer than one audit in 500.
 """
 
 
-def page(audit: Audit, *, samples: bool = False) -> str:
+GAMES = """\
+mu is the distance between the views with and without the update, in standard deviations; 0 reveals nothing, 1 gives \
+69 % correct guesses, 3 gives 93 %. A build fails if even the lower bound of the measurement (all bounds hold \
+together in 999 of 1000 audits) exceeds the accounted mu.\
+"""
+
+CANARIES = """\
+Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the guesses of one run \
+prove; such bounds are far below the true one for Gaussian noise.\
+"""
+
+MEMBERSHIP = """\
+Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random half of its samples. \
+The ceiling is the largest area that the guarantee permits, and 1 without a guarantee.\
+"""
+
+INVERSION = """\
+The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for the attacker; a \
+reconstruction that beats the constant by 3 dB counts as recognised.\
+"""
+
+
+def audit_page(audit: Audit, *, samples: bool = False) -> str:
     """Return the report as HTML with its style included.
 
     Parameters
@@ -52,66 +62,55 @@ def page(audit: Audit, *, samples: bool = False) -> str:
     samples
         Whether to show attacked training samples and their reconstructions, which are private.
     """
-    title = html.escape(f"Audit of {audit.name}")
     hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
-    parts = [
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
-        f"<h1>{title}</h1>",
-        f'<p class="small">{html.escape(hidden)}{number(audit.mask)}</p>',
-        *([] if audit.smaller is None else [f"<p>{html.escape(audit.smaller)}</p>"]),
-        *_verdict(audit),
-        "<h2>What each observer can learn</h2>",
-        *_lessons(audit),
-        "<h2>Claims that hold whatever the data</h2>",
-        *_claims(audit),
-        *_exposures(audit),
-        *_attacks(audit, samples=samples),
-        "<h2>What this does not show</h2>",
-        *(f"<p>{html.escape(limit)}</p>" for limit in LIMITS.splitlines()),
-        "</body></html>",
+    head = [
+        Note(f"{hidden}{number(audit.mask)}", style="small"),
+        audit.smaller,
+        Note(verdict(audit), style="alarm" if audit.broken else "verdict"),
+        Bullets([Happening(sentence, style="bad") for sentence in audit.broken]) if audit.broken else None,
     ]
-    return "\n".join(parts)
+    sections: list[Section] = [
+        ("lessons", "What each observer can learn", _lessons(audit)),
+        ("claims", "Claims that hold whatever the data", _claims(audit)),
+        ("exposed", EXPOSED, [EXPOSED_MEANING, exposure_table(audit)] if audit.exposures else []),
+        *_attacks(audit, samples=samples),
+        ("limits", "What this does not show", LIMITS.splitlines()),
+    ]
+    return page(f"Audit of {audit.name}", sections, head=head)
 
 
-def _attacks(audit: Audit, *, samples: bool) -> Iterable[str]:
-    """Yield the results of observers of single models; there are none for sums."""
+def _attacks(audit: Audit, *, samples: bool) -> list[Section]:
+    """Return the results of observers of single models; there are none for sums."""
     if not audit.games:
-        yield "<p>No peer receives a single model, so the attacks on single models are left out.</p>"
-        return
-    yield "<h2>The game: was the update released?</h2>"
-    yield from _games(audit)
-    yield "<h2>Canaries</h2>"
-    yield from _canaries(audit)
-    yield "<h2>Membership</h2>"
-    yield from _inferences(audit)
-    yield "<h2>Reconstructed samples</h2>"
-    yield from _pictures(audit.inversions, samples=samples)
+        said = "No peer receives a single model, so the attacks on single models are left out."
+        return [("attacks", "Attacks on single models", [said])]
+    members: list[Block | None] = [MEMBERSHIP, _inferences(audit)]
+    return [
+        ("game", "The game: was the update released?", [GAMES, game_table(audit)]),
+        ("canaries", "Canaries", [CANARIES, _canaries(audit)]),
+        ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
+        ("inversion", "Reconstructed samples", _inversions(audit, samples=samples)),
+    ]
 
 
-def _verdict(audit: Audit) -> Iterable[str]:
-    broken = audit.broken
-    yield f'<p class="verdict{" broken" if broken else ""}"><b>{html.escape(verdict(audit))}</b></p>'
-    if broken:
-        yield _list(broken, kind="bad")
-
-
-def _lessons(audit: Audit) -> Iterable[str]:
+def _lessons(audit: Audit) -> list[Block | None]:
+    found: list[Block | None] = []
     for lesson in lessons(audit):
-        yield f"<h3>{html.escape(lesson.observer)}</h3><p>Promised: {html.escape(lesson.promised)}.</p>"
-        yield _list(lesson.sentences)
+        found.append(Note(f"Promised: {lesson.promised}.", lead=f"{lesson.observer}."))
+        found.append(Bullets([Happening(sentence) for sentence in lesson.sentences]))
+    return found
 
 
-def _claims(audit: Audit) -> Iterable[str]:
+def _claims(audit: Audit) -> list[Block | None]:
     if not audit.claims:
-        yield "<p>None: nothing is hidden.</p>"
-        return
-    yield f'<p class="small">{html.escape(CHANCE)}</p>'
+        return ["None: nothing is hidden."]
+    heads = ("claim", "in words", "found", "at most", "")
+    tables = []
     for part in dict.fromkeys(claim.part for claim in audit.claims):
         rows = [
             [
                 claim.name,
-                html.escape(claim.sentence),
+                claim.sentence,
                 number(claim.measured, infinite="all"),
                 number(claim.allowed),
                 _mark(claim.broken),
@@ -119,27 +118,22 @@ def _claims(audit: Audit) -> Iterable[str]:
             for claim in audit.claims
             if claim.part == part
         ]
-        yield f"<h3>Of {html.escape(part)}</h3>"
-        yield _table(["claim", "in words", "found", "at most", ""], rows)
+        tables.append(FactTable(f"Of {part}", heads, rows, text=2))
+    return [Note(CHANCE, style="small"), *tables]
 
 
-def _exposures(audit: Audit) -> Iterable[str]:
-    """Yield what the totals of the first tree show; nothing of other models."""
-    if audit.exposures:
-        yield f"<h2>{EXPOSED}</h2>"
-        yield f"<p>{html.escape(EXPOSED_MEANING)}</p>"
-        yield _table(EXPOSED_HEADS, [list_exposed(each) for each in audit.exposures])
-
-
-def _games(audit: Audit) -> Iterable[str]:
-    yield (
-        "<p>mu is the distance between the views with and without the update, in standard deviations; 0 "
-        "reveals nothing, 1 gives 69 % correct guesses, 3 gives 93 %. A build fails if even the lower bound of "
-        "the measurement (all bounds hold together in 999 of 1000 audits) exceeds the accounted mu.</p>"
+def exposure_table(audit: Audit) -> FactTable:
+    """Return what the totals of the first tree show; without rows for other models."""
+    return FactTable(
+        "By number of peers and observer", EXPOSED_HEADS, [list_exposed(e) for e in audit.exposures], text=2
     )
+
+
+def game_table(audit: Audit) -> FactTable:
+    """Return the games of each observer."""
     rows = [
         [
-            html.escape(game.observer),
+            game.observer,
             game.victim,
             game.player,
             str(game.releases),
@@ -150,17 +144,14 @@ def _games(audit: Audit) -> Iterable[str]:
         ]
         for game in audit.games
     ]
-    yield _table(["observer", "victim", "player", "releases", "mu", "surely", "accounted", ""], rows)
+    heads = ("observer", "victim", "player", "releases", "mu", "surely", "accounted", "")
+    return FactTable("Games by observer", heads, rows, text=3)
 
 
-def _canaries(audit: Audit) -> Iterable[str]:
-    yield (
-        "<p>Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the "
-        "guesses of one run prove; such bounds are far below the true one for Gaussian noise.</p>"
-    )
+def _canaries(audit: Audit) -> FactTable:
     rows = [
         [
-            html.escape(each.observer),
+            each.observer,
             str(each.count),
             f"{each.auc:.3f}",
             f"{each.tpr_percent:.3f}",
@@ -174,22 +165,14 @@ def _canaries(audit: Audit) -> Iterable[str]:
         ]
         for each in audit.canaries
     ]
-    heads = ["observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above"]
-    yield _table([*heads, "accounted", ""], rows)
+    heads = ("observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above")
+    return FactTable("Canaries by observer", (*heads, "accounted", ""), rows)
 
 
-def _inferences(audit: Audit) -> Iterable[str]:
-    if not audit.inferences:
-        yield "<p>No peer has enough samples.</p>"
-        return
-    yield (
-        "<p>Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random "
-        "half of its samples. The ceiling is the largest area that the guarantee permits, and 1 without a "
-        "guarantee.</p>"
-    )
+def _inferences(audit: Audit) -> FactTable:
     rows = [
         [
-            html.escape(each.observer),
+            each.observer,
             str(each.round),
             each.attack,
             f"{each.auc:.3f} ± {each.error:.3f}",
@@ -198,52 +181,37 @@ def _inferences(audit: Audit) -> Iterable[str]:
         ]
         for each in audit.inferences
     ]
-    yield _table(["observer", "round", "attack", "AUC", "ceiling", ""], rows)
+    return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", ""), rows, text=3)
 
 
-def _pictures(inversions: Inversions, *, samples: bool) -> Iterable[str]:
-    truth = inversions.truth
+def _inversions(audit: Audit, *, samples: bool) -> list[Block | None]:
+    truth = audit.inversions.truth
     low, high = float(truth.min()), float(truth.max())
-    yield (
-        "<p>The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for "
-        "the attacker; a reconstruction that beats the constant by 3 dB counts as recognised.</p>"
-    )
-    rows = [["the truth", "", "", "", _strip(truth, low=low, high=high)]] if samples else []
-    rows += [
+    rows: list[list[object]] = [
         [
-            html.escape(each.observer),
+            each.observer,
             each.attack,
             f"{each.psnr:.1f} dB (constant {each.baseline:.1f})",
             "" if each.ssim is None else f"{each.ssim:.2f}",
-            *([_strip(each.pictures, low=low, high=high)] if samples else []),
+            _strip(each.pictures, low=low, high=high) if samples else "",
         ]
-        for each in inversions.found
+        for each in audit.inversions.found
     ]
-    heads = ["observer", "attack", "PSNR", "SSIM", *(["reconstruction"] if samples else [])]
-    yield f'<div class="pictures">{_table(heads, rows)}</div>'
-    if not samples:
-        yield "<p>The samples and their reconstructions are private and left out; --samples shows them.</p>"
+    if samples:
+        rows.insert(0, ["the truth", "", "", "", _strip(truth, low=low, high=high)])
+    heads = ("observer", "attack", "PSNR", "SSIM", "reconstruction")
+    made = FactTable("Reconstructions by observer", heads, rows, text=2).dense()
+    hidden = "The samples and their reconstructions are private and left out; --samples shows them."
+    return [INVERSION, made, None if samples else hidden]
 
 
-def _strip(pictures: Floats, *, low: float, high: float) -> str:
+def _strip(pictures: Floats, *, low: float, high: float) -> Pictures:
     """Return some samples side by side."""
     scaled = np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
-    return "".join(f'<img alt="" src="{uri(one)}">' for one in scaled)
-
-
-def _list(sentences: Sequence[str], *, kind: str = "") -> str:
-    items = "".join(f'<li class="{kind}">{html.escape(sentence)}</li>' for sentence in sentences)
-    return f"<ul>{items}</ul>"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose cells are HTML already."""
-    head = "".join(f"<th>{cell}</th>" for cell in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+    return Pictures(tuple(uri(one) for one in scaled))
 
 
 def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (the value to mark)
     if not bounded:
         return "no claim"
-    return '<span class="bad">broken</span>' if broken else "holds"
+    return Styled("broken", "bad") if broken else Styled("holds", "good")

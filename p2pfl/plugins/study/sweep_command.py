@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import terminal
+from p2pfl.cli import folders, terminal
 from p2pfl.cli.results import comparisons
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
@@ -30,6 +30,7 @@ from p2pfl.results.comparing.exports import comparison_json
 
 def run(options: argparse.Namespace) -> int:
     """Run a sweep and print its table; return the exit status, 1 if a run failed."""
+    folders.add_present()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = studied(options)

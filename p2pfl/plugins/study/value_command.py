@@ -12,10 +12,10 @@ import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
-from p2pfl.cli.tables import grid
+from p2pfl.cli.tables import shown
 from p2pfl.cli.writing import write
 from p2pfl.plugins.study.valuation import valuation
-from p2pfl.results.pages.valuation_page import NAMES, sentences, valuation_page
+from p2pfl.plugins.study.valuation_page import sentences, valuation_page, values_table
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,12 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(found: dict[str, Any]) -> None:
     console = terminal.console()
-    table = grid("peer", "samples", NAMES[found["method"]], "95 % interval")
-    for each in sorted(found["values"], key=lambda each: -each["value"]):
-        interval = "-" if each["low"] is None else f"{each['low']:+.4f} to {each['high']:+.4f}"
-        style = "" if each["value"] >= 0 else "red"
-        table.add_row(Text(each["peer"]), str(each["samples"]), Text(f"{each['value']:+.4f}", style=style), interval)
-    console.print(table)
+    console.print(shown(values_table(found)))
     console.print()
     for line in sentences(found):
         console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -25,7 +25,7 @@ from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.access import Guard
 from p2pfl.plugins.watch.prometheus import MEDIA_TYPE, exposition
 from p2pfl.plugins.watch.source import Stage, StateSource
-from p2pfl.results.pages.run.features_section import listed
+from p2pfl.results.pages.features import listed
 from p2pfl.results.swarm.state import Swarm
 
 T = TypeVar("T")

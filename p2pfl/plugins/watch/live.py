@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from p2pfl.core.errors import DecodeError, foremost
-from p2pfl.network.protocol.telemetry.looking import Link, Looking
+from p2pfl.network.protocol.telemetry.observer_client import ObserverClient, PeerLink
 from p2pfl.network.protocol.telemetry.observer_messages import announcements, inbox, outlet
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Channel, Message, Transport
@@ -142,7 +142,7 @@ class SwarmObserver:
 
     Parameters
     ----------
-    looking
+    client
         Decides which peers are asked, and which answers are accepted.
     swarm, name
         Names of the swarm and of the observer.
@@ -150,8 +150,8 @@ class SwarmObserver:
         Takes the events.
     """
 
-    def __init__(self, looking: Looking, *, swarm: str, name: str, feed: LiveFeed) -> None:
-        self._looking, self._swarm, self._name, self._feed = looking, swarm, name, feed
+    def __init__(self, client: ObserverClient, *, swarm: str, name: str, feed: LiveFeed) -> None:
+        self._client, self._swarm, self._name, self._feed = client, swarm, name, feed
         self._silent: set[str] = set()
         self._root, _, self._state = announcements(swarm).partition("+")
         self._outlet = outlet(swarm, observer=name).partition("+")[2]
@@ -184,9 +184,9 @@ class SwarmObserver:
         """Send the requests that are due, and notice which peers are silent."""
         while True:
             now = self._feed.elapsed
-            for peer, request in self._looking.due(now):
+            for peer, request in self._client.due(now):
                 await self._request(channel, peer, request)
-            for peer, link in self._looking.links.items():
+            for peer, link in self._client.links.items():
                 self._listen(peer, link, now=now)
             await asyncio.sleep(TURN)
 
@@ -198,7 +198,7 @@ class SwarmObserver:
             return
         peer, _, _ = message.topic[len(self._root) :].partition("/")
         if message.topic == f"{self._root}{peer}{self._state}":
-            announcement = self._looking.announced(peer, message.data)
+            announcement = self._client.announced(peer, message.data)
             if announcement is not None:
                 self._announced(announcement)
         elif message.topic == f"{self._root}{peer}{self._outlet}":
@@ -206,7 +206,7 @@ class SwarmObserver:
 
     async def _told(self, channel: Channel, peer: str, message: Message) -> None:
         now = self._feed.elapsed
-        body, request = self._looking.receive(peer, message.data, now=now)
+        body, request = self._client.receive(peer, message.data, now=now)
         if request is not None:
             await self._request(channel, peer, request)
         if body is None:
@@ -230,7 +230,7 @@ class SwarmObserver:
             PeerAnnounced(peer=announcement.peer, status=announcement.status, done=announcement.done),
         )
 
-    def _listen(self, peer: str, link: Link, *, now: float) -> None:
+    def _listen(self, peer: str, link: PeerLink, *, now: float) -> None:
         """Report a peer that shared its state and is silent although the broker has its connection."""
         quiet = 0.0 if link.arrived is None else now - link.arrived
         if link.announcement.status == "up" and quiet > SILENT and peer not in self._silent:

@@ -14,7 +14,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.brokers import brokers, connect
-from p2pfl.network.protocol.telemetry.looking import Looking
+from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
 from p2pfl.plugins.watch.graph import graph_soon
 from p2pfl.plugins.watch.live import LiveFeed, SwarmObserver
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
@@ -61,8 +61,8 @@ def observing(
     async def look() -> None:
         setting, _ = await asyncio.to_thread(graph.result)  # the page is served meanwhile
         who: dict[str, Any] = {"name": options.name, "identity": identity, "source": source, "trust": trust}
-        looking = Looking(experiment.name, **who, peers=setting.peers)
-        observer = SwarmObserver(looking, swarm=experiment.name, name=options.name, feed=feed)
+        link = ObserverClient(experiment.name, **who, peers=setting.peers)
+        observer = SwarmObserver(link, swarm=experiment.name, name=options.name, feed=feed)
         await observer.look(transport, client=client)
 
     return feed, look

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from p2pfl.core.errors import InputError
+from p2pfl.results import charts
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import Comparison
 from p2pfl.results.comparing.intervals import estimate
-from p2pfl.results.pages import curves
-from p2pfl.results.plots import blank, keep
+from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, keep, legend_of
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
 
 By = Literal["round", "bytes"]
 """Quantity on a horizontal axis."""
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-"""Colours that people with any colour vision tell apart (Okabe and Ito), the dark ones first."""
-
-STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
-"""Strokes of lines, which differ in grey as well."""
+AXES: tuple[By, ...] = ("round", "bytes")
+"""Both of them."""
 
 MARKERS = "os^DvPX"
 """Markers of lines."""
@@ -47,25 +43,6 @@ SINGLE = (4.2, 2.9)
 
 PANEL = (2.4, 2.1)
 """Inches of one panel of several, three of which are as wide as a page."""
-
-HANDLE, CHARACTER, ENTRY = 0.62, 0.072, 0.2
-"""Inches of a legend: a line with its margins, a letter beside it, and the height of both."""
-
-STYLE: Any = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "0.9",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,  # publishers refuse type 3 fonts
-    "svg.fonttype": "none",
-    "svg.hashsalt": "p2pfl",
-    "savefig.dpi": 300,
-    "savefig.bbox": "tight",  # cuts no letter off
-}
-"""Style of matplotlib for print."""
 
 SHARES = frozenset({"accuracy", "auc", "f1", "macro_f1", "iou", "mean_iou", "concordance"})
 """Scores from 0 to 1, beyond which no interval goes."""
@@ -158,9 +135,9 @@ def caption(comparison: Comparison) -> str:
 def _line(runs: Sequence[Run], metric: str, *, by: By) -> _Line | None:
     """Return the line of runs of one setting; ``None`` where none of them has the score."""
     found = [
-        (curve, curves.sent_megabytes(by_round(run.metrics)))
+        (curve, charts.sent_megabytes(by_round(run.metrics)))
         for run in runs
-        if (curve := curves.over_rounds(by_round(run.honest), curves.score(metric), label="")).ys
+        if (curve := charts.over_rounds(by_round(run.honest), charts.score(metric), label="")).ys
     ]
     if not found:
         return None
@@ -216,10 +193,7 @@ def _drawn(
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     width, height = (SINGLE[0], SINGLE[1]) if columns == 1 else (PANEL[0] * columns, PANEL[1])
-    across = max(1, int(width / (HANDLE + CHARACTER * max(map(len, labels)))))
-    texts = [textwrap.fill(label, max(1, int((width - HANDLE) / CHARACTER))) for label in labels]
-    high = max(text.count("\n") + 1 for text in texts)
-    legend = ENTRY * high * math.ceil(len(labels) / across) if len(labels) > 1 else 0.0
+    across, texts, legend = legend_of(labels, width=width)
     picture = blank(width=width, height=height * rows + legend)
     axes = picture.subplots(rows, columns, sharex=names[0] == "round", sharey=True, squeeze=False).flatten()
     for spare in axes[len(panels) :]:
@@ -240,7 +214,7 @@ def _drawn(
     axes[0].set_ylim(_limits(lines.values()))
     if len(labels) > 1:
         found = [handles[label] for label in labels]
-        picture.legend(found, texts, loc="outside lower center", ncols=min(across, len(labels)), handlelength=3.2)
+        picture.legend(found, texts, loc="outside lower center", ncols=across, handlelength=3.2)
     return picture
 
 

@@ -27,9 +27,9 @@ class RunComparison(Comparison, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """Return them as a part of a page."""
-        from p2pfl.results.pages.comparison_page import fragment  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.pages.comparison_page import comparison_fragment  # noqa: PLC0415 (only notebooks ask for it)
 
-        return fragment(self)
+        return comparison_fragment(self)
 
 
 def compare(runs: Sequence[Run], *, metric: str | None = None) -> RunComparison:

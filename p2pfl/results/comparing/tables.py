@@ -1,62 +1,70 @@
-"""The tables of a comparison as text."""
+"""The tables of a comparison, as facts and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from p2pfl.core.texts import printable
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import Comparison
+from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import size
 
-
-def keys(comparison: Comparison) -> list[str]:
-    """Return the heads of the first columns, which say what a setting is."""
-    return wording.heads(comparison.keys) or [""]
+STYLES = {"better": "good", "worse": "bad"}
 
 
-def scores(comparison: Comparison) -> list[list[str]]:
-    """Return the scores and differences: the heads, and the cells of each setting."""
+def scores(comparison: Comparison) -> FactTable:
+    """Return the scores and differences of each setting, the leading scores in bold."""
     differences = {each.setting: each for each in comparison.differences}
-    rows = [[*keys(comparison), "seeds", comparison.metric, "difference", "p", ""]]
+    references = {each.reference for each in comparison.differences}
+    rows = []
     for place, each in enumerate(comparison.settings):
         found = differences.get(place)
-        compared = ["", "", ""]
+        compared = ["", "", "reference" if place in references else ""]
         if found is not None:
+            said = wording.verdict(comparison, found)
             difference = wording.number(found.difference, sign=True)
-            compared = [difference, wording.probability(found.adjusted), wording.verdict(comparison, found)]
+            compared = [difference, wording.probability(found.adjusted), Styled(said, STYLES.get(said, ""))]
         seeds = f"{len(each.by_seed)}" + (f" of {len(each.by_seed) + each.failed}" if each.failed else "")
-        rows.append([*_values(comparison, place), seeds, wording.number(each.score), *compared])
-    return rows
+        score = Styled(wording.number(each.score), "best" if each.leading else "")
+        rows.append([*_values(comparison, place), seeds, score, *compared])
+    caption = f"{comparison.metric}, {'lower' if comparison.lower else 'higher'} is better"
+    return _table(comparison, caption, ["seeds", comparison.metric, "difference", "p", ""], rows)
 
 
-def costs(comparison: Comparison) -> list[list[str]]:
-    """Return what a run of each setting costs in the mean: the heads, and the cells of each setting."""
-    rows = [[*keys(comparison), "rounds", "sent", "gradients", "time"]]
+def costs(comparison: Comparison) -> FactTable:
+    """Return what a run of each setting costs in the mean."""
+    rows = []
     for place, each in enumerate(comparison.settings):
         gradients = "" if each.gradients is None else f"{each.gradients:,.0f}"
         cost = f"{each.rounds:g}", size(each.bytes_sent), gradients, f"{each.seconds:.1f} s"
         rows.append([*_values(comparison, place), *cost])
-    return rows
+    return _table(comparison, "means over the seeds", ["rounds", "sent", "gradients", "time"], rows)
+
+
+def by_seed(comparison: Comparison) -> FactTable:
+    """Return the score of every run."""
+    seeds = sorted({seed for each in comparison.settings for seed in each.by_seed})
+    rows = [
+        [*_values(comparison, place), *(f"{each.by_seed[s]:.3f}" if s in each.by_seed else "" for s in seeds)]
+        for place, each in enumerate(comparison.settings)
+    ]
+    return _table(comparison, f"{comparison.metric} by seed", [f"seed {seed}" for seed in seeds], rows)
 
 
 def text(comparison: Comparison) -> str:
-    """Return both tables, and what one must know to read them."""
-    left = len(keys(comparison))
+    """Return scores and costs, and what one must know to read them."""
     said = [*wording.notes(comparison), *(f"WARNING: {each}" for each in wording.warnings(comparison))]
-    tables = ["\n".join(_aligned(rows, left=left)) for rows in (scores(comparison), costs(comparison))]
+    tables = ["\n".join(table.lines()) for table in (scores(comparison), costs(comparison))]
     return printable("\n\n".join([*tables, "\n".join(said)]).rstrip(), keep="\n")
+
+
+def _table(comparison: Comparison, caption: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> FactTable:
+    """Return a table whose first columns say what a setting is."""
+    first = wording.heads(comparison.keys) or ["setting"]
+    return FactTable(caption, [*first, *heads], rows, text=len(first))
 
 
 def _values(comparison: Comparison, place: int) -> list[str]:
     values = comparison.settings[place].values
     return [*values.values()] or [wording.setting(values)]
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
-    """Yield lines whose numbers are aligned to the right; the first columns, and one without a head, are text."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    words = [place < left or not head for place, head in enumerate(rows[0])]
-    for row in rows:
-        cells = zip(row, widths, words, strict=True)
-        yield "  ".join(cell.ljust(width) if word else cell.rjust(width) for cell, width, word in cells).rstrip()

@@ -3,7 +3,7 @@
 from p2pfl.core.explanations import Explained
 from p2pfl.results.content.peers import BestKept, GainInterval, PeerResult, Unsettled
 from p2pfl.results.content.summaries import PeerSummary, Summary
-from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, LostWeight, PushSumWeights, WorkerResult
+from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, WorkerResult
 
 __all__ = [
     "BestKept",
@@ -11,10 +11,8 @@ __all__ = [
     "Explained",
     "FeatureStatistics",
     "GainInterval",
-    "LostWeight",
     "PeerResult",
     "PeerSummary",
-    "PushSumWeights",
     "Summary",
     "Unsettled",
     "WorkerResult",

@@ -8,7 +8,7 @@ import msgspec
 
 from p2pfl.core.explanations import Explained
 from p2pfl.results.content.peers import BestKept, GainInterval, PeerResult, Unsettled
-from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, PushSumWeights, WorkerResult
+from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, WorkerResult
 from p2pfl.results.notices.damage import LossRose, MasksUncancelled
 from p2pfl.results.notices.kinds import SCHEMA
 from p2pfl.results.provenance import Versions
@@ -61,7 +61,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         By all peers.
     missed
         Models that did not arrive in time.
-    masses
     alarms
         What harmed the result.
     unsettled
@@ -105,7 +104,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     peer_memory: int | None
     bytes_sent: int
     missed: int
-    masses: PushSumWeights | None
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
@@ -144,10 +142,6 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Scores of the common model.
     stopped
         Where the privacy budget ended the run; null if it did not.
-    given
-        Weight given and not received back, by neighbour.
-    vanished
-        Neighbours that disappeared for good.
     privacy
     alarms
         What harmed the result.
@@ -172,8 +166,6 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     scores: dict[str, float]
     common: dict[str, float] | None
     stopped: BudgetStop | None
-    given: dict[str, float] | None
-    vanished: tuple[str, ...]
     privacy: StatedGuarantee
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]

@@ -5,45 +5,6 @@ from __future__ import annotations
 import msgspec
 
 
-class LostWeight(msgspec.Struct, frozen=True):
-    """Weight that died with peers.
-
-    Attributes
-    ----------
-    peers
-        Joined by edges whose traffic no survivor knows.
-    mass
-        Their weight.
-    """
-
-    peers: tuple[str, ...]
-    mass: float
-
-
-class PushSumWeights(msgspec.Struct, frozen=True):
-    """Push-sum weights at the end of a run.
-
-    Attributes
-    ----------
-    of
-        Total at the start.
-    held
-        In the models of survivors.
-    on_its_way
-        That never arrived.
-    lost
-        That died with peers.
-    statement
-        What is missing in the average, in a sentence.
-    """
-
-    of: int
-    held: float
-    on_its_way: float
-    lost: tuple[LostWeight, ...]
-    statement: str
-
-
 class Evaluated(msgspec.Struct, frozen=True):
     """What a simulation evaluated after each round but the last.
 

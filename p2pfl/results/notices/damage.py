@@ -123,20 +123,6 @@ class RestartUnsettled(Notice, frozen=True, kw_only=True):
     neighbours: tuple[str, ...]
 
 
-class WeightLost(Notice, frozen=True, kw_only=True):
-    """A neighbour that disappeared took weight with it.
-
-    Attributes
-    ----------
-    neighbour
-    weight
-        Received from this peer and not given back.
-    """
-
-    neighbour: str
-    weight: float
-
-
 class ConsensusUnknown(Notice, frozen=True, kw_only=True):
     """The peers could not agree on a model, and the peer keeps its own.
 

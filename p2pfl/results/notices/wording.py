@@ -268,15 +268,6 @@ def _(notice: damage.RestartUnsettled) -> str:
 
 
 @sentence.register
-def _(notice: damage.WeightLost) -> str:
-    return (
-        f"nothing comes any more from {notice.neighbour}, which took a weight of {notice.weight:.6g} from here: if it "
-        "is gone for good, that is lost to the average with the 1 that it began with and what its other neighbours "
-        "gave it, and more goes to it in each round; begin anew without it where the loss rises"
-    )
-
-
-@sentence.register
 def _(notice: damage.ConsensusUnknown) -> str:
     return f"no consensus, so models differ: {notice.message}"
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from p2pfl.results.comparing import wording
+from p2pfl.results.charts import Interval
+from p2pfl.results.comparing import figures, tables, wording
 from p2pfl.results.comparing.comparison import Comparison
-from p2pfl.results.formats import size
-from p2pfl.results.pages import curves
-from p2pfl.results.pages.markup import Markup, join, tag
-from p2pfl.results.pages.parts import box, changed, details, page, pairs, software, table, written
-from p2pfl.results.pages.svg import Chart, Curve, Interval, figure, intervals
+from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, Section
+from p2pfl.results.pages.rendering import fragment, page
+from p2pfl.results.pages.run_page import provenance
+from p2pfl.results.plots import COLOURS, GREY, intervals
 from p2pfl.results.run import Run
-
-MOST_CURVES = 12
-"""Settings that a chart of curves can hold."""
 
 MOST_NAMED = 6
 """Settings that a sentence names."""
-
-STYLES = {"better": "good", "worse": "bad"}
 
 
 @dataclass(frozen=True)
@@ -43,32 +39,27 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
     name
         Title of the page.
     """
-    sections = [
+    first = "The first run has these keys; the others differ from it in the columns of the tables above."
+    sections: list[Section] = [
         ("settings", "Scores", _settings(comparison)),
-        ("differences", "Differences", _differences(comparison)),
+        ("differences", "Differences", [_differences(comparison)]),
         ("curves", "Curves", _curves(comparison, runs)),
-        ("costs", "What a run costs", _costs(comparison)),
-        ("privacy", "Privacy", _privacy(comparison, runs)),
-        ("seeds", "Every run", _every(comparison)),
-        ("repeat", "How to repeat it", _repeat(runs)),
+        ("costs", "What a run costs", [tables.costs(comparison)]),
+        ("privacy", "Privacy", [_privacy(comparison, runs)]),
+        ("seeds", "Every run", [tables.by_seed(comparison)]),
+        ("repeat", "How to repeat it", [first, *provenance(runs[0].run, whose="its")] if runs else []),
     ]
     count = sum(len(each.by_seed) for each in comparison.settings)
     about = f"Comparison of {len(comparison.settings)} settings in {count} p2pfl runs."
-    head = [tag("p", about, class_="small"), *_head(comparison)]
-    return page(name, sections, head=head)
+    warned = [Note(sentence, style="warning") for sentence in wording.warnings(comparison)]
+    return page(name, sections, head=[Note(about, style="small"), Note(verdict(comparison), style="verdict"), *warned])
 
 
-def fragment(comparison: Comparison) -> str:
+def comparison_fragment(comparison: Comparison) -> str:
     """Return the scores, differences and costs of a comparison as a part of a page, for notebooks."""
-    warned = [tag("p", f"Warning: {sentence}") for sentence in wording.warnings(comparison)]
-    said = tag("p", tag("strong", verdict(comparison)))
-    return tag("div", said, warned, _settings(comparison), _costs(comparison))
-
-
-def _head(comparison: Comparison) -> Iterator[Markup]:
-    yield box("verdict", verdict(comparison))
-    for sentence in wording.warnings(comparison):
-        yield box("warning", f" {sentence}")
+    warned = [f"Warning: {sentence}" for sentence in wording.warnings(comparison)]
+    said = Note(verdict(comparison), style="strong")
+    return fragment([said, *warned, *_settings(comparison), tables.costs(comparison)])
 
 
 def verdict(comparison: Comparison) -> str:
@@ -104,57 +95,25 @@ def _against(comparison: Comparison) -> str:
     return ". ".join(parts) + "." if parts else "There is nothing to compare."
 
 
-def _values(comparison: Comparison, place: int) -> list[object]:
-    values = comparison.settings[place].values
-    return [*values.values()] or ["the experiment"]
+def _settings(comparison: Comparison) -> list[Block | None]:
+    notes = (wording.bold(comparison), *wording.notes(comparison))
+    return [tables.scores(comparison), *(Note(sentence, style="small") for sentence in notes)]
 
 
-def _heads(comparison: Comparison) -> list[str]:
-    return wording.heads(comparison.keys) or ["setting"]
-
-
-def _settings(comparison: Comparison) -> Markup:
-    rows = []
-    differences = {each.setting: each for each in comparison.differences}
-    references = {each.reference for each in comparison.differences}
-    for place, each in enumerate(comparison.settings):
-        found = differences.get(place)
-        said = "reference" if place in references else ""
-        said = wording.verdict(comparison, found) if found is not None else said
-        rows.append(
-            [
-                *_values(comparison, place),
-                tag("span", wording.number(each.score), class_="best" if each.leading else None),
-                "" if found is None else wording.number(found.difference, sign=True),
-                "" if found is None else wording.probability(found.adjusted),
-                tag("span", said, class_=STYLES.get(said)),
-                len(each.by_seed),
-            ]
-        )
-    heads = [*_heads(comparison), comparison.metric, "difference", "p", "verdict", "seeds"]
-    caption = f"{comparison.metric}, {'lower' if comparison.lower else 'higher'} is better"
-    notes = [tag("p", sentence, class_="small") for sentence in (wording.bold(comparison), *wording.notes(comparison))]
-    return join([table(caption, heads, rows, text=len(_heads(comparison))), notes])
-
-
-def _differences(comparison: Comparison) -> Markup | None:
-    entries = []
+def _differences(comparison: Comparison) -> Figure | None:
+    if not comparison.differences:
+        return None
+    entries, parts = [], []
     for each in comparison.differences:
         said = wording.verdict(comparison, each)
         mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
-        style = {"better": "c2", "worse": "c1"}.get(said, "plain")
+        colour = {"better": COLOURS[2], "worse": COLOURS[1]}.get(said, GREY)
         label = f"{wording.setting(mine)} against {_other(mine, theirs)}"
-        entries.append(Interval(label, each.difference.mean, each.difference.half, style))
-    about = " ".join(
-        f"{entry.label}: {entry.value:+.3f}, {wording.verdict(comparison, each)}."
-        for entry, each in zip(entries, comparison.differences, strict=True)
-    )
+        entries.append(Interval(label, each.difference.mean, each.difference.half, colour))
+        parts.append(f"{label}: {each.difference.mean:+.3f}, {said}.")
     certain = any(each.difference.half is not None for each in comparison.differences)
     title = f"paired differences{' with 95 % intervals' if certain else ''}"
-    drawn = intervals(
-        entries, name="differences", title=title, description=about, x=f"difference in {comparison.metric}"
-    )
-    return None if drawn is None else tag("div", drawn, class_="figures")
+    return Figure(title, " ".join(parts), partial(intervals, entries, x=f"difference in {comparison.metric}"))
 
 
 def _other(mine: dict[str, str], theirs: dict[str, str]) -> str:
@@ -162,86 +121,38 @@ def _other(mine: dict[str, str], theirs: dict[str, str]) -> str:
     return wording.setting({key: value for key, value in theirs.items() if mine.get(key) != value})
 
 
-def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> Markup | None:
-    """Return the score over rounds and over bytes, a curve for each setting."""
-    if len(comparison.settings) > MOST_CURVES:
-        return tag("p", f"There are more than {MOST_CURVES} settings, which one chart cannot show.")
-    over, costs = [], []
-    for place, each in enumerate(comparison.settings):
-        mine = [part.run for part in runs if part.setting == place]
-        found = curves.means(mine, comparison.metric)
-        if not found["xs"]:
-            continue
-        label = wording.setting(each.values)
-        over.append(Curve(label, **found, style=place))
-        paid = [x * each.bytes_sent / max(each.rounds, 1) / 1e6 for x in found["xs"]]
-        costs.append(Curve(label, **(found | {"xs": paid}), style=place))
-    about = " ".join(f"{curve.label} ends at {curve.ys[-1]:.3f}." for curve in over)
-    metric = comparison.metric
-    charts = [
-        Chart(
-            f"{metric} by round", f"Mean over the seeds, and their range. {about}", "round", metric, over, whole=True
-        ),
-        Chart(
-            f"{metric} by bytes", f"The same over what all peers send. {about}", "MB sent by all peers", metric, costs
-        ),
-    ]
-    drawn = [made for place, chart in enumerate(charts) if (made := figure(chart, name=f"curve{place}"))]
-    return tag("div", drawn, class_="figures") if drawn else None
-
-
-def _costs(comparison: Comparison) -> Markup:
-    rows = []
-    for place, each in enumerate(comparison.settings):
-        gradients = "" if each.gradients is None else f"{each.gradients:,.0f}"
-        rows.append(
-            [*_values(comparison, place), f"{each.rounds:g}", size(each.bytes_sent), gradients, f"{each.seconds:.1f} s"]
+def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[Block | None]:
+    """Return the score over rounds and over bytes, a line for each setting."""
+    parts = [(part.setting, part.run) for part in runs]
+    if not any(each.by_seed for each in comparison.settings) or not parts:
+        return []
+    ends = " ".join(
+        f"{wording.setting(each.values)} ends at {each.score.mean:.3f}." for each in comparison.settings if each.score
+    )
+    about = figures.caption(comparison)
+    drawn = [
+        Figure(
+            f"{comparison.metric} by {by}",
+            f"{about} {ends}",
+            partial(figures.figure, comparison, parts, by=by),
         )
-    heads = [*_heads(comparison), "rounds", "sent by all peers", "gradients", "time"]
-    return table("means over the seeds", heads, rows, text=len(_heads(comparison)))
+        for by in figures.AXES
+    ]
+    return [Group(drawn, "figures"), Note(about, style="small")]
 
 
-def _privacy(comparison: Comparison, runs: Sequence[ComparedRun]) -> Markup | None:
+def _privacy(comparison: Comparison, runs: Sequence[ComparedRun]) -> Block | None:
     """Return each statement, with the settings that it is true of."""
     said: dict[str, list[int]] = {}
     for part in runs:
         statement = part.run.summary.get("privacy", {}).get("statement")
         if statement is not None and part.setting not in said.setdefault(statement, []):
             said[statement].append(part.setting)
-    if not said:
-        return None
     if len(said) == 1:
-        return tag("div", tag("p", next(iter(said))), class_="verdict")
+        return Note(next(iter(said)), style="verdict")
     rows = [
         ["; ".join(wording.setting(comparison.settings[place].values) for place in places), statement]
         for statement, places in said.items()
     ]
-    return table("statement of the runs of each setting", ("setting", "statement"), rows, text=2)
-
-
-def _every(comparison: Comparison) -> Markup:
-    seeds = sorted({seed for each in comparison.settings for seed in each.by_seed})
-    rows = [
-        [
-            *_values(comparison, place),
-            *("" if seed not in each.by_seed else f"{each.by_seed[seed]:.3f}" for seed in seeds),
-        ]
-        for place, each in enumerate(comparison.settings)
-    ]
-    heads = [*_heads(comparison), *(f"seed {seed}" for seed in seeds)]
-    return table(f"{comparison.metric} by seed", heads, rows, text=len(_heads(comparison)))
-
-
-def _repeat(runs: Sequence[ComparedRun]) -> Markup | None:
-    if not runs:
-        return None
-    first = runs[0].run
-    keys = {key: tag("code", value) for key, value in changed(first.experiment).items()}
-    return join(
-        [
-            tag("p", "The first run has these keys; the others differ from it in the columns of the tables above."),
-            pairs("Keys of its experiment that are not the default", keys),
-            details("its whole experiment file", tag("pre", written(first.experiment))),
-            software(first.provenance or first.summary),
-        ]
-    )
+    caption = "statement of the runs of each setting"
+    return FactTable(caption, ("setting", "statement"), rows, text=2) if said else None

@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -32,13 +32,30 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.parts.graphs import loaded
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
+from p2pfl.privacy.keys import Source
 from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 from p2pfl.topology import Weights
 
-Follow = Callable[..., None]
-"""Function ``follow(experiment, group, **given)`` that simulates the peers of a worker that does not lead."""
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Arguments of a simulation that all its processes receive.
+
+    Attributes
+    ----------
+    baselines, resume, source
+        Arguments of :func:`p2pfl.simulate`.
+    """
+
+    baselines: bool
+    resume: bool
+    source: Source | None
+
+
+Follow = Callable[[Experiment, WorkerGroup, RunOptions], None]
+"""Function that simulates the peers of a worker that does not lead."""
 
 HERE = "127.0.0.1"
 """Address of workers on this machine."""
@@ -68,7 +85,7 @@ def leads() -> bool:
 
 @contextmanager
 def sharded(
-    made: Experiment | Plan, *, workers: int, follow: Follow, given: Mapping[str, Any], unaccounted: bool = False
+    made: Experiment | Plan, *, workers: int, follow: Follow, options: RunOptions, unaccounted: bool = False
 ) -> Iterator[tuple[Plan, Shard]]:
     """Plan a simulation, and share its peers among workers until the context is left.
 
@@ -78,8 +95,8 @@ def sharded(
         The experiment, or its plan, which then holds the data of all peers.
     workers
         Number of processes, of which this one is the first.
-    follow, given
-        What the other processes call, with keyword arguments.
+    follow, options
+        Function that the other processes call, and its arguments.
     unaccounted
         True if the run may stay outside of the account of its data.
 
@@ -104,7 +121,7 @@ def sharded(
     if isinstance(made, Experiment):
         check(Composition.of(made))  # before processes start
     experiment = made if isinstance(made, Experiment) else made.experiment
-    with _joined() if together else _started(experiment, workers=workers, follow=follow, given=given) as group:
+    with _joined() if together else _started(experiment, workers=workers, follow=follow, options=options) as group:
         try:
             yield divided(made if together else experiment, group, unaccounted=unaccounted)
         except BaseException as error:
@@ -155,9 +172,7 @@ def _joined() -> Iterator[WorkerGroup]:
 
 
 @contextmanager
-def _started(
-    experiment: Experiment, *, workers: int, follow: Follow, given: Mapping[str, Any]
-) -> Iterator[WorkerGroup]:
+def _started(experiment: Experiment, *, workers: int, follow: Follow, options: RunOptions) -> Iterator[WorkerGroup]:
     """Start the other workers as processes on this machine, and end them when the context is left."""
     if experiment.topology.kind == "own":
         raise InputError(
@@ -172,7 +187,7 @@ def _started(
             store = FileStore(str(path), workers)
             context = multiprocessing.get_context("spawn")
             for rank in range(1, workers):
-                task = Task(str(path), rank, workers, experiment, follow, given)
+                task = Task(str(path), rank, workers, experiment, follow, options)
                 crew.processes.append(context.Process(target=_work, args=(task,), daemon=True, name=f"p2pfl {rank}"))
                 crew.processes[-1].start()
             crew.wait(store)
@@ -245,8 +260,8 @@ class Task:
         Number of the worker and number of all.
     experiment
         The experiment.
-    follow, given
-        What the worker calls, with keyword arguments.
+    follow, options
+        Function that the worker calls, and its arguments.
     """
 
     store: str
@@ -254,7 +269,7 @@ class Task:
     size: int
     experiment: Experiment
     follow: Follow
-    given: Mapping[str, Any]
+    options: RunOptions
 
 
 def _work(task: Task) -> None:
@@ -265,7 +280,7 @@ def _work(task: Task) -> None:
     store.set(_ready(task.rank), "")
     group = connected(store, rank=task.rank, size=task.size, local=task.size)
     try:
-        task.follow(task.experiment, group, **task.given)
+        task.follow(task.experiment, group, task.options)
     except P2PFLError as error:
         group.fail(error)
         raise SystemExit(error.status) from None

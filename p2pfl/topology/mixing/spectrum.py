@@ -176,43 +176,6 @@ def chebyshev_steps(rho: float, tolerance: float) -> int:
     return _ceil(math.acosh(1 / tolerance) / math.acosh(1 / rho)) if rho > tolerance else 1
 
 
-def heavy_ball_steps(rho: float, tolerance: float) -> int:
-    r"""Return the number of gossip steps that reach ``tolerance`` with the heavy-ball method.
-
-    It is the smallest s with :math:`r^s (1 + s \sqrt{1 - \rho^2}) \le \tau`, where
-    :math:`r = \rho / (1 + \sqrt{1 - \rho^2})` (Golub and Varga 1961): somewhat more than
-    :func:`chebyshev_steps`.
-
-    Parameters
-    ----------
-    rho
-        :func:`contraction` of one symmetric W.
-    tolerance
-        Between 0 and 1.
-
-    Raises
-    ------
-    TopologyError
-        The tolerance is out of range, or ``rho`` is not below one.
-
-    Examples
-    --------
-    >>> heavy_ball_steps(0.99, 1e-3)
-    65
-    """
-    _check_tolerance(tolerance)
-    _check_contracts(rho)
-    root = math.sqrt(1 - rho**2)
-
-    def reached(steps: int) -> bool:
-        return float((rho / (1 + root)) ** steps) * (1 + steps * root) <= tolerance * (1 + _SLACK)
-
-    enough = 1
-    while not reached(enough):
-        enough *= 2
-    return 1 + bisect_left(range(1, enough), True, key=reached)
-
-
 def lowest(weights: Weights) -> float:
     """Return the smallest eigenvalue of one symmetric W.
 

@@ -41,7 +41,7 @@ def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):
 
 
 def test_the_peers_data_are_told_one_by_one(p2pfl):
-    changes = ["data.split=shards", "data.shards=1"]
+    changes = ["data.split=shards", "data.split_options.shards=1"]
     told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(changes)).out)["data"]
     each = told["per_peer"].values()
     assert sum(own["share"] for own in each) == pytest.approx(1)

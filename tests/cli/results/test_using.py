@@ -7,7 +7,7 @@ import tomllib
 import pytest
 import tomli_w
 
-import wards
+import hospitals
 from p2pfl.experiment import read
 from p2pfl.results.models import Predictor, evaluate
 from p2pfl.simulation import simulate
@@ -16,8 +16,8 @@ from p2pfl.simulation import simulate
 @pytest.fixture
 def model(place):
     """The path of a model that was trained on the tables in the working directory."""
-    wards.write(place)
-    simulate(read(wards.experiment(place)), folder=place / "run", baselines=False)
+    hospitals.write(place)
+    simulate(read(hospitals.experiment(place)), folder=place / "run", baselines=False)
     return place / "run" / "peers" / "peer0.safetensors"
 
 
@@ -36,7 +36,7 @@ def test_exact_results_on_a_table_with_an_account_need_to_be_asked_for(p2pfl, pl
 
 
 def test_a_proposal_from_a_table_with_an_account_warns_that_the_account_lacks_it(p2pfl, place):
-    wards.write(place)
+    hospitals.write(place)
     assert "UNACCOUNTED" not in p2pfl("columns", "peer0.csv", "--target", "outcome").err
     (place / "peer0.csv.budget.jsonl").write_text("")
     said = p2pfl("columns", "peer0.csv", "--target", "outcome")
@@ -45,7 +45,7 @@ def test_a_proposal_from_a_table_with_an_account_warns_that_the_account_lacks_it
 
 
 def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
-    wards.write(place, rows=(400, 10, 10))
+    hospitals.write(place, rows=(400, 10, 10))
     said = p2pfl("columns", "peer0.csv", "--target", "outcome")
     assert said.status == 0
     data = tomllib.loads(said.out)["data"]
@@ -65,7 +65,7 @@ def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
         "ward": {"levels": data["options"]["columns"]["ward"], "missing": "east"},
     }
     data["options"]["path"] = "{peer}.csv"
-    experiment = wards.experiment(place, data=data | {"scale": True}, rounds=1)
+    experiment = hospitals.experiment(place, data=data | {"scale": True}, rounds=1)
     (place / "mine.toml").write_text(tomli_w.dumps(experiment))
     assert p2pfl("simulate", "mine.toml", "--no-baselines").status == 0
 

@@ -149,7 +149,7 @@ def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, plac
 def test_an_interrupted_simulation_of_peers_that_wait_for_nobody_goes_on_as_if_nothing_had_happened(
     start, p2pfl, place
 ):
-    late = ["simulation.delay=2.0", "simulation.slow=0.4", "simulation.pace=2", "simulation.loss=0.1"]
+    late = ["simulation.delay=2.0", "simulation.slow=0.4", "simulation.slow.pace=2", "simulation.loss=0.1"]
     changes = ["rounds=300", "learning.algorithm=gossip_learning", *late]
     options = [part for change in changes for part in ("--set", change)]
     whole = p2pfl("simulate", "small.toml", "--no-baselines", "--runs", "whole", *options)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shadows
+import cpu_device
 from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, Whole, coded
 from p2pfl.core.codecs.bits import bits_for, bytes_for, pack_bits, unpack_bits
 from p2pfl.core.errors import DecodeError, InputError
@@ -87,10 +87,10 @@ def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(code
     stack = rows(1500)
     stack = stack if special is None else SPECIAL[special](stack)
     wanted, bytes_wanted = coded(codec, stack, at=at())
-    with shadows.device() as device:
-        there = stack.to(shadows.DEVICE, non_blocking=True)
+    with cpu_device.device() as device:
+        there = stack.to(cpu_device.DEVICE, non_blocking=True)
         left, short = coded(codec, there, at=at())
-        assert left.device == shadows.DEVICE
+        assert left.device == cpu_device.DEVICE
         assert not device.waits
         here = left.cpu()
         data = [short.data(index) for index in range(3)]

@@ -33,11 +33,11 @@ def ruled(name, *changes):
     [
         ([], None),
         (["robustness.rule=clipped_gossip"], ClippedGossip(1)),
-        (["robustness.rule=clipped_gossip", "robustness.attackers=0"], ClippedGossip(0)),
+        (["robustness.rule=clipped_gossip", "robustness.options.attackers=0"], ClippedGossip(0)),
         (["robustness.rule=self_centred_clipping", "robustness.options.radius=0.5"], SelfCentredClipping(0.5)),
-        (["robustness.rule=trimmed_mean", "robustness.attackers=2"], TrimmedMean(2)),
+        (["robustness.rule=trimmed_mean", "robustness.options.attackers=2"], TrimmedMean(2)),
         (["robustness.rule=median"], Median(1)),
-        (["robustness.rule=krum", "robustness.attackers=2"], Krum(2)),
+        (["robustness.rule=krum", "robustness.options.attackers=2"], Krum(2)),
         (["robustness.rule=multi_krum"], Krum(1, several=True)),
         (["robustness.rule=trimmed_mean", "robustness.options.nearest=true"], NearestMixed(TrimmedMean(1), 1)),
     ],
@@ -82,9 +82,12 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
     ("changes", "sentence"),
     [
         (["robustness.rule=median", "compression.name=top_k"], "under which peers send differences and no models"),
-        (["robustness.rule=median", "robustness.attackers=4"], "= 4 with median needs at least 9 models .* only 8;"),
-        (["robustness.rule=clipped_gossip", "robustness.attackers=4"], "at least 9 models"),
-        (["robustness.rule=krum", "robustness.attackers=3"], "at least 9 models"),
+        (
+            ["robustness.rule=median", "robustness.options.attackers=4"],
+            "= 4 with median needs at least 9 models .* only 8;",
+        ),
+        (["robustness.rule=clipped_gossip", "robustness.options.attackers=4"], "at least 9 models"),
+        (["robustness.rule=krum", "robustness.options.attackers=3"], "at least 9 models"),
         (["robustness.rule=median", "topology.kind=one_peer_exponential"], "at least 3 models .* only 2;"),
         (
             ["robustness.rule=median", "topology.kind=epidemic_local", "topology.peers=12", "topology.degree=3"],
@@ -92,7 +95,7 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
         ),
         (
             ["robustness.rule=clipped_gossip", "robustness.options.nearest=true"],
-            "clipped_gossip has no option nearest; its options are: none",
+            "clipped_gossip has no option nearest; its options are: attackers",
         ),
         (
             ["robustness.rule=self_centred_clipping"],
@@ -100,14 +103,16 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
         ),
         (
             ["robustness.rule=median", "robustness.options.radius=1.0"],
-            "median has no option radius; its options are: nearest",
+            "median has no option radius; its options are: attackers, nearest",
         ),
-        (["robustness.attackers=2"], 'attackers = 2 has no effect, because robustness.rule is "none"; leave it out'),
-        (["attack.share=0.5"], 'because attack.name is "none"'),
-        (["attack.name=sign_flip", "attack.share=0.5", 'attack.peers=["peer0"]'], "attack.peers names the peers that"),
+        (
+            ["robustness.options.attackers=2"],
+            'options = .* has no effect, because robustness.rule is "none"; leave it out',
+        ),
+        (["attack.peers=0.5"], 'because attack.name is "none"'),
         (["attack.name=label_flip", "attack.scale=2.0"], "labels are flipped or not"),
         (["attack.name=sign_flip", 'attack.peers=["eve"]'], '"eve", which is not a peer of the experiment; correct it'),
-        (["attack.name=sign_flip", "attack.share=0.99"], "leaves 0 of 8 peers honest; lower attack.share"),
+        (["attack.name=sign_flip", "attack.peers=0.99"], "leaves 0 of 8 peers honest; lower or shorten attack.peers"),
         (["attack.name=sign_flip", "compression.name=float16"], "which encodes true models; leave one of the two out"),
         (["attack.name=label_flip", "data.name=diabetes"], "needs data with classes"),
         (["attack.name=sing_flip"], 'did you mean "sign_flip"'),
@@ -138,9 +143,9 @@ def test_live_attackers_cannot_know_what_honest_peers_will_send(name):
 
 
 def test_attackers_are_drawn_from_the_seed_or_named():
-    drawn = planned("attack.name=sign_flip", "attack.share=0.25").attack
+    drawn = planned("attack.name=sign_flip", "attack.peers=0.25").attack
     assert len(drawn.attackers) == 2
-    assert drawn == planned("attack.name=sign_flip", "attack.share=0.25", only=["peer0"]).attack
+    assert drawn == planned("attack.name=sign_flip", "attack.peers=0.25", only=["peer0"]).attack
     assert planned("attack.name=sign_flip", 'attack.peers=["peer1"]').attack.attackers == {"peer1"}
 
 

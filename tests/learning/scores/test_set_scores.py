@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, jaccard_score, roc_auc_score
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from opaque import Opaque
+from hidden_models import HiddenModel
 from owning import Pixels, Words, labelled, pictures, words
 from p2pfl.core.errors import ModelError
 from p2pfl.experiment import read
@@ -86,7 +86,7 @@ def test_a_class_for_each_pixel_trains_by_the_mean_loss_of_its_pixels():
 def test_several_labels_of_a_sample_train_by_binary_cross_entropy(kind):
     model = nn.Sequential(nn.Linear(6, 2))
     learner = TorchLearner(
-        Opaque(model),
+        HiddenModel(model),
         own(labelled),
         seed=7,
         batch=None,
@@ -99,7 +99,7 @@ def test_several_labels_of_a_sample_train_by_binary_cross_entropy(kind):
     rows = learner.start(peers)
     after = learner.fit(rows, peers=peers, round=0).rows
     part = learner.federation.train["ada"]
-    copy = Opaque(nn.Sequential(nn.Linear(6, 2))).double()
+    copy = HiddenModel(nn.Sequential(nn.Linear(6, 2))).double()
     copy.load_state_dict(learner.state_dict(rows[0]))
     F.binary_cross_entropy_with_logits(copy(learner.features[part]), learner.targets[part]).backward()
     slope = torch.cat([parameter.grad.flatten() for parameter in copy.parameters()])

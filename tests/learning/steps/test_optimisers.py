@@ -152,7 +152,7 @@ def test_schedules_may_move_momentum_too():
         (("sgd", 0.1, {}, "StepLR", {}), "'step_size'"),
         (
             ("sgd", 0.1, {}, "ExponentialLR", {"gamma": math.inf}),
-            "learning.schedule_options.gamma is inf, not a finite number; change it",
+            "learning.schedule.options.gamma is inf, not a finite number; change it",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             (
                 re.escape(
                     "learning.schedule OneCycleLR fails in round 5 (ValueError: Tried to step 4 times. The "
-                    "specified number of total steps is 3); fix learning.schedule_options"
+                    "specified number of total steps is 3); fix learning.schedule.options"
                 )
             ),
         ),
@@ -179,7 +179,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             {"gamma": 1e300},
             (
                 "learning.schedule ExponentialLR sets the rate to inf in round 3, which is negative or not finite; fix "
-                "learning.schedule_options"
+                "learning.schedule.options"
             ),
         ),
         (
@@ -187,7 +187,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             {"gamma": -0.5},
             (
                 "learning.schedule ExponentialLR sets the rate to -0.05 in round 2, which is negative or not "
-                "finite; fix learning.schedule_options"
+                "finite; fix learning.schedule.options"
             ),
         ),
     ],

@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from opaque import Branching, Opaque
+from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
@@ -72,8 +72,8 @@ def trained(learner, peers=PEERS, rounds=2):
 ENGINES = {
     "kernels": (mlp, "Kernels"),
     "perceptrons": (mlp, "Kernels"),
-    "vmap": (lambda: Opaque(mlp()), "Stacked"),
-    "plain": (lambda: Branching(mlp()), "Plain"),
+    "vmap": (lambda: HiddenModel(mlp()), "Stacked"),
+    "plain": (lambda: BranchingModel(mlp()), "Plain"),
 }
 
 
@@ -184,9 +184,9 @@ def test_the_model_on_all_data_is_as_far_in_a_schedule_as_a_peer():
     [
         ({"max_norm": 0.0}, "learning.max_norm is 0.0; set it to a number above 0, or leave it out"),
         ({"max_norm": math.nan}, "learning.max_norm is nan"),
-        ({"warmup": -1}, "learning.warmup is -1; set it to a whole number of steps from 0 on"),
+        ({"warmup": -1}, "learning.schedule.warmup is -1; set it to a whole number of steps from 0 on"),
         ({"schedule": lambda round: -1.0 - round}, "returns -1.0 in round 0, step 0; return a factor"),
-        ({"schedule": lambda round, step: round + step}, 'has the parameter step; set learning.schedule_by to "step"'),
+        ({"schedule": lambda round, step: round + step}, 'has the parameter step; set learning.schedule.by to "step"'),
         ({"schedule": 3}, "learning.schedule is an int; give a function"),
         ({"schedule": lambda epoch: epoch}, "does not accept its arguments (missing a required argument: 'epoch')"),
         ({"schedule": lambda round: 1 / round}, "fails in round 0, step 0 (ZeroDivisionError: division by zero)"),

@@ -14,6 +14,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL
+from waiting import wait_until
 
 NAMES = ("peer0", "peer1")
 CHANGES = ["topology.kind=path", "topology.peers=2", "transport.broker=mqtt://none", "transport.gather=20"]
@@ -75,8 +76,7 @@ async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):
 
     monkeypatch.setattr(worker, "train_alone", training)
     task = asyncio.create_task(worker._alone("learner", "ada", rounds=10**9))
-    while not made:  # noqa: ASYNC110
-        await asyncio.sleep(0)  # nothing tells of this
+    await wait_until(lambda: made, "training begins")
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()

@@ -21,6 +21,7 @@ from p2pfl.network.protocol.wire.sealing import MessageCodec
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.topology import path
+from waiting import pass_turns
 
 GRAPH = path(2).named(("ada", "bob"))
 
@@ -82,8 +83,7 @@ async def test_a_goodbye_is_the_last_word_though_an_announcement_is_still_on_its
         end._tasks = tasks
         end._carry_out(Publish("state", end.session.shared.codec.announcement("up"), retain=True))
         leaving = tasks.create_task(end.ask(Leave(done=True, until=0.0)))
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await pass_turns(3)
         channel.word.set()
         await leaving
         end.session.presence.come_back()
@@ -157,7 +157,7 @@ async def test_only_one_thing_is_asked_for_at_a_time():
         end = connection(channel)
         await end.enter(tasks)
         first = tasks.create_task(end.ask(Gather(quorum=1.0, within=30.0)))
-        await asyncio.sleep(0)
+        await pass_turns()
         with pytest.raises(RunError, match="answers one request at a time"):
             await end.ask(Expect("bob"))
         first.cancel()

@@ -15,6 +15,7 @@ from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.simulation import simulate
 from swarms import SMALL, live, timeless
+from waiting import wait_until
 
 QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 
@@ -75,8 +76,7 @@ async def test_a_neighbour_whose_experiment_differs_is_refused_with_the_differen
 
         async with asyncio.timeout(10):
             first = asyncio.create_task(one(peers[0]))
-            while not together and peers[0].phase != "gathering":  # noqa: ASYNC110 (nothing tells of this)
-                await asyncio.sleep(0)
+            await wait_until(lambda: together or peers[0].phase == "gathering", "peer0 gathers")
             return await asyncio.gather(first, one(peers[1]), return_exceptions=True)
 
     for error in await main():
@@ -91,8 +91,7 @@ async def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
     first = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=1)
     async with asyncio.timeout(20), first:
         running = asyncio.create_task(first.run())
-        while first.phase != "gathering":  # noqa: ASYNC110 (turns of the loop; nothing tells of this)
-            await asyncio.sleep(0)
+        await wait_until(lambda: first.phase == "gathering", "peer0 gathers")
         second = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport, incarnation=2)
         async with second:
             with pytest.raises(PeerError, match="choose another --name"):

@@ -199,7 +199,7 @@ def dying_when_called(peer):
     """Dies once its term of the second round is in all sums."""
     if peer.name != "peer3":
         return
-    receive, called = peer.connection.adding.receive, set()
+    receive, called = peer.connection.relay.receive, set()
 
     async def heard(sender, message):
         if not isinstance(message, RollCall) or message.round < 1:
@@ -209,7 +209,7 @@ def dying_when_called(peer):
             peer.connection.channel.abort()
         return []
 
-    peer.connection.adding.receive = heard
+    peer.connection.relay.receive = heard
 
 
 async def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():
@@ -367,7 +367,7 @@ def two_faced(peer):
     """The first calls a second roll, too, of all but one whom it has heard, and signs both."""
     if peer.name != "peer0":
         return
-    connection, seal = peer.connection, peer.connection.adding.getting.seal
+    connection, seal = peer.connection, peer.connection.relay.sum_receiver.seal
     post = connection.post
 
     def told(topic, message):
@@ -385,6 +385,6 @@ async def test_who_signs_two_rolls_is_excluded_and_both_are_kept():
     ended = await run(ALIKE, prepare=two_faced)
     others = {name: end for name, end in ended.items() if name != "peer0"}
     for name, end in others.items():
-        assert end.peer.connection.adding.giving.proofs["peer0"].holds(ended["peer0"].peer.identity.public)
+        assert end.peer.connection.relay.sum_sender.proofs["peer0"].holds(ended["peer0"].peer.identity.public)
         assert "peer0" in end.peer.membership.excluded
         assert end.records[-1].missed == ["peer0"], name

@@ -11,13 +11,9 @@ from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.channel import Message, Will
 from p2pfl.network.transport.lasting import TRIES, Lasting
 from p2pfl.network.transport.memory import MemoryChannel, MemoryTransport
+from waiting import pass_turns, wait_until
 
 SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
-
-
-async def turns(count):
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
@@ -52,7 +48,7 @@ async def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again(
         async with Lasting([broker], backoff=SOON).join("ada") as ada:
             broker.stop()
             calls = [asyncio.ensure_future(call) for call in (ada.subscribe("b"), ada.publish("a", b"x"), anext(ada))]
-            await turns(50)
+            await pass_turns(50)
             assert not any(call.done() for call in calls)
             assert ada.away > 0
             broker.start()
@@ -75,9 +71,8 @@ async def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
                 return (await anext(ada)).data, ada.outages, ada.lost
 
         joining = asyncio.create_task(join())
-        while not said:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await turns(50)
+        await wait_until(lambda: said, "the wait for a broker is reported")
+        await pass_turns(50)
         assert not joining.done()
         broker.start()
         assert await joining == (b"x", 0, False)
@@ -233,7 +228,7 @@ async def test_a_broker_that_refuses_us_is_not_asked_again(kind):
             for call in (anext(ada), ada.publish("a", b"x")):
                 with pytest.raises(kind, match="Not authorized"):
                     await call
-            await turns(10)
+            await pass_turns(10)
         assert strict.asked == 2
 
 
@@ -283,8 +278,9 @@ async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_ho
             assert (await anext(bob)).data == b"second"
             assert set(second._broker.channels) == {"ada", "bob"}
             first.start()
-            while set(first._broker.channels) != {"ada", "bob"} or second._broker.channels:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await wait_until(
+                lambda: set(first._broker.channels) == {"ada", "bob"} and not second._broker.channels, "both are home"
+            )
             await ada.publish("news", b"first")
             assert (await anext(bob)).data == b"first"
             assert ada.outages == 1
@@ -311,9 +307,9 @@ async def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
         broker = MemoryTransport()
         async with Lasting([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:
             reader = asyncio.ensure_future(anext(ada))
-            await turns(1)
+            await pass_turns(1)
             broker.restart()
-            await turns(count)
+            await pass_turns(count)
         with pytest.raises(TransportError, match="left"):
             await reader
         assert asyncio.all_tasks() <= others

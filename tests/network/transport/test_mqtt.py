@@ -20,6 +20,7 @@ from p2pfl.network.transport.channel import LIMIT, Will
 from p2pfl.network.transport.lasting import Lasting
 from p2pfl.network.transport.mqtt import MqttTransport
 from refusals import DEADLINE, refusal
+from waiting import pass_turns
 
 
 @contextlib.contextmanager
@@ -278,7 +279,7 @@ async def test_when_the_broker_dies_everything_that_waits_fails_at_once(version,
         async with MqttTransport(broker.url, version=version).join("ada") as ada:
             os.kill(broker.pid, signal.SIGSTOP)  # it answers no more
             calls = [asyncio.ensure_future(call) for call in (ada.publish("a", b"x"), ada.subscribe("a"), anext(ada))]
-            await asyncio.sleep(0)
+            await pass_turns()
             os.kill(broker.pid, signal.SIGKILL)
             for call in calls:
                 with pytest.raises(TransportError, match=f"connection to {broker.url} is lost"):

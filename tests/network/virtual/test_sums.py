@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.network.protocol.wire.sums import Unmasking
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.secagg.protocol import SumSlot
 from worlds.explore import outcome
 from worlds.keys import KeyWatch
@@ -43,7 +43,7 @@ def test_the_keys_that_open_a_term_are_never_given_together(watch, failures):
 
 def test_worlds_look_at_sums(monkeypatch):
     """A sender that masks another term than it says is noticed in the first world with sums."""
-    masked = Giving.mask
-    monkeypatch.setattr(Giving, "mask", lambda self, slot, points: masked(self, slot, points + 1))
+    masked = SumSender.mask
+    monkeypatch.setattr(SumSender, "mask", lambda self, slot, points: masked(self, slot, points + 1))
     seed = next(seed for seed in range(200) if "privacy.mode=secagg" in setting(seed).changes)
     assert "is not that of the terms" in outcome(seed, plans=Plans(), kinds=()).failure

@@ -11,25 +11,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from p2pfl.algorithms import RobustSGP, gossip_learning
+from p2pfl.algorithms import gossip_learning
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer import ending, peer
-from p2pfl.network.peer.contributing import Totalling
+from p2pfl.network.peer import ending
 from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.membership.edges import Edges
-from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.gathering import Gathering
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.totals.convergecast import Convergecast
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Claim
 from p2pfl.network.protocol.wire.rows import Delivery, Head
-from p2pfl.network.secagg.receiver import Getting
+from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.signing import Seal
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
@@ -174,13 +173,11 @@ def rejuvenated(heard, own):
 
 
 opened = Envelope.open
-stated = RobustSGP.given
 weighed = Edges.row
 merging = gossip_learning.merge_models
 ANY = range(40)
-DEATHS = [55, 70]  # of running sums
 contributing = Convergecast.contribute
-totalling = Totalling.total
+totalling = RoundTotals.total
 keyed = TotalMasks.keys
 
 
@@ -213,18 +210,19 @@ MUTANTS = {
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
-    "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
+    "the term of an earlier life is opened with the present key": (
+        SumReceiver,
+        "forget",
+        lambda *_: None,
+        [2580, 1957],
+    ),
     "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
-    "nobody states what it gave": (ending, "given", lambda *_, **__: None, DEATHS),
-    "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
-    "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
-    "a peer ends with another total": (Totalling, "total", other, TOTALS),
+    "a peer ends with another total": (RoundTotals, "total", other, TOTALS),
     "two totals of a round have one key": (TotalMasks, "keys", numberless, TOTALS),
-    "nobody says who did not come back": (peer, "bereft", lambda *_: [], DEATHS),
 }
 
 
@@ -234,12 +232,6 @@ def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead, seeds = mutant
     monkeypatch.setattr(owner, name, instead)
     assert any(outcome(seed, plans=plans).failure for seed in seeds)
-
-
-def test_a_world_notices_who_is_given_up_for_nothing(monkeypatch, plans):
-    monkeypatch.setattr(Membership, "vanished", property(lambda membership: membership.neighbours))
-    seed = next(seed for seed in range(100) if setting(seed).running)
-    assert "although nothing went wrong" in outcome(seed, plans=plans, kinds=()).failure
 
 
 def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
@@ -264,7 +256,7 @@ def test_faults_that_end_connections_are_drawn():
 
 
 @pytest.mark.sampled(fast=0, all=2)
-@pytest.mark.parametrize("changes", [[], ["learning.algorithm=robust_sgp"], ["learning.weighted=false"]], ids=str)
+@pytest.mark.parametrize("changes", [[], ["learning.weighted=false"]], ids=str)
 def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     """However late, narrow, doubled and out of order: what arrives in the end is all that counts."""
     experiment = read(SMALL, changes=changes)

@@ -3,8 +3,8 @@ from functools import partial
 
 import pytest
 
-import p2pfl.plugins.audit
-from p2pfl.plugins.audit import Effort, audit_command
+from p2pfl.plugins.audit import audit_command
+from p2pfl.plugins.audit.audit import Effort
 from p2pfl.privacy import PrivateNeighbourhood
 
 PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")] + [
@@ -16,7 +16,7 @@ PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "
 def _little(monkeypatch):
     """Less effort than a user is given: the attacks have tests of their own."""
     little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000, live=3)
-    monkeypatch.setattr(p2pfl.plugins.audit, "Effort", little)
+    monkeypatch.setattr(audit_command, "Effort", little)
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit, audit_command
-from p2pfl.plugins.audit.audit_page import page
+from p2pfl.plugins.audit import audit_command
+from p2pfl.plugins.audit.audit import Effort, audit
+from p2pfl.plugins.audit.audit_page import audit_page
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.words import lessons, verdict
 
@@ -28,7 +29,7 @@ def found():
 
 @pytest.mark.slow
 def test_the_page_needs_nothing_but_itself(found):
-    text = page(found)
+    text = audit_page(found)
     assert text.startswith("<!doctype html>")
     assert not re.search(r"https?://|<script|<link|src=\"(?!data:image/png)", text)
     assert "&lt;five &amp; friends&gt;" in text
@@ -46,7 +47,7 @@ def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_wi
         f"broker and one neighbour ({found.promises[1].colluders[0]})",
         "broker and everyone else",
     ]
-    text = page(found)
+    text = audit_page(found)
     for lesson in lessons(found):
         assert lesson.observer in text
     without, *_, everyone = lessons(found)
@@ -59,7 +60,7 @@ def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_wi
 def test_no_sample_and_no_reconstruction_is_in_the_page_unless_it_is_asked_for(found, tmp_path):
     pictures = [uri(each) for each in _scaled(found.inversions.truth, found.inversions.truth)]
     pictures += [uri(each) for one in found.inversions.found for each in _scaled(one.pictures, found.inversions.truth)]
-    assert all(picture in page(found, samples=True) for picture in pictures)
+    assert all(picture in audit_page(found, samples=True) for picture in pictures)
     umask = os.umask(0)
     try:
         audit_command.keep(found, tmp_path, samples=False)
@@ -82,8 +83,8 @@ def test_what_is_broken_is_the_first_that_the_page_says(found):
     wrong = replace(found, games=(replace(found.games[0], accounted=0.0),))
     assert verdict(found) == "No attack saw more than the accountant allows."
     assert verdict(wrong) == "1 claim of this build is broken."
-    assert "MORE THAN THE ACCOUNTANT ALLOWS" in page(wrong)
-    assert page(wrong).index('class="bad"') < page(wrong).index("What each observer")
+    assert "MORE THAN THE ACCOUNTANT ALLOWS" in audit_page(wrong)
+    assert audit_page(wrong).index('class="bad"') < audit_page(wrong).index("What each observer")
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (1, 8, 6), (3, 8, 6), (13,)])

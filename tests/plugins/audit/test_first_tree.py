@@ -5,8 +5,9 @@ import pytest
 from sklearn import datasets
 
 from p2pfl.experiment import plan, read
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.audit.attacks.first_tree import FirstTree, exposures
-from p2pfl.plugins.exact import Boosting, ExactLearner
+from p2pfl.plugins.exact import Boosting
 from plugins.exact.tables import shared_out
 
 LOADS = {"two": datasets.load_breast_cancer, "three": datasets.load_wine, "numbers": datasets.load_diabetes}

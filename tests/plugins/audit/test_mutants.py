@@ -8,8 +8,8 @@ import pytest
 from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import page
+from p2pfl.plugins.audit.audit import Effort, audit
+from p2pfl.plugins.audit.audit_page import audit_page
 from p2pfl.plugins.audit.words import verdict
 
 pytestmark = pytest.mark.slow
@@ -167,4 +167,4 @@ def test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well():
     assert found.broken == []
     assert found.games == ()
     assert {claim.part for claim in found.claims} == {"live sums"}
-    assert "the attacks on single models are left out" in page(found)
+    assert "the attacks on single models are left out" in audit_page(found)

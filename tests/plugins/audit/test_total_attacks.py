@@ -6,11 +6,12 @@ import pytest
 from sklearn import datasets
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import page
+from p2pfl.learning import ExactLearner
+from p2pfl.plugins.audit.audit import Effort, audit
+from p2pfl.plugins.audit.audit_page import audit_page
 from p2pfl.plugins.audit.total_attacks import _changed
 from p2pfl.plugins.audit.words import EXPOSED
-from p2pfl.plugins.exact import ExactLearner, PrivateDescription, PrivateGLM, RandomBoosting
+from p2pfl.plugins.exact import PrivateDescription, PrivateGLM, RandomBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
 
@@ -146,4 +147,4 @@ def test_exact_totals_are_audited_without_a_promise():
     ]
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
     assert found.results()["exposures"][-1]["observer"] == "everybody"
-    assert EXPOSED in page(found)
+    assert EXPOSED in audit_page(found)

@@ -10,7 +10,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.description import Description, Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.simulation import simulate
 
 

@@ -13,7 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.protocol.telemetry.audience import LEASE
-from p2pfl.network.protocol.telemetry.looking import Looking
+from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.network.virtual.timed_learner import Timed
@@ -89,8 +89,8 @@ class World:
 
     async def look(self, feed, *, name="ops", identity=OPS, swarm="plant", seconds=None):
         trust = Roster({each: Identity.generate(SeededSource(5), peer=each).public for each in PEERS})
-        looking = Looking(swarm, name=name, identity=identity, source=SecretSource(), trust=trust, peers=PEERS)
-        observer = SwarmObserver(looking, swarm=swarm, name=name, feed=feed)
+        client = ObserverClient(swarm, name=name, identity=identity, source=SecretSource(), trust=trust, peers=PEERS)
+        observer = SwarmObserver(client, swarm=swarm, name=name, feed=feed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await observer.look(self.transport, client=f"watch-{id(feed)}")

@@ -11,7 +11,7 @@ import pytest
 
 from growing import PEERS, Growing, at, began
 from p2pfl.cli import main
-from p2pfl.cli.arguments import parser
+from p2pfl.cli.arguments import parse
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.prometheus import exposition
 
@@ -39,7 +39,7 @@ def words(command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command, place):
     assert place.is_dir()
-    options = parser().parse_args(words(command))
+    options = parse(words(command))
     assert options.command in {"run", "watch", "peer", "identity"}
 
 

@@ -10,13 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shadows
+import cpu_device
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import to_device
-from p2pfl.privacy import normal_stream
+from p2pfl.privacy import normal_stream, update
 from p2pfl.privacy.device import sums as device_sums
-from p2pfl.privacy.device import update as device_update
 from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
@@ -54,14 +53,14 @@ def released(net, rows, since, masses=None):
 def both(rows, since, masses=None, **chosen):
     """Return what the CPU releases twice in a round, what the device does, and how often the CPU waited for it."""
     expected = [released(net, rows, since, masses) for net in [neighbourhoods(**chosen)[1]] for _ in range(2)]
-    with shadows.device() as device:
+    with cpu_device.device() as device:
         bare, net = neighbourhoods(postponed=[], **chosen)
-        there = [to_device(each, shadows.DEVICE) for each in (rows, since)]
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, since)]
         device.waits.clear()
         found = [released(net, *there, masses) for _ in range(2)]
         waits = device.waits.copy()
         bare.check()
-        assert all(each.rows.device == shadows.DEVICE for each in found)
+        assert all(each.rows.device == cpu_device.DEVICE for each in found)
         return expected, [(each, each.rows.cpu()) for each in found], waits
 
 
@@ -87,7 +86,7 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
     weights = None if masses is None else torch.tensor(masses, dtype=torch.float64)[:, None]
     if Settings(**chosen).neutral:
         return
-    with mock.patch.object(device_update, "WIDE", wide):
+    with mock.patch.object(update, "WIDE", wide):
         expected, found, waits = both(draw(size, dtype=dtype), draw(size, seed=1, dtype=dtype), weights, **chosen)
     assert not waits
     for one, (other, rows) in zip(expected, found, strict=True):
@@ -115,7 +114,7 @@ def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
     expected = released(neighbourhoods(**chosen)[1], rows, since)
     bare, net = neighbourhoods(postponed=[], **chosen)
     there = rows.cuda(), since.cuda()
-    with shadows.waiting_forbidden():
+    with cpu_device.waiting_forbidden():
         found = released(net, *there)
     bare.check()
     assert torch.equal(found.rows.cpu(), expected.rows)
@@ -126,8 +125,8 @@ def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
 def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad, chosen):
     rows = torch.zeros(5, 10)
     rows[1, 4] = bad
-    with shadows.device():
-        there = [to_device(each, shadows.DEVICE) for each in (rows, torch.zeros(5, 10))]
+    with cpu_device.device():
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, torch.zeros(5, 10))]
         bare, net = neighbourhoods(postponed=[], **chosen)
         released(net, *there)
         with pytest.raises(LearningError, match="the model of peer1 contains NaN or infinity before its release"):
@@ -142,8 +141,8 @@ def test_a_value_beyond_the_grid_is_refused_with_the_sentence_of_the_cpu(part):
     values[part][2, 7] = 2.0**40
     with pytest.raises(PrivacyError, match="a released value of peer2 is") as expected:
         released(neighbourhoods(mask=1.0)[1], **values)
-    with shadows.device():
-        there = {name: to_device(value, shadows.DEVICE) for name, value in values.items()}
+    with cpu_device.device():
+        there = {name: to_device(value, cpu_device.DEVICE) for name, value in values.items()}
         with pytest.raises(PrivacyError) as found:
             released(neighbourhoods(mask=1.0)[1], **there)
     assert str(found.value) == str(expected.value)

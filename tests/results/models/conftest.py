@@ -2,7 +2,7 @@
 
 import pytest
 
-import wards
+import hospitals
 from p2pfl.experiment import read
 from p2pfl.results.models import Predictor
 from p2pfl.simulation import simulate
@@ -12,8 +12,8 @@ from p2pfl.simulation import simulate
 def trained(tmp_path_factory):
     """The folder of the tables with the run directory ``run``, and the run."""
     folder = tmp_path_factory.mktemp("wards")
-    wards.write(folder)
-    experiment = wards.experiment(folder, model={"name": "mlp", "hidden": [8]})
+    hospitals.write(folder)
+    experiment = hospitals.experiment(folder, model={"name": "mlp", "hidden": [8]})
     return folder, simulate(read(experiment), folder=folder / "run", baselines=False)
 
 

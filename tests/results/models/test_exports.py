@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import wards
+import hospitals
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.experiment import read
 from p2pfl.results.models import Predictor, export
@@ -21,9 +21,9 @@ EXACT = 1e-6
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scores")
-    wards.write(folder, target="score")
-    table = wards.experiment(folder, learning={"device": "cpu", "weighted": False, "rate": 0.1})
-    del (columns := dict(wards.COLUMNS))["outcome"]
+    hospitals.write(folder, target="score")
+    table = hospitals.experiment(folder, learning={"device": "cpu", "weighted": False, "rate": 0.1})
+    del (columns := dict(hospitals.COLUMNS))["outcome"]
     table["data"]["options"] |= {"target": "score", "columns": columns | {"score": "number"}}
     simulate(read(table), folder=folder / "run", baselines=False)
     return Predictor.load(folder / "run" / "peers" / "peer0.safetensors"), folder
@@ -69,7 +69,7 @@ def test_an_export_predicts_from_raw_columns_what_predict_predicts(trained, pred
     predict, about = exported(predictor, tmp_path, to)
     assert about == description(predictor)
     assert (about["classes"], about["target"]) == (["well", "ill"], "outcome")
-    for peer in wards.PEERS:
+    for peer in hospitals.PEERS:
         path = trained[0] / f"{peer}.csv"
         columns = raw(path, about["columns"])
         assert np.isnan(columns).any()

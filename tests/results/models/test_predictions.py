@@ -13,8 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn import datasets
 
+import hospitals
 import p2pfl
-import wards
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
 from p2pfl.data import federate
 from p2pfl.experiment import plan, read
@@ -34,18 +34,18 @@ def simulated(table, folder):
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("kind", ["own", "shared", "declared"])
 def test_predictions_on_raw_columns_have_the_score_of_the_run(tmp_path, kind, scale):
-    wards.write(tmp_path)
-    table = wards.experiment(tmp_path)
+    hospitals.write(tmp_path)
+    table = hospitals.experiment(tmp_path)
     table["data"]["scale"] = scale
     if not scale and kind == "own":  # weights in grams need scaling
         table["data"]["options"]["columns"] = {
-            name: column for name, column in wards.COLUMNS.items() if name != "weight"
+            name: column for name, column in hospitals.COLUMNS.items() if name != "weight"
         }
         table["learning"]["rate"] = 1e-3
     if kind == "declared":
         weight = {"type": "number", "missing": 80_000, "mean": 80_000, "deviation": 9_000}
         age = {"type": "integer", "mean": 60, "deviation": 12.5}
-        table["data"]["options"]["columns"] = wards.COLUMNS | {"weight": weight, "age": age}
+        table["data"]["options"]["columns"] = hospitals.COLUMNS | {"weight": weight, "age": age}
     if kind == "shared":
         table["data"] |= {"name": "csv", "options": {"path": str(tmp_path / "peer2.csv"), "target": "outcome"}}
     run, predictor = simulated(table, tmp_path / "run")
@@ -58,9 +58,9 @@ def test_predictions_on_raw_columns_have_the_score_of_the_run(tmp_path, kind, sc
 
 
 def test_a_regression_predicts_in_the_unit_of_the_target(tmp_path):
-    wards.write(tmp_path, target="score")
-    table = wards.experiment(tmp_path, learning={"device": "cpu", "weighted": False, "rate": 0.1, "epochs": 5})
-    del (columns := dict(wards.COLUMNS))["outcome"]
+    hospitals.write(tmp_path, target="score")
+    table = hospitals.experiment(tmp_path, learning={"device": "cpu", "weighted": False, "rate": 0.1, "epochs": 5})
+    del (columns := dict(hospitals.COLUMNS))["outcome"]
     table["data"]["options"] |= {"target": "score", "columns": columns | {"score": "number"}}
     run, predictor = simulated(table, tmp_path / "run")
     held = plan(read(table)).federation.test["peer0"]
@@ -73,10 +73,10 @@ def test_a_regression_predicts_in_the_unit_of_the_target(tmp_path):
 
 def test_a_model_of_a_bundled_set_takes_a_data_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
-    table = wards.experiment(tmp_path, data={"name": "breast_cancer", "scale": True})
+    table = hospitals.experiment(tmp_path, data={"name": "breast_cancer", "scale": True})
     run, predictor = simulated(table, tmp_path / "run")
     bundled = datasets.load_breast_cancer()
-    held = federate("breast_cancer", peers=list(wards.PEERS), seed=3).test["peer0"]
+    held = federate("breast_cancer", peers=list(hospitals.PEERS), seed=3).test["peer0"]
     found = predictor.predict(pandas.DataFrame(bundled.data, columns=bundled.feature_names))
     right = [str(bundled.target_names[bundled.target[row]]) == found.labels[row] for row in held]
     assert np.mean(right) == run.summary["per_peer"]["peer0"]["together"]
@@ -293,8 +293,8 @@ class Model(nn.Sequential):
 def test_a_model_of_your_own_is_loaded_if_you_name_it(tmp_path, monkeypatch):
     (tmp_path / "ownnet.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    wards.write(tmp_path)
-    table = wards.experiment(tmp_path, model={"name": "ownnet:Model", "options": {"width": 3}})
+    hospitals.write(tmp_path)
+    table = hospitals.experiment(tmp_path, model={"name": "ownnet:Model", "options": {"width": 3}})
     simulate(read(table), folder=tmp_path / "run", baselines=False)
     path = tmp_path / "run" / "peers" / "peer0.safetensors"
     with pytest.raises(ModelError, match="--trust-model ownnet:Model"):
@@ -306,9 +306,9 @@ def test_a_model_of_your_own_is_loaded_if_you_name_it(tmp_path, monkeypatch):
 def test_a_file_without_the_frozen_tensors_fits_the_model_that_has_them(tmp_path, monkeypatch):
     (tmp_path / "ownnet.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    wards.write(tmp_path)
+    hospitals.write(tmp_path)
     model = {"name": "ownnet:Model", "options": {"width": 3}, "frozen": ["0"]}
-    run = simulate(read(wards.experiment(tmp_path, model=model)), folder=tmp_path / "run", baselines=False)
+    run = simulate(read(hospitals.experiment(tmp_path, model=model)), folder=tmp_path / "run", baselines=False)
     path = tmp_path / "run" / "peers" / "peer0.safetensors"
     assert sorted(run.models["peer0"]) == ["2.bias", "2.weight"]
     found = Predictor.load(path, model="ownnet:Model")
@@ -322,9 +322,9 @@ def test_a_file_without_the_frozen_tensors_fits_the_model_that_has_them(tmp_path
 
 def test_in_python_a_module_is_loaded_with_the_values_of_the_file(tmp_path):
     pandas = pytest.importorskip("pandas")
-    wards.write(tmp_path)
-    table = p2pfl.Table(wards.COLUMNS, target="outcome")
-    frames = {peer: pandas.read_csv(tmp_path / f"{peer}.csv") for peer in wards.PEERS}
+    hospitals.write(tmp_path)
+    table = p2pfl.Table(hospitals.COLUMNS, target="outcome")
+    frames = {peer: pandas.read_csv(tmp_path / f"{peer}.csv") for peer in hospitals.PEERS}
     frames["peer1"] = tmp_path / "peer1.csv"
     federation = p2pfl.data.gather(frames, seed=7, table=table)
     model = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 2))

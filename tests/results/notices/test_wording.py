@@ -215,14 +215,6 @@ SENTENCES = [
         ),
     ),
     (
-        damage.WeightLost(**ME, neighbour="bob", weight=0.5),
-        (
-            "nothing comes any more from bob, which took a weight of 0.5 from here: if it is gone for good, that "
-            "is lost to the average with the 1 that it began with and what its other neighbours gave it, and more"
-            " goes to it in each round; begin anew without it where the loss rises"
-        ),
-    ),
-    (
         damage.ConsensusUnknown(**ME, message="no partner is left"),
         "no consensus, so models differ: no partner is left",
     ),

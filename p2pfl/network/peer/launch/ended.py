@@ -89,7 +89,6 @@ class Ended:
             seconds=seconds,
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in peers]),
-            given={peer.name: peer.given for peer in peers if peer.given is not None},
             spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
             played=_trained(peers),
             baselines=baselines,

@@ -81,8 +81,6 @@ def concluded(
         intervals={} if alone is None else alone.intervals,
         common=done.common,
         stopped=done.stopped,
-        given=done.given,
-        vanished=tuple(done.vanished),
         privacy=msgspec.convert(describe(plan, spent=done.spent, played=played), StatedGuarantee),
         alarms=tuple(alarms),
         unsettled={done.peer: done.unsettled} if done.unsettled else {},

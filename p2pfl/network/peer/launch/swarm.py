@@ -238,7 +238,6 @@ def run(
             memory=int(statistics.median(memory)) if memory else None,
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in done.values()]),
-            given={name: peer.given for name, peer in done.items() if peer.given is not None},
             alarms=log.alarms,
             unsettled={name: peer.unsettled for name, peer in done.items() if peer.unsettled},
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},

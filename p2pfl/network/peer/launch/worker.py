@@ -25,8 +25,8 @@ from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
 from p2pfl.network.peer.joining.incarnation import started
 from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.free_space import EVERY, FreeSpace
 from p2pfl.network.peer.launch.incarnations import Incarnations
-from p2pfl.network.peer.launch.room import EVERY, Room
 from p2pfl.network.peer.launch.stall import Stall
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former, Store
@@ -136,7 +136,7 @@ async def live(
 
     play = partial(_rounds, telemetry=telemetry)
     lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
-    watching = asyncio.create_task(_watch(lives, notify, room=Room(name, folder)))
+    watching = asyncio.create_task(_watch(lives, notify, room=FreeSpace(name, folder)))
     try:
         state = await lives.run()
         await asyncio.to_thread(owned.keep)
@@ -156,8 +156,6 @@ async def live(
             private_memory(),
             common=peer.common,
             stopped=stopped,
-            given=peer.given,
-            vanished=sorted(peer.vanished),
             best=peer.best.best,
             unsettled=peer.unsettled or None,
             spent=spent,
@@ -279,7 +277,7 @@ def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Calla
     return called
 
 
-async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: Room) -> None:
+async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: FreeSpace) -> None:
     """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None

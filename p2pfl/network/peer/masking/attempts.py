@@ -278,7 +278,7 @@ class Attempts:
         await self.connection.durable()
 
 
-class Replaying:
+class RetryAttempt:
     """Algorithm whose rounds are played again until an attempt counts; each attempt has the same noisy update.
 
     Parameters
@@ -292,7 +292,7 @@ class Replaying:
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round, from the state before it in each attempt."""
-        once = Once(learner)
+        once = CachedTraining(learner)
         while True:
             self.attempts.begin(round)
             try:
@@ -301,7 +301,7 @@ class Replaying:
                 once.rewind()
 
 
-class Once:
+class CachedTraining:
     """Learner that trains the same parameters once per round, so that all attempts release the same update.
 
     Parameters
@@ -334,7 +334,7 @@ class Once:
         return await self._training.gradient(rows, **how)
 
 
-class Remasked(Wrapped):
+class MaskedRelease(Wrapped):
     """Neighbourhood of a round that releases the same noisy update in each attempt, under fresh masks.
 
     Parameters

@@ -13,13 +13,13 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.catalogue import declared
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, Remasked
+from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.masking.covering import covered
 from p2pfl.network.peer.masking.deciding import Deciding
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.storage.journal import Journal as Kept
-from p2pfl.network.peer.threads import Unhurried
+from p2pfl.network.peer.threads import ThreadedNeighbourhood
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.ledgers.masks import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
@@ -207,7 +207,7 @@ class Hiding:
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
-        cover, summed = self.cover, self.connection.adding is not None
+        cover, summed = self.cover, self.connection.relay is not None
         attempts = self.attempts
         net.deciding = deciding = self._deciding(cover)
 
@@ -241,8 +241,8 @@ class Hiding:
             round=round,
             charge=charge if self.totals_alone else None if summed or cover is not None else charge,
         )
-        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
-        return unhurried if attempts is None else Remasked(unhurried, attempts, round=round)
+        threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=prepare)
+        return threaded if attempts is None else MaskedRelease(threaded, attempts, round=round)
 
     def _deciding(self, cover: Cover | None) -> Deciding | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
@@ -305,8 +305,8 @@ class Hiding:
 
     def _share(self) -> None:
         """Pass the secrets to the part that computes secure sums."""
-        if self.connection.adding is not None:
-            self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
+        if self.connection.relay is not None:
+            self.connection.relay.sum_sender.acquaint(self._secrets(self._epochs()))
 
     @property
     def _departed(self) -> frozenset[str]:

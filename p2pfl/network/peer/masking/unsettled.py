@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from p2pfl.network.protocol.ledgers.payments import residual_variance
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.results.content import Unsettled
-from p2pfl.results.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.results.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled
 from p2pfl.results.notices.kinds import Notice
 
 
@@ -54,18 +54,3 @@ def left_open(peer: str, found: Unsettled) -> list[Notice]:
     if found.earlier:
         said.append(RestartUnsettled(peer=peer, neighbours=found.earlier))
     return said
-
-
-def bereft(peer: str, given: Mapping[str, float], vanished: Collection[str]) -> list[Notice]:
-    """Return a notice of the weight of each neighbour that disappeared, which the average lacks.
-
-    Parameters
-    ----------
-    peer
-        Peer that gave it.
-    given
-        Weight that each neighbour received beyond what it gave back.
-    vanished
-        Neighbours that were given up and did not come back.
-    """
-    return [WeightLost(peer=peer, neighbour=each, weight=given[each]) for each in sorted(given.keys() & vanished)]

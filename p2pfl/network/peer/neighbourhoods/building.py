@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.contributing import Totalling
 from p2pfl.network.peer.masking.attempts import Attempts
 from p2pfl.network.peer.masking.hiding import Hiding
 from p2pfl.network.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
 from p2pfl.network.peer.neighbourhoods.attempted import AttemptedNeighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.summed import SummedLiveNeighbourhood
+from p2pfl.network.peer.round_totals import RoundTotals
 
 
 def live(
@@ -31,16 +31,16 @@ def live(
     conserving
         True if the mixing keeps the mean of all models.
     """
-    totalling = Totalling(connection, place, hiding.totals)
+    totalling = RoundTotals(connection, place, hiding.totals)
     if plan.asynchronous:
         return AsynchronousNeighbourhood(
             connection, round=round, zstd=plan.zstd, conserving=conserving, totalling=totalling
         )
-    if connection.adding is None:
+    if connection.relay is None:
         return LiveNeighbourhood(connection, round=round, zstd=plan.zstd, conserving=conserving, totalling=totalling)
     return SummedLiveNeighbourhood(
         connection,
-        adding=connection.adding,
+        relay=connection.relay,
         bits=plan.protection.settings.bits,
         round=round,
         zstd=plan.zstd,
@@ -61,5 +61,5 @@ def attempted(
     attempts
         Attempts of the peer.
     """
-    totalling = Totalling(connection, round + 1, hiding.totals)
+    totalling = RoundTotals(connection, round + 1, hiding.totals)
     return AttemptedNeighbourhood(connection, attempts=attempts, round=round, zstd=plan.zstd, totalling=totalling)

@@ -22,8 +22,8 @@ from p2pfl.core.neighbourhood import (
 )
 from p2pfl.core.rows import Rows, scale_rows
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.contributing import Totalling
 from p2pfl.network.peer.masking.deciding import Deciding, DroppedHalf
+from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.protocol.interface.effects import Deliver, Missing
 from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.network.protocol.ledgers.flows import Row
@@ -55,13 +55,13 @@ class LiveNeighbourhood:
         round: int,
         zstd: Zstd | None = None,
         conserving: bool = True,
-        totalling: Totalling | None = None,
+        totalling: RoundTotals | None = None,
     ) -> None:
         self.connection, self.session = connection, connection.session
         self._releases = 0
         self.name = self.session.shared.me.peer
         self.round = round
-        self.totalling = totalling or Totalling(connection, round + 1)
+        self.totalling = totalling or RoundTotals(connection, round + 1)
         self.zstd = zstd
         self.conserving = conserving and self.session.ledgers.conserving
         self.deciding: Deciding | None = None

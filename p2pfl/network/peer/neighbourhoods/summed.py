@@ -12,8 +12,8 @@ import torch
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.neighbourhoods.adding import Adding
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
 from p2pfl.network.secagg.collecting import Collecting, Deadlines
@@ -30,15 +30,15 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
     ----------
     connection, given
         As in :class:`LiveNeighbourhood`.
-    adding
+    relay
         Its part in sums.
     bits
         Fraction bits of the grid.
     """
 
-    def __init__(self, connection: Connection, *, adding: Adding, bits: int, **given: Any) -> None:
+    def __init__(self, connection: Connection, *, relay: SumRelay, bits: int, **given: Any) -> None:
         super().__init__(connection, **given)
-        self.adding = adding
+        self.relay = relay
         self.bits = bits
 
     async def mix(self, released: Released) -> Released:
@@ -56,16 +56,16 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         senders = [peer for peer in weights if peer != self.name]
         await self.connection.durable()
         self.connection.submit(Open(gossip_step, tuple(senders), since=self.round))
-        self.adding.getting.open(gossip_step, weighted=mass is not None)
+        self.relay.sum_receiver.open(gossip_step, weighted=mass is not None)
         self.connection.look()
         async with asyncio.TaskGroup() as tasks:
             for receiver in edges.receivers_in(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
                 slot = SumSlot(receiver, *gossip_step)
-                if weight and self.adding.giving.acquainted(slot):
+                if weight and self.relay.sum_sender.acquainted(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
-        here = self.adding.getting.here if total is not None else set[str]()
+        here = self.relay.sum_receiver.here if total is not None else set[str]()
         self._note(here, senders, given=total is not None)
         mixed = self._mixed(released, points, total, _received(weights, here, own=self.name, given=total is not None))
         self._close()
@@ -101,7 +101,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             sums += total
         masses = None
         if released.masses is not None:
-            mass, known = 0.0, self.adding.getting.masses | {self.name: float(released.masses[0, 0])}
+            mass, known = 0.0, self.relay.sum_receiver.masses | {self.name: float(released.masses[0, 0])}
             for peer, weight in weights.items():
                 mass += weight * known[peer]
             masses = torch.tensor([[mass]], dtype=torch.float64)  # [1, 1]
@@ -113,29 +113,31 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         missed = [peer for peer in senders if peer not in here]
         self.received += len(here)
         self.missed += missed
-        self.adding.missed.update(missed)
+        self.relay.missed.update(missed)
         if missed:
-            self.adding.lacked(given)
+            self.relay.lacked(given)
 
     async def _give(self, slot: SumSlot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
-        connection, giving, gossip_step = self.connection, self.adding.giving, (slot.round, slot.step)
+        connection, sum_sender, gossip_step = self.connection, self.relay.sum_sender, (slot.round, slot.step)
         receiver = slot.receiver
-        if not await self._ready(receiver, lambda: giving.ready(receiver) or giving.over(receiver, gossip_step)):
+        if not await self._ready(
+            receiver, lambda: sum_sender.ready(receiver) or sum_sender.over(receiver, gossip_step)
+        ):
             return
-        async with self.adding.turn:
-            if giving.over(slot.receiver, gossip_step):
+        async with self.relay.turn:
+            if sum_sender.over(slot.receiver, gossip_step):
                 return  # it went on without us
-            part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
-            for term in giving.give(part, share, mass=mass, piece=self.session.streams.chunk):
+            part, share = await asyncio.to_thread(lambda: sum_sender.mask(slot, portion(points, weight=weight)))
+            for term in sum_sender.give(part, share, mass=mass, piece=self.session.streams.chunk):
                 await connection.publish(Publish(f"in/{slot.receiver}", term))
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
-        """Return the sum of the contributions of those that :attr:`Getting.here` names; ``None`` if it is withheld."""
+        """Return the sum of what the peers in :attr:`SumReceiver.here` contribute; ``None`` if it is withheld."""
         if not senders:
             return None
-        begun, connection, adding = asyncio.get_running_loop().time(), self.connection, self.adding
-        collecting = Collecting(adding.getting, tuple(senders), self._deadlines, adding.lacking, connection.clock())
+        begun, connection, relay = asyncio.get_running_loop().time(), self.connection, self.relay
+        collecting = Collecting(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
         self.session.summing = True
         try:
             while not collecting.over:

@@ -31,7 +31,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from p2pfl.algorithms import Accounting, State, Statistics
+from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.experiment import Plan
@@ -81,9 +81,8 @@ def rounds_apart(plan: Plan) -> int:
     plan
         The experiment, resolved for this peer.
     """
-    algorithm = plan.algorithm
-    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
-    return 1 if fragile or declared(algorithm).state_per_edge else plan.experiment.transport.checkpoint
+    fragile = plan.decided or plan.codec is not None or plan.asynchronous or declared(plan.algorithm).state_per_edge
+    return 1 if fragile else plan.experiment.transport.checkpoint
 
 
 def checkpointed(round: int, *, apart: int, rounds: int) -> bool:

@@ -292,13 +292,6 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Vanished:
-    """Neighbours that disappeared without a goodbye."""
-
-    peers: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Left:
     """Confirmation that the peer has sent its goodbye."""
 
@@ -319,7 +312,6 @@ Answer = (
     | Undecided
     | Play
     | Settled
-    | Vanished
     | Left
 )
 """Answer to a request; each request that expects an answer gets exactly one."""

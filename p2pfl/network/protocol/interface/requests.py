@@ -302,19 +302,6 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Missed:
-    """Request to find the neighbours that disappeared without a goodbye; answered by ``Vanished``.
-
-    Parameters
-    ----------
-    peers
-        Neighbours whose models were missing last.
-    """
-
-    peers: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Leave:
     """Request to wait until all sent messages have arrived and then to send a goodbye; answered by ``Left``.
 
@@ -353,7 +340,6 @@ Request = (
     | Finish
     | Compare
     | Stop
-    | Missed
     | Leave
 )
 """Request of the peer."""

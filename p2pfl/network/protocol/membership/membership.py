@@ -148,8 +148,6 @@ class Membership:
             self.prove(announcement.peer)
         elif difference := self._difference(announcement):  # reported if it never shows that it is alive
             self.refused[announcement.peer] = difference
-        elif announcement.peer not in self.neighbours:  # with us it never will
-            return self._remembers(announcement)
         return True
 
     def _usurped(self, known: Announcement, announcement: Announcement) -> bool:
@@ -252,12 +250,6 @@ class Membership:
     def present(self) -> frozenset[str]:
         """Neighbours that came, have shown that they live, and have not gone."""
         return frozenset(self.proven) - self.gone - self.excluded
-
-    @property
-    def vanished(self) -> frozenset[str]:
-        """Neighbours that are not there and did not say goodbye, and those that were excluded."""
-        polite = self.gone - self.lost - self.excluded
-        return self.neighbours - self.greeted - polite
 
     @property
     def finished(self) -> frozenset[str]:

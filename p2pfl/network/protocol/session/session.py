@@ -27,7 +27,7 @@ from p2pfl.network.protocol.session.participating import Totals
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.receiving import Receiving
 from p2pfl.network.protocol.session.sending import Sending
-from p2pfl.network.protocol.session.settling import DepartureSearch, Leaving, Settling
+from p2pfl.network.protocol.session.settling import Leaving, Settling
 from p2pfl.network.protocol.session.shared import PULSE, Decider, Shared, Waiter
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.session.waiting import Waiting
@@ -85,7 +85,7 @@ class Session:
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, search, leaving
+    streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, leaving
         Parts that every session has, each with its own decisions.
     verdicts, commits
         Parts that only some plans need; ``None`` in others.
@@ -125,7 +125,6 @@ class Session:
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
-        self.search = DepartureSearch(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
         self._parts: dict[Waiter, _Part] = {  # in the order in which they decide
             "sending": self.sending,
@@ -135,7 +134,6 @@ class Session:
             **({} if self.commits is None else {"commits": self.commits}),
             "gathering": self.gathering,
             "settling": self.settling,
-            "search": self.search,
             "leaving": self.leaving,
         }
         self._beat = math.inf  # time at which the next heartbeat is due
@@ -295,6 +293,7 @@ class Session:
         self.shared.mailbox.open((first, 0), ())
         if self.verdicts is not None:
             self.verdicts.begin(first)
+        self.streams.grant()
         self.streams.pulses()
 
     def _tolerate(self, event: requests.Tolerate) -> None:
@@ -380,7 +379,6 @@ class Session:
         requests.Finish: lambda self, event: self.settling.begin(event),
         requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
-        requests.Missed: lambda self, event: self.search.begin(event.peers),
         requests.Leave: lambda self, event: self.leaving.begin(event),
     }
     """Handler of each kind of event."""

@@ -1,4 +1,4 @@
-"""End of a run between peers: comparison of ledgers, search for vanished neighbours, and the goodbye."""
+"""End of a run between peers: comparison of ledgers, and the goodbye."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled, Vanished
+from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled
 from p2pfl.network.protocol.interface.requests import Compare, Finish, Leave, Stop
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.sending import Sending
@@ -80,48 +80,6 @@ class Settling:
         if self.about == "flows":
             return ledgers.flows.partners - ledgers.flows.finished
         return self._partners - ledgers.reported
-
-
-@dataclass
-class DepartureSearch:
-    """Search for neighbours that left without a goodbye, or whose last models were missing and that are silent.
-
-    Attributes
-    ----------
-    missed
-        Neighbours whose last models were missing; ``None`` while no search is pending.
-    """
-
-    shared: Shared
-    missed: frozenset[str] | None = None
-    _since: float = 0.0
-
-    def begin(self, missed: frozenset[str]) -> None:
-        """Begin to wait for signs of life of the missing neighbours."""
-        self.missed, self._since = missed, self.shared.now
-        self.shared.active.add("search")
-
-    @property
-    def active(self) -> bool:
-        """True if a search is pending."""
-        return self.missed is not None
-
-    @property
-    def wake(self) -> float:
-        """Time of the next decision if no event arrives before it."""
-        return min(self.shared.now + PULSE, self._since + self.shared.patience)
-
-    def decide(self) -> None:
-        """Answer once each missing neighbour has sent a message or been silent for long enough."""
-        assert self.missed is not None  # noqa: S101 (set while this is active)
-        shared = self.shared
-        detector, now = shared.timeouts.detector, shared.now
-        missing = shared.membership.greeted & self.missed
-        silent = {peer for peer in missing if detector.silent(peer, since=self._since)}
-        if silent - detector.suspected(now=now) and now < self._since + shared.patience:
-            return
-        self.missed = None
-        shared.do(Vanished(shared.membership.vanished | silent))
 
 
 @dataclass

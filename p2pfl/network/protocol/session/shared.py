@@ -21,7 +21,7 @@ from p2pfl.network.protocol.wire.sealing import MessageCodec
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""
 
-Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "search", "leaving"]
+Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "leaving"]
 """Part of a session that can wait for something, and decides after each event while it does."""
 
 PULSE = 1.0
@@ -122,8 +122,7 @@ class Shared:
 
     def known(self, sender: str) -> str:
         """Return a sender's name, or one name for all strangers, which can choose any number of names."""
-        known = sender == self.membership.me.peer or sender in self.membership.neighbours
-        return sender if known else "stranger"
+        return sender if sender == self.me.peer or sender in self.membership.neighbours else "stranger"
 
     def admit(self, sender: str, *, authentic: bool) -> bool:
         """Return whether the rate limits admit another message of a sender.

@@ -50,7 +50,7 @@ Past = Callable[[], Iterable[tuple[float, bytes]]]
 
 
 @dataclass
-class Sight:
+class ObserverLease:
     """One observer that looks, with one of its keys.
 
     Attributes
@@ -160,13 +160,13 @@ class Audience:
         self.observers = observers
         self.refused: Counter[str] = Counter()
         self._swarm, self._me, self._identity, self._source, self._past = swarm, me, identity, source, past
-        self._sights: dict[tuple[str, bytes], Sight] = {}
+        self._leases: dict[tuple[str, bytes], ObserverLease] = {}
         self._drawn = 0
         self._allowance = Allowance(rate=RATE, burst=BURST)
 
     def watched(self, now: float) -> bool:
         """Return whether anybody looks."""
-        return any(sight.looks(now) for sight in self._sights.values())
+        return any(lease.looks(now) for lease in self._leases.values())
 
     def receive(self, observer: str, payload: bytes | memoryview, *, now: float) -> bytes | None:
         """Take a request.
@@ -193,37 +193,37 @@ class Audience:
 
     def _received(self, request: Request, *, now: float) -> bytes | None:
         observer = request.observer
-        sight = self._sights.get((observer, request.key))
-        if sight is None:
-            sight = self._met(request, now=now)
-        elif request.number <= sight.number:
+        lease = self._leases.get((observer, request.key))
+        if lease is None:
+            lease = self._met(request, now=now)
+        elif request.number <= lease.number:
             raise UnusedError("repeated")
-        sight.number = request.number
-        if now - sight.drawn < LEASE and request.challenge and request.challenge in {sight.challenge, sight.before}:
-            self._begin(sight, now=now)
+        lease.number = request.number
+        if now - lease.drawn < LEASE and request.challenge and request.challenge in {lease.challenge, lease.before}:
+            self._begin(lease, now=now)
             return None
-        if not sight.looks(now):
-            sight.challenge, sight.before, sight.drawn = self._challenge(observer), b"", now
-        grant = Grant.to(request, key=sight.pair.public, challenge=sight.challenge)
+        if not lease.looks(now):
+            lease.challenge, lease.before, lease.drawn = self._challenge(observer), b"", now
+        grant = Grant.to(request, key=lease.pair.public, challenge=lease.challenge)
         return encode(grant.signed(self._identity, swarm=self._swarm))
 
     def add(self, at: float, entry: bytes) -> None:
         """Take an entry for all who look now."""
-        for sight in self._sights.values():
-            if sight.until is not None and at >= sight.since:  # else it is in the past that was sent
-                sight.add((at, entry))
+        for lease in self._leases.values():
+            if lease.until is not None and at >= lease.since:  # else it is in the past that was sent
+                lease.add((at, entry))
 
     def frames(self, now: float) -> list[tuple[str, bytes]]:
         """Return the frames that are due, each with the name of its observer."""
         self._forget(now)
         found = []
-        for sight in self._sights.values():
-            if not sight.looks(now) or (sight.sent is not None and now - sight.sent < PERIOD):
+        for lease in self._leases.values():
+            if not lease.looks(now) or (lease.sent is not None and now - lease.sent < PERIOD):
                 continue
-            if now - sight.drawn >= RENEW:
-                sight.before, sight.challenge, sight.drawn = sight.challenge, self._challenge(sight.observer), now
-            sight.frames, sight.sent = sight.frames + 1, now
-            found.append((sight.observer, seal(sight.body(now), key=sight.key, number=sight.frames)))
+            if now - lease.drawn >= RENEW:
+                lease.before, lease.challenge, lease.drawn = lease.challenge, self._challenge(lease.observer), now
+            lease.frames, lease.sent = lease.frames + 1, now
+            found.append((lease.observer, seal(lease.body(now), key=lease.key, number=lease.frames)))
         return found
 
     def _admitted(self, observer: str, payload: bytes | memoryview, *, now: float) -> Request:
@@ -244,7 +244,7 @@ class Audience:
             raise UnusedError("not signed")
         return request
 
-    def _met(self, request: Request, *, now: float) -> Sight:
+    def _met(self, request: Request, *, now: float) -> ObserverLease:
         """Return the state of an observer that asks for the first time with this key."""
         self._forget(now)
         name = request.observer
@@ -256,30 +256,30 @@ class Audience:
             key = key_between(pair, request.key, grant=grant, peer=self._identity.public, swarm=self._swarm)
         except DecodeError:
             raise UnusedError("weak key") from None
-        sight = Sight(name, request.identity, pair, key, request.number, self._challenge(name), now)
-        self._sights[name, request.key] = sight
-        return sight
+        lease = ObserverLease(name, request.identity, pair, key, request.number, self._challenge(name), now)
+        self._leases[name, request.key] = lease
+        return lease
 
     def _spare(self, observer: str, *, now: float) -> bool:
         """Return whether there is room for one more; requests that were never repeated make room."""
-        own = [key for key in self._sights if key[0] == observer]
-        crowded = own if len(own) >= EACH else self._sights if len(self._sights) >= MOST else ()
-        idle = next((key for key in crowded if not self._sights[key].looks(now)), None)
+        own = [key for key in self._leases if key[0] == observer]
+        crowded = own if len(own) >= EACH else self._leases if len(self._leases) >= MOST else ()
+        idle = next((key for key in crowded if not self._leases[key].looks(now)), None)
         if idle is not None:
-            del self._sights[idle]
+            del self._leases[idle]
         return not crowded or idle is not None
 
-    def _begin(self, sight: Sight, *, now: float) -> None:
-        if not sight.looks(now):
-            sight.waiting, sight.since = deque(self._past()), now
-        sight.until = now + LEASE
+    def _begin(self, lease: ObserverLease, *, now: float) -> None:
+        if not lease.looks(now):
+            lease.waiting, lease.since = deque(self._past()), now
+        lease.until = now + LEASE
 
     def _forget(self, now: float) -> None:
         """Forget observers that look no longer, and those that are not listed any more."""
-        for key, sight in [*self._sights.items()]:
-            over = now - sight.drawn >= LEASE if sight.until is None else now >= sight.until
-            if over or self.observers.get(sight.observer) != sight.identity:
-                del self._sights[key]
+        for key, lease in [*self._leases.items()]:
+            over = now - lease.drawn >= LEASE if lease.until is None else now >= lease.until
+            if over or self.observers.get(lease.observer) != lease.identity:
+                del self._leases[key]
 
     def _challenge(self, observer: str) -> bytes:
         return self._draw(CHALLENGE_BYTES, purpose="challenge", observer=observer)

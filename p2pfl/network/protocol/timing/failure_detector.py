@@ -91,11 +91,6 @@ class Detector:
         """Forget a peer's earlier incarnation."""
         self._received.pop(peer, None)
 
-    def silent(self, peer: str, *, since: float) -> bool:
-        """Return whether no message of a peer has arrived since a time, in seconds."""
-        received = self._received.get(peer)
-        return received is None or received.last < since
-
     def stand(self, seconds: float, *, now: float) -> None:
         """Leave out time in which this peer itself could receive nothing."""
         for received in self._received.values():

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import draw
 from p2pfl.experiment import Plan
+from p2pfl.learning import ExactLearner
 from p2pfl.learning.exact_model import Asked, Part, Result, Tensors
-from p2pfl.plugins.exact import Boosting, ExactLearner
+from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.trees.boosting_round import EXTRAS, BoostingRound
 from p2pfl.plugins.exact.trees.losses.smooth import fraction

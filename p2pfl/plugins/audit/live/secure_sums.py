@@ -13,7 +13,7 @@ from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import ExactClaim, uniform
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
@@ -190,9 +190,9 @@ async def _summed(plan: Tapped, terms: Terms) -> None:
     async def one(name: str, incarnation: int) -> None:
         peer = Peer(name, plan, transport=transport, incarnation=incarnation)
         async with peer:
-            adding = peer.connection.adding
-            assert adding is not None  # noqa: S101 (the mode is secagg)
-            adding.giving = TappedGiving(adding.giving, terms)
+            relay = peer.connection.relay
+            assert relay is not None  # noqa: S101 (the mode is secagg)
+            relay.sum_sender = TappedSumSender(relay.sum_sender, terms)
             await peer.run()
 
     transport = MemoryTransport()
@@ -201,19 +201,19 @@ async def _summed(plan: Tapped, terms: Terms) -> None:
             tasks.create_task(one(name, incarnation))
 
 
-class TappedGiving(Giving):
+class TappedSumSender(SumSender):
     """Sender of a sum that records its contributions.
 
     Parameters
     ----------
-    giving
+    sum_sender
         Sender that does the work.
     terms
         Record of contributions.
     """
 
-    def __init__(self, giving: Giving, terms: Terms) -> None:
-        super().__init__(giving.peer, sums=giving.sums, seal=giving.seal, source=giving.source)
+    def __init__(self, sum_sender: SumSender, terms: Terms) -> None:
+        super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         self.terms = terms
 
     def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from p2pfl.results.pages.markup import Markup, tag
-from p2pfl.results.pages.parts import page, table
-from p2pfl.results.pages.svg import Chart, Curve, figure
+from p2pfl.results.charts import Chart, Curve
+from p2pfl.results.facts import Block, FactTable, Group, Note, Section
+from p2pfl.results.pages.rendering import page
+from p2pfl.results.plots import chart_figure
 
 MOST = 30
 """Components that the page lists."""
@@ -26,13 +27,13 @@ def components_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> s
     disclosed
         Facts that the totals have shown to each peer.
     """
-    sections = [
-        ("variance", "Variance", _chart(found)),
-        ("components", "Components", _table(found)),
-        ("disclosure", "What peers have learned", tag("p", f"Every peer has learned {disclosed}.")),
+    sections: list[Section] = [
+        ("variance", "Variance", [_variance(found)]),
+        ("components", "Components", [_table(found)]),
+        ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
     ]
     units = "features divided by their deviations" if found["standardised"] else "features in their own units"
-    head = tag("p", f"{found['samples']} samples of all peers, {len(found['names'])} {units}.", class_="small")
+    head = Note(f"{found['samples']} samples of all peers, {len(found['names'])} {units}.", style="small")
     return page(f"Principal components of {name}", sections, head=[head])
 
 
@@ -42,19 +43,17 @@ def largest(names: Sequence[str], loadings: Sequence[float], *, most: int = 4) -
     return [(names[place], loadings[place]) for place in order]
 
 
-def _chart(found: Mapping[str, Any]) -> Markup | None:
+def _variance(found: Mapping[str, Any]) -> Block | None:
     share = found["share"][:MOST]
     places = [float(place + 1) for place in range(len(share))]
     whole = list(accumulate(share))
     curves = [Curve("each", places, share, style=0), Curve("all so far", places, whole, style=1)]
     about = f"The first component has {share[0]:.1%} of the variance, the first {len(share)} have {whole[-1]:.1%}."
-    drawn = figure(
-        Chart("Share of the variance", about, "component", "share", curves, levels=(), whole=True), name="share"
-    )
-    return None if drawn is None else tag("div", drawn, class_="figures")
+    chart = Chart("Share of the variance", about, "component", "share", curves, whole=True)
+    return Group([chart_figure(chart)], "figures")
 
 
-def _table(found: Mapping[str, Any]) -> Markup:
+def _table(found: Mapping[str, Any]) -> FactTable:
     rows = [
         (
             place + 1,
@@ -64,4 +63,5 @@ def _table(found: Mapping[str, Any]) -> Markup:
         )
         for place, loadings in enumerate(found["components"][:MOST])
     ]
-    return table("Largest loadings and variance", ("component", "largest loadings", "variance", "share"), rows, text=2)
+    heads = ("component", "largest loadings", "variance", "share")
+    return FactTable("Largest loadings and variance", heads, rows, text=2)

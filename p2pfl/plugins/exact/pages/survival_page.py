@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from p2pfl.results.pages.markup import Markup, join, tag
-from p2pfl.results.pages.parts import page, table
-from p2pfl.results.pages.svg import Chart, Curve, figure
+from p2pfl.results.charts import Chart, Curve
+from p2pfl.results.facts import Block, FactTable, Note, Section
+from p2pfl.results.pages.rendering import page
+from p2pfl.results.plots import chart_figure
 
 MOST_ROWS = 200
 """Times of a group that the page lists."""
@@ -28,15 +29,15 @@ def survival_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> str
     """
     curves = [_curve(group, place, found["horizon"]) for place, group in enumerate(found["groups"]) if group["samples"]]
     about = " ".join(_about(group) for group in found["groups"])
-    drawn = figure(Chart("Share without the event", about, found["time"], "share", curves, levels=()), name="curve")
-    sections = [
-        ("curves", "Curves", None if drawn is None else tag("div", drawn, class_="figures one")),
+    chart = chart_figure(Chart("Share without the event", about, found["time"], "share", curves))
+    sections: list[Section] = [
+        ("curves", "Curves", [chart]),
         ("groups", "Groups", _groups(found)),
-        ("table", "Table", _table(found)),
-        ("disclosure", "What peers have learned", tag("p", f"Every peer has learned {disclosed}.")),
+        ("table", "Table", [_table(found)]),
+        ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
     ]
     samples = sum(group["samples"] for group in found["groups"])
-    head = tag("p", f"{samples} samples of all peers, added up by an exact total.", class_="small")
+    head = Note(f"{samples} samples of all peers, added up by an exact total.", style="small")
     return page(f"Survival of {name}", sections, head=[head])
 
 
@@ -74,17 +75,17 @@ def _curve(group: Mapping[str, Any], place: int, horizon: float) -> Curve:
     return Curve(group["name"], [*xs, horizon], ys, low, high, style=place)
 
 
-def _groups(found: Mapping[str, Any]) -> Markup:
+def _groups(found: Mapping[str, Any]) -> list[Block]:
     rows = [
         (group["name"], group["samples"], group["events"], "-" if group["median"] is None else f"{group['median']:g}")
         for group in found["groups"]
     ]
     caption = "The median is the time by which half have had the event"
-    said = [tag("p", f"{line[:1].upper()}{line[1:]}.") for line in sentences(found)]
-    return join([table(caption, ("group", "samples", "events", "median"), rows), *said])
+    said = [f"{line[:1].upper()}{line[1:]}." for line in sentences(found)]
+    return [FactTable(caption, ("group", "samples", "events", "median"), rows), *said]
 
 
-def _table(found: Mapping[str, Any]) -> Markup:
+def _table(found: Mapping[str, Any]) -> FactTable:
     rows = [
         (group["name"], f"{time:g}", risk, died, f"{share:.4f}", f"{low:.4f} to {high:.4f}")
         for group in found["groups"]
@@ -93,4 +94,4 @@ def _table(found: Mapping[str, Any]) -> Markup:
         )[:MOST_ROWS]
     ]
     heads = ("group", "time", "at risk", "events", "survival", "95 % interval")
-    return table("Kaplan-Meier estimates with intervals by the log-log transformation", heads, rows)
+    return FactTable("Kaplan-Meier estimates with intervals by the log-log transformation", heads, rows)

@@ -30,6 +30,7 @@ from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.keys import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.results.notices.neighbours import PeerExcluded
 from swarms import SMALL
+from waiting import wait_until
 
 # ---------------------------------------------------------------------- strangers
 
@@ -47,8 +48,7 @@ async def test_a_stranger_that_overwrites_the_hellos_that_the_broker_keeps_delay
 
     transport = Middle(overwrite)
     first = asyncio.create_task(together(experiment, transport, names=NAMES[:1]))
-    while not overwritten:  # noqa: ASYNC110 (turns of the loop; nothing tells of this)
-        await asyncio.sleep(0)
+    await wait_until(lambda: overwritten, "an announcement is overwritten")
     others, _ = await together(experiment, transport, names=NAMES[1:])
     assert_no_effect(others | (await first)[0], undisturbed)
     assert len(overwritten) == 4

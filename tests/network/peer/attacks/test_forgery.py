@@ -8,7 +8,6 @@ import pytest
 import pytest_asyncio
 
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
-from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
@@ -20,6 +19,7 @@ from p2pfl.network.protocol.wire.rows import encode_row, pieces
 from p2pfl.network.protocol.wire.trailer import Signature
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse
+from restarts import RestartablePeers
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -239,7 +239,7 @@ async def test_a_payload_that_no_message_has_is_not_opened(experiment, undisturb
 async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not_followed_when_all_resume(tmp_path):
     changes = [*COMPLETE, "privacy.mode=pairwise", "privacy.mask=30.0"]
 
-    lives = Lives(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
+    lives = RestartablePeers(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
     lives.start()
     await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
     await lives.kill()

@@ -297,7 +297,7 @@ class Raising(Mistaken):
 
 
 @dataclass(frozen=True)
-class Totalling(Mistaken):
+class RoundTotals(Mistaken):
     """Takes a total in place of a gossip step."""
 
     async def mixed(self, net, released):
@@ -320,7 +320,7 @@ ODD = {
     OneStepLess(): p2pfl.State,
     OneStepMore(): p2pfl.State,
     Raising(): ZeroDivisionError,
-    Totalling(): P2PFLError,
+    RoundTotals(): P2PFLError,
     Longer(): p2pfl.State,
 }
 """Another algorithm, and what becomes of the peer that runs it."""

@@ -15,6 +15,7 @@ from p2pfl.network.transport.lasting import Lasting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
+from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +32,6 @@ def quick(monkeypatch):
 
 def reached(alive, exchange):
     return len(alive) == 4 and any(peer.mailbox.gossip_step >= exchange for peer in alive.values())
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110 (nothing tells of this)
-        await asyncio.sleep(0)
 
 
 def agree(experiment, ended):
@@ -58,7 +54,7 @@ async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(pri
         broker = MemoryTransport()
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
         for round in (1, 2, 4):
-            await until(lambda round=round: reached(alive, (round, 1)))
+            await wait_until(lambda round=round: reached(alive, (round, 1)), f"a peer is in round {round}")
             broker.restart(wills=wills, persistent=persistent)
         ended = await running
     assert all(end.peer.connection.channel.outages == 3 for end in ended.values())
@@ -71,9 +67,11 @@ async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
     async with asyncio.timeout(40):
         broker = MemoryTransport()
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
-        await until(lambda: reached(alive, (2, 1)))
+        await wait_until(lambda: reached(alive, (2, 1)), "a peer is in round 2")
         broker.stop()
-        await until(lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()))
+        await wait_until(
+            lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()), "all peers are away"
+        )
         assert not any(peer.progress.connected for peer in alive.values())
         broker.start()
         agree(experiment, await running)
@@ -101,11 +99,11 @@ async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
         names = [f"peer{number}" for number in range(4)]
         transports = [Lasting([Gated()], backoff=SOON), *[Lasting([broker], backoff=SOON)] * 3]
         running = [asyncio.create_task(one(*pair)) for pair in zip(names, transports, strict=True)]
-        await until(lambda: reached(alive, (2, 1)))
+        await wait_until(lambda: reached(alive, (2, 1)), "a peer is in round 2")
         victim = next(channel for name, channel in broker._broker.channels.items() if "-peer0-" in name)
         victim.lose("it was cut off")
-        await until(lambda: "peer0" not in alive["peer1"].membership.present)
-        await until(lambda: alive["peer1"].mailbox.gossip_step >= (4, 0))
+        await wait_until(lambda: "peer0" not in alive["peer1"].membership.present, "peer1 misses peer0")
+        await wait_until(lambda: alive["peer1"].mailbox.gossip_step >= (4, 0), "peer1 is in round 4")
         gate.set()
         ended = {}
         for task in running:
@@ -126,7 +124,7 @@ async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
     async def main():
         broker = MemoryTransport()
         running = asyncio.create_task(live(experiment, Lasting([broker], backoff=short), alive=alive))
-        await until(lambda: reached(alive, (1, 0)))
+        await wait_until(lambda: reached(alive, (1, 0)), "a peer is in round 1")
         broker.stop()
         await running
 

@@ -19,6 +19,7 @@ from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
+from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")]
 
@@ -68,8 +69,11 @@ def mortal(request, tmp_path, wire):
 
 async def reached(alive, round):
     """Until one of the peers is in a round."""
-    while len(alive) < len(PEERS) or all(peer.mailbox.gossip_step < (round, 0) for peer in alive.values()):  # noqa: ASYNC110
-        await asyncio.sleep(0.001)  # nothing tells of this
+    await wait_until(
+        lambda: len(alive) == len(PEERS) and any(peer.mailbox.gossip_step >= (round, 0) for peer in alive.values()),
+        f"a peer is in round {round}",
+        every=0.001,
+    )
 
 
 def agree(experiment, ended):

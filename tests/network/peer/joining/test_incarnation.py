@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lives import Held, Lives
 from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.joining import incarnation
@@ -19,7 +18,9 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SeededSource
 from p2pfl.results.notices.device import AnnouncementAhead, ClockBehind
+from restarts import HeldTraining, RestartablePeers
 from swarms import SMALL
+from waiting import wait_until
 
 ADA, OTHER = (Identity.generate(SeededSource(seed), peer="ada") for seed in (7, 8))
 BOB = Identity.generate(SeededSource(9), peer="bob")
@@ -185,10 +186,10 @@ async def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_
     experiment = read(SMALL, changes=RING)
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.count = NOW
         lives.start()
-        others = [Held(lives.now[name], round=2) for name in ("peer0", "peer2", "peer3")]
+        others = [HeldTraining(lives.now[name], round=2) for name in ("peer0", "peer2", "peer3")]
         await asyncio.gather(*(each.reached.wait() for each in others))
         await lives.kill("peer1", silently=silently)
         found = await behind(lives, "peer1")
@@ -210,7 +211,7 @@ async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hou
     experiment = read(SMALL, changes=RING)
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.count = NOW
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
@@ -252,8 +253,7 @@ async def test_a_peer_of_a_device_whose_clock_is_behind_its_last_start_says_so_a
             return [event.phase for event in events if isinstance(event, child.Progress) and event.peer == name]
 
         first = begin("peer1", "first", before)
-        while "gathering" not in phase("peer1") and not first.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)  # nothing tells of this
+        await wait_until(lambda: "gathering" in phase("peer1") or first.done(), "peer1 gathers", every=0.001)
         first.cancel()
         await asyncio.wait({first})
         await asyncio.gather(begin("peer0", "others", NOW), begin("peer1", "second", after))

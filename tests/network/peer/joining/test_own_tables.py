@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-import wards
+import hospitals
 from p2pfl.core.errors import PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_peer_with_other_levels_is_refused(tmp_path):
-    wards.write(tmp_path)
-    table = wards.experiment(tmp_path, transport={"patience": 5.0, "gather": 2.0})
-    table["data"]["options"]["columns"] = {**wards.COLUMNS, "sex": ["m", "f"]}
+    hospitals.write(tmp_path)
+    table = hospitals.experiment(tmp_path, transport={"patience": 5.0, "gather": 2.0})
+    table["data"]["options"]["columns"] = {**hospitals.COLUMNS, "sex": ["m", "f"]}
     other = read(table)
-    usual = read(wards.experiment(tmp_path, transport={"patience": 5.0, "gather": 2.0}))
+    usual = read(hospitals.experiment(tmp_path, transport={"patience": 5.0, "gather": 2.0}))
 
     async def swarm():
         transport = MemoryTransport()
@@ -28,7 +28,7 @@ def test_a_peer_with_other_levels_is_refused(tmp_path):
                 await peer.run()
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            for name in wards.PEERS:
+            for name in hospitals.PEERS:
                 tasks.create_task(one(name, other if name == "peer2" else usual))
 
     with pytest.raises(ExceptionGroup) as raised:

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import torch
 
-from lives import Held, Lives, begun
 from p2pfl.core.errors import LostModelError, ResumeError, StorageError
 from p2pfl.core.files import Drive
 from p2pfl.experiment import Experiment, read
@@ -25,6 +24,7 @@ from p2pfl.results.notices.course import JoinsLate, ReleasesEnded
 from p2pfl.results.notices.damage import MasksUnsettled
 from p2pfl.results.notices.neighbours import NeighboursMissing
 from p2pfl.simulation import simulate
+from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ async def restarted(changes, folder, *, at):
     experiment = read(SMALL, changes=[*RING, *changes])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), folder)
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= at for peer in now.values()))
@@ -140,7 +140,7 @@ async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_unch
     experiment = read(SMALL, changes=[*RING, *NOISE, "gossip.steps=1", "transport.checkpoint=3"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         lives.now["peer1"].keeper.store.disk = Failing(operation)
         with pytest.raises(StorageError):
@@ -170,7 +170,7 @@ async def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(
     experiment = read(SMALL, changes=[*RING, *MASKS, "topology.kind=complete", "gossip.steps=1"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         assert all(Store(tmp_path, name).former().journal.until == END for name in lives.names)
         lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
@@ -198,7 +198,7 @@ async def test_who_lost_its_last_row_after_all_rounds_keeps_the_one_before_and_s
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2", "transport.quorum=0.6"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         (tmp_path / "peer1.state").unlink()
         lives.start(resume=True)
@@ -211,7 +211,7 @@ async def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_go
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10", "transport.gather=2", "transport.quorum=0.6"])
 
     async def main():
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
@@ -237,7 +237,7 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "rounds=10"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
@@ -259,7 +259,7 @@ async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE])
 
     async def main():
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 0) for peer in now.values()))
         await lives.kill()
@@ -281,7 +281,7 @@ async def test_who_has_played_all_rounds_ends_without_the_others(tmp_path):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         lives.start("peer1", resume=True)
         await lives.tasks["peer1"]
@@ -293,7 +293,7 @@ async def stranded(folder, *, goodbye):
     experiment = read(SMALL, changes=[*RING, *COMPLETE, "transport.gather=2"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), folder)
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: now["peer1"].mailbox.gossip_step >= (3, 0))
         await lives.kill("peer1")
@@ -330,7 +330,7 @@ async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_ha
     experiment = read(SMALL, changes=[*RING, *COMPLETE, *stop])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
         lives.start(resume=True)
         ended = await lives.end()
@@ -347,10 +347,10 @@ async def interrupted(changes, folder, *, silently, missed=0, resume=True):
     experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *changes])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), folder)
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
         lives.start()
-        held = Held(lives.now["peer1"], round=3)
-        others = [Held(lives.now[name], round=3 + missed) for name in ("peer0", "peer2", "peer3")]
+        held = HeldTraining(lives.now["peer1"], round=3)
+        others = [HeldTraining(lives.now[name], round=3 + missed) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
         if not missed:  # the others wait for its row
             for each in others:
@@ -413,10 +413,10 @@ async def died_after_the_others_had_masked(folder):
     experiment = read(SMALL, changes=[*RING, "rounds=9", "transport.patience=20", *MASKS])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), folder)
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
         lives.start()
-        held = Held(lives.now["peer1"], round=3)
-        others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
+        held = HeldTraining(lives.now["peer1"], round=3)
+        others = [HeldTraining(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
         await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
         await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))

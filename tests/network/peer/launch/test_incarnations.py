@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lives import Lives
 from p2pfl.core.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.incarnations import Incarnations
@@ -15,6 +14,7 @@ from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
 from p2pfl.results.notices.wording import sentence
+from restarts import RestartablePeers
 from swarms import SMALL, timeless
 
 VICTIM = "peer3"
@@ -27,7 +27,7 @@ DEATHS = [*((SIX, at) for at in range(0, 54, 3)), *((FOUR, at) for at in range(0
 
 async def run(folder, *changes, at=None, pause=None, round=2):
     """Run peers of which one is killed at an event of a round; it begins again after so many seconds, if at all."""
-    lives = Lives(read(SMALL, changes=changes), MemoryTransport(), folder, again=True)
+    lives = RestartablePeers(read(SMALL, changes=changes), MemoryTransport(), folder, again=True)
     lives.start()
     dead, events = asyncio.Event(), 0
     await lives.until(lambda now: now[VICTIM]._connection is not None)

@@ -16,7 +16,7 @@ from swarms import SMALL
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "robust_sgp"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd"])
 def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     experiment = read(SMALL, changes=[f"learning.algorithm={algorithm}", "topology.peers=4", "topology.kind=ring"])
     spawned = run(experiment, folder=tmp_path / "run")
@@ -29,7 +29,6 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert spawned.summary["together"] == pytest.approx(simulated.summary["together"])
     assert spawned.summary["alone"] == pytest.approx(simulated.summary["alone"])
     assert spawned.summary.keys() == simulated.summary.keys()
-    assert spawned.summary["masses"] == simulated.summary["masses"]
     intervals = [[each["interval"] for each in run.summary["per_peer"].values()] for run in (spawned, simulated)]
     assert intervals[0] == intervals[1]
     assert all(intervals[0])

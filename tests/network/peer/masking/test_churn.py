@@ -29,6 +29,7 @@ from p2pfl.results.notices.course import LearningStopped
 from p2pfl.results.notices.damage import MasksUnsettled, SettlementIncomplete
 from p2pfl.results.spending.meter import Meter
 from swarms import SMALL, live, timeless
+from waiting import wait_until
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12
@@ -140,9 +141,11 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
             self.seconds, self.update = 0.0, None
 
         async def fit(self, rows, *, round, **settings):
-            while round == 1 and min(alive[name].mailbox.gossip_step for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
-                await asyncio.sleep(0)
             if round == 1:
+                neighbours = [alive[name] for name in ("peer0", "peer2")]
+                await wait_until(
+                    lambda: min(each.mailbox.gossip_step for each in neighbours) >= (1, 0), "neighbours are in round 1"
+                )
                 self.victim.connection.channel.abort()
             return await self.training.fit(rows, round=round, **settings)
 
@@ -174,8 +177,9 @@ def test_an_account_of_another_life_changes_nothing():
     async def main():
         transport = MemoryTransport()
         running = asyncio.create_task(live(experiment, transport, alive=alive))
-        while "peer1" not in alive or alive["peer1"].mailbox.gossip_step < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
-            await asyncio.sleep(0)
+        await wait_until(
+            lambda: "peer1" in alive and alive["peer1"].mailbox.gossip_step >= (0, 1), "peer1 is in its second step"
+        )
         session = alive["peer1"].session
         old = Account(alive["peer0"].me.incarnation - 1, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
         with pytest.raises(DecodeError, match="current incarnation"):

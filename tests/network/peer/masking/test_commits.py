@@ -11,7 +11,7 @@ from p2pfl.core.errors import BudgetError, ExperimentError, UndecidedError
 from p2pfl.core.neighbourhood import Public, Released
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted
-from p2pfl.network.peer.masking.attempts import MOST, AgainError, AttemptCover, Attempts, Once, Remasked
+from p2pfl.network.peer.masking.attempts import MOST, AgainError, AttemptCover, Attempts, CachedTraining, MaskedRelease
 from p2pfl.network.peer.masking.hiding import last
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
@@ -368,7 +368,7 @@ class Releasing:
 
 async def test_each_attempt_releases_the_same_noisy_update_under_other_masks():
     made, _ = attempts()
-    net, rows = Remasked(Releasing(made), made, round=2), torch.tensor([[1, 2, 3]])
+    net, rows = MaskedRelease(Releasing(made), made, round=2), torch.tensor([[1, 2, 3]])
     made.cover.attempt = 0
     first = await net.release(rows, since=Public(rows))
     made.cover.attempt = 1
@@ -384,7 +384,7 @@ async def test_attempts_train_the_same_parameters_once():
         trained.append(rows)
         return Fitted(rows + len(trained), None, None)
 
-    once = Once(SimpleNamespace(learner=None, fit=fit))
+    once = CachedTraining(SimpleNamespace(learner=None, fit=fit))
     rows = torch.zeros(1, 2)
     first, second = await once.fit(rows, round=0), await once.fit(rows + 5, round=0)
     once.rewind()

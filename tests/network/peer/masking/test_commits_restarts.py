@@ -4,7 +4,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from lives import Held, Lives
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former
@@ -12,6 +11,7 @@ from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
+from restarts import HeldTraining, RestartablePeers
 from swarms import SMALL, timeless
 
 SIX = ["topology.kind=circulant", "topology.degree=4", "topology.peers=6", "gossip.steps=2", "rounds=2"]
@@ -25,10 +25,10 @@ def test_masks_with_a_member_that_restarted_in_the_first_step_cancel_or_do_not_c
     async def run(*, restart, changes):
         folder = tmp_path / str(restart)
         folder.mkdir()
-        lives = Lives(read(SMALL, changes=[*SIX, *changes]), MemoryTransport(), folder)
+        lives = RestartablePeers(read(SMALL, changes=[*SIX, *changes]), MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: all(peer._connection is not None for peer in now.values()))
-        held = Held(lives.now["peer3"], round=0)
+        held = HeldTraining(lives.now["peer3"], round=0)
         await held.reached.wait()
         others = [peer for name, peer in lives.now.items() if name != "peer3"]
         await lives.until(lambda _: all(peer.session.waiting.awaited for peer in others))

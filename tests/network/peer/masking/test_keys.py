@@ -8,7 +8,6 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.network.peer.masking import settling
 from p2pfl.network.peer.storage.checkpoint import Store
@@ -20,6 +19,7 @@ from p2pfl.privacy.keys import SecretSource, sealing
 from p2pfl.privacy.ring_masks import mask
 from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.results.notices.course import ReleasesEnded
+from restarts import RestartablePeers
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ MASKS = [*COMPLETE, "rounds=6", "privacy.mode=pairwise", "privacy.mask=30.0"]
 
 
 def swarm(changes, folder):
-    return Lives(read(SMALL, changes=changes), MemoryTransport(), folder, source=SecretSource())
+    return RestartablePeers(read(SMALL, changes=changes), MemoryTransport(), folder, source=SecretSource())
 
 
 async def killed(lives, *, at):

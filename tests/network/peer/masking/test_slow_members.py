@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from lives import Held, Lives
 from p2pfl.experiment import read
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.transport import MemoryTransport
+from restarts import HeldTraining, RestartablePeers
 from swarms import SMALL, timeless
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,7 @@ MASKS = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.partners=1", "pr
 
 def test_of_a_peer_that_is_too_slow_and_those_that_wait_for_it_only_the_slow_one_is_left_out(tmp_path):
     async def run():
-        lives, outcomes = Lives(read(SMALL, changes=[*RING, *MASKS]), MemoryTransport(), tmp_path), []
+        lives, outcomes = RestartablePeers(read(SMALL, changes=[*RING, *MASKS]), MemoryTransport(), tmp_path), []
         lives.start()
         await lives.until(lambda now: all(peer._connection is not None for peer in now.values()))
         carry_out, concluded = lives.now["peer0"].connection._carry_out, asyncio.Event()
@@ -30,7 +30,7 @@ def test_of_a_peer_that_is_too_slow_and_those_that_wait_for_it_only_the_slow_one
             carry_out(effect)
 
         lives.now["peer0"].connection._carry_out = carried_out
-        held = Held(lives.now["peer3"], round=0)
+        held = HeldTraining(lives.now["peer3"], round=0)
         await concluded.wait()
         held.go.set()
         await lives.end()

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from lives import Held, Lives
 from p2pfl.core.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.spending.meter import Meter
+from restarts import HeldTraining, RestartablePeers
 from sourcing import shared_source
 from swarms import SMALL, live
 
@@ -70,11 +70,11 @@ async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(
     experiment = read(SMALL, changes=SAMPLES)
 
     async with asyncio.timeout(50):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         for life in range(3):
             lives.start(resume=life > 0, at=2 if life else None)
             for peer in lives.now.values():
-                Held(peer, round=3)
+                HeldTraining(peer, round=3)
             await lives.until(lambda now: all(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
             await lives.kill()
         lives.start(resume=True, at=2)

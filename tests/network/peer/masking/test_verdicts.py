@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from dying import VICTIM, Death
-from lives import Lives, begun
 from p2pfl.core.errors import ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
@@ -22,6 +21,7 @@ from p2pfl.network.protocol.wire.verdicts import WireVote
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.results.notices.course import LearningStopped
+from restarts import RestartablePeers, begun
 from swarms import SMALL
 
 FOUR = ["topology.kind=complete", "topology.peers=4", "gossip.steps=1", "rounds=5"]
@@ -197,7 +197,9 @@ def test_peers_that_end_without_a_verdict_are_charged_and_play_on_together_when_
     """Two of four die, so no majority is left; the others keep the right to release."""
 
     async def ended():
-        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "transport.patience=5"]), MemoryTransport(), tmp_path)
+        lives = RestartablePeers(
+            read(SMALL, changes=[*FOUR, *GO_ON, "transport.patience=5"]), MemoryTransport(), tmp_path
+        )
         lives.start()
         await lives.until(lambda now: all(begun(peer) and peer.mailbox.gossip_step[0] >= 2 for peer in now.values()))
         await lives.kill("peer2", "peer3")
@@ -225,7 +227,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_scores_of_one_that_is_n
     whole = death(*GO_ON)
 
     async def stopped():
-        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON]), MemoryTransport(), tmp_path)
+        lives = RestartablePeers(read(SMALL, changes=[*FOUR, *GO_ON]), MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: all(peer.mailbox.gossip_step[0] >= 3 for peer in now.values()))
         await lives.kill()
@@ -241,7 +243,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_scores_of_one_that_is_n
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_models_again(tmp_path, resume):
     async def back():
-        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "rounds=8"]), MemoryTransport(), tmp_path)
+        lives = RestartablePeers(read(SMALL, changes=[*FOUR, *GO_ON, "rounds=8"]), MemoryTransport(), tmp_path)
         lives.start()
         await lives.until(lambda now: begun(now[VICTIM]) and now[VICTIM].mailbox.gossip_step[0] == 2)
         await lives.kill(VICTIM)

@@ -332,5 +332,5 @@ def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_w
 
     assert written() == [0, 2, 5, 7]
     assert written("transport.checkpoint=1") == [*range(8)]
-    assert written("learning.algorithm=robust_sgp") == [*range(8)]
+    assert written("learning.algorithm=relay_sgd", "topology.kind=path") == [*range(8)]
     assert written("compression.name=quantise", "compression.options.bits=8") == [*range(8)]

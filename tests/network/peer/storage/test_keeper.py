@@ -17,6 +17,7 @@ from p2pfl.network.protocol.ledgers import masks as ledger
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
+from waiting import pass_turns
 
 
 def checkpoint(round):
@@ -52,8 +53,7 @@ async def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_n
     second = asyncio.create_task(kept.save(checkpoint(2), lambda row: {"row": row}))
     store.gates[2].set()
     await asyncio.to_thread(store.busy.wait, 30)
-    for _ in range(100):  # as many turns as it likes
-        await asyncio.sleep(0)
+    await pass_turns(100)  # as many turns as it likes
     assert store.begun == [1]
     assert not second.done()
     store.gates[1].set()
@@ -113,8 +113,7 @@ async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_s
     async with asyncio.TaskGroup() as tasks:
         for round in range(1, 5):
             tasks.create_task(written(round))
-            for _ in range(10):  # it begins to write, or to wait
-                await asyncio.sleep(0)
+            await pass_turns(10)  # it begins to write, or to wait
         store.gate.set()
     assert store.most == 1
     assert all(there >= wanted for wanted, there in found)

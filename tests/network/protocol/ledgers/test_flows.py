@@ -97,29 +97,6 @@ def test_what_was_confirmed_before_it_was_applied_is_taken_back_as_well():
     assert taken(again.receive("ada", ada.statement("bob"))) == [-2, 1]
 
 
-def test_a_partner_that_is_met_later_is_told_that_nothing_of_it_was_applied():
-    ada, bob = pair(window=0)
-    begin(ada, bob, FIRST)
-    eve = FlowLedger(["ada"], window=0, room=4)
-    eve.open(FIRST, ROWS["bob"], weights={"ada": 0.25})
-    assert eve.deliver("ada", FIRST, ROWS["ada"]).tolist() == [2, -1]  # eve believes in an edge, ada does not yet
-    ada.meet("eve")
-    assert ada.deliver("eve", FIRST, ROWS["bob"]) is None
-    assert not eve.receive("ada", ada.statement("eve"))
-    ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25, "eve": 0.25})
-    assert taken(eve.receive("ada", ada.statement("eve"))) == [-2, 1]
-    eve.open(SECOND, ROWS["bob"], weights={"ada": 0.25})
-    assert (ada.deliver("eve", SECOND, ROWS["bob"]) == -eve.deliver("ada", SECOND, ROWS["ada"])).all()
-
-
-def test_to_meet_a_partner_again_forgets_nothing():
-    ada, bob = pair()
-    begin(ada, bob, FIRST)
-    bob.deliver("ada", FIRST, ROWS["ada"])
-    bob.meet("ada")
-    assert bob.unsettled() == [("ada", FIRST)]
-
-
 def test_all_that_one_statement_excludes_is_taken_back_together():
     ada, bob = pair(window=2)
     for gossip_step in (FIRST, SECOND):

@@ -230,15 +230,6 @@ def test_on_first_use_nobody_is_met_under_two_names():
     assert isinstance(membership.refused["eve"], NotTrusted)
 
 
-def test_on_first_use_whom_one_shares_no_edge_with_is_known_by_the_first_word_that_it_is_there():
-    membership = trusting(trust := FirstUse())
-    membership.names = frozenset({"bob", "eve", "cyd"})
-    assert not membership.receive(signed("cyd", 4, by="eve", status="dead"))
-    assert membership.receive(signed("cyd", 5, by="bob"))
-    assert not membership.receive(signed("cyd", 6, by="eve"))
-    assert trust.seen == {"cyd": KEYS["bob"].public}
-
-
 def test_a_repeated_hello_of_an_earlier_life_gives_way_to_the_present_one(trusted):
     trusted.receive(signed(incarnation=4))
     trusted.receive(signed(incarnation=4, status="dead"))

@@ -22,7 +22,6 @@ from p2pfl.network.protocol.interface.effects import (
     Settled,
     Store,
     Subscribe,
-    Vanished,
     WakeAt,
 )
 from p2pfl.network.protocol.interface.events import Connected, Flushed, Published, Received, Stored, Subscribed, Tick
@@ -33,7 +32,6 @@ from p2pfl.network.protocol.interface.requests import (
     Finish,
     Gather,
     Leave,
-    Missed,
     NextRound,
     Offer,
     Open,
@@ -305,13 +303,6 @@ def test_partners_that_are_gone_or_hang_are_not_waited_for():
     ada.handle(announced("bob", "left"), now=2.0)
     ada.handle(Tick(), now=11.0)
     assert answers(ada.handle(Stored(), now=11.0)) == [Settled()]
-
-
-def test_whoever_was_missed_and_gives_no_sign_of_life_has_vanished():
-    ada = met(patience=10.0)
-    ada.handle(announced("eve", "dead"), now=0.5)
-    assert answers(ada.handle(Missed(frozenset({"bob"})), now=1.0)) == []
-    assert answers(ada.handle(Tick(), now=11.0)) == [Vanished(frozenset({"bob", "eve"}))]
 
 
 def test_a_goodbye_waits_for_what_was_sent_and_is_cleared():

@@ -10,7 +10,7 @@ from p2pfl.network.protocol.wire.messages import Account, Chunk, Moved
 from p2pfl.network.protocol.wire.rows import row_bytes
 from p2pfl.network.protocol.wire.verdicts import Copy, PrepareMessage, Wanted
 from sessions import LENGTH, arrived, arrives
-from triangles import Square
+from verdict_sessions import FourSessions
 
 
 def mixing(square, name, *applied):
@@ -23,7 +23,7 @@ def mixing(square, name, *applied):
 @pytest.mark.parametrize("sent", [(2.0,), (1.0, 2.0), (2.0, 1.0), ()], ids=["other", "both", "both late", "none"])
 def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_that_counts(sent):
     """The owner sends one copy to two of the others, and to the third another one, both, or none."""
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "dan", "eve")
     for name in ("bob", "dan"):
         for event in arrives("ada", value=1.0, voted=True):
@@ -45,7 +45,7 @@ def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_th
 
 
 def test_a_copy_of_a_dropped_release_that_arrives_late_is_refused():
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "dan", "eve")
     mixing(square, "eve", ("bob", 1.0), ("dan", 1.0))
     for name in square.others("ada"):
@@ -59,7 +59,7 @@ def test_a_copy_of_a_dropped_release_that_arrives_late_is_refused():
 
 
 def test_an_owner_that_sends_each_of_the_others_another_copy_is_excluded_and_its_release_dropped():
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "dan", "eve")
     for value, name in enumerate(square.others("ada")):
         for event in arrives("ada", value=float(value), voted=True):
@@ -73,7 +73,7 @@ def test_an_owner_that_sends_each_of_the_others_another_copy_is_excluded_and_its
 
 
 def test_a_holder_that_sends_another_message_than_the_owner_has_signed_is_not_the_last_one_that_is_asked():
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "dan", "eve")
     for name in ("bob", "dan"):
         for event in arrives("ada", value=1.0, voted=True):
@@ -91,7 +91,7 @@ def test_a_holder_that_sends_another_message_than_the_owner_has_signed_is_not_th
 
 
 def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
-    square = Square("ada", given={"length": 4000, "row_bytes": row_bytes(4000, torch.float32)})
+    square = FourSessions("ada", given={"length": 4000, "row_bytes": row_bytes(4000, torch.float32)})
     square.release("bob", "dan", "eve")
     for name in ("bob", "dan"):
         for event in arrives("ada", value=1.0, voted=True, length=4000, size=400):
@@ -117,7 +117,7 @@ def of_dan(message):
 
 def test_a_peer_does_not_wake_at_once_for_a_copy_that_it_has_requested_and_no_longer_lacks():
     """Eve requests Ada's release, which then arrives from Ada; the verdict on Dan's is still open."""
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "eve")
     square.drop = lambda message: isinstance(message, Chunk | Copy) or of_dan(message)
     square.release("dan")
@@ -141,7 +141,7 @@ def test_a_peer_does_not_wake_at_once_for_a_copy_that_it_has_requested_and_no_lo
 @pytest.mark.parametrize("early", [True, False], ids=["before the decision", "during it"])
 def test_an_owner_that_states_that_it_mixes_no_model_of_a_peer_does_not_keep_its_own_out_of_that_peers_average(early):
     """Such a statement takes a model back, except one of a round on which all decide."""
-    square = Square("ada")
+    square = FourSessions("ada")
     square.release("bob", "dan", "eve")
     for name in square.others("ada"):
         for event in arrives("ada", value=1.0, voted=True):

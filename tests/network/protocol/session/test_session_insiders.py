@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from acquaintance import IDENTITIES, SWARM
 from counting import totalling
 from honest import promise, repromised, revoted, vote
+from known_peers import IDENTITIES, SWARM
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.network.protocol.interface.effects import Decided
@@ -22,7 +22,7 @@ from p2pfl.network.protocol.wire.verdicts import (
     WireVote,
 )
 from sessions import announced, arrived, arrives, met
-from triangles import KEY, Triangle
+from verdict_sessions import KEY, ThreeSessions
 
 
 def signed(vote, by):
@@ -113,7 +113,7 @@ def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
 
 def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
     """It votes without a proposal, and proposes without promises."""
-    three = Triangle()
+    three = ThreeSessions()
     three.release("ada", "bob")
     three.decide("ada", "bob")
     acceptance = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
@@ -143,7 +143,7 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
 
 
 def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     for incarnation in range(4):
         three.ask("bob", arrived("eve", PrepareMessage("ada", incarnation, 0, 1)))
     three.release("ada", "bob")

@@ -10,11 +10,11 @@ from p2pfl.network.protocol.wire.verdicts import (
     Halves,
 )
 from sessions import NAMES, announced, arrived, arrives, met
-from triangles import KEY, Triangle
+from verdict_sessions import KEY, ThreeSessions
 
 
 def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada", "bob")
     three.decide("ada", "bob")
     three.decide("bob", "ada")
@@ -32,7 +32,7 @@ def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again
 
 
 def test_a_peer_that_has_not_masked_with_a_dropped_one_says_so_when_it_is_asked():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada", "bob")
     three.decide("ada", "bob", masked=("bob",))
     three.decide("bob", "ada", masked=("ada",))
@@ -42,7 +42,7 @@ def test_a_peer_that_has_not_masked_with_a_dropped_one_says_so_when_it_is_asked(
 
 
 def test_keys_of_an_incarnation_that_has_not_released_are_refused():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada", "bob")
     three.decide("ada", "bob")
     three.decide("bob", "ada")
@@ -67,7 +67,7 @@ def test_a_model_is_of_the_incarnation_that_sent_it_even_if_its_owner_restarts_b
 
 
 def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
-    three = Triangle()
+    three = ThreeSessions()
     three.release(*NAMES)
     for name in NAMES:
         three.decide(name, *(each for each in NAMES if each != name))

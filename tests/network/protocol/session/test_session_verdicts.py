@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from acquaintance import LARGEST, SIGNED, SWARM
 from counting import totalling
+from known_peers import LARGEST, SIGNED, SWARM
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Decided, Sent, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
@@ -20,7 +20,7 @@ from p2pfl.network.protocol.wire.verdicts import (
     WireVote,
 )
 from sessions import NAMES, announced, arrived, heartbeat, met, model, published, session
-from triangles import Square, Triangle, kinds
+from verdict_sessions import FourSessions, ThreeSessions, kinds
 
 
 def test_a_model_leaves_with_its_owners_vote_once_that_is_durable():
@@ -35,7 +35,7 @@ def test_a_model_leaves_with_its_owners_vote_once_that_is_durable():
 
 
 def test_where_all_models_arrive_votes_are_all_that_is_sent():
-    three = Triangle()
+    three = ThreeSessions()
     three.release(*NAMES)
     for name in NAMES:
         three.decide(name, *(each for each in NAMES if each != name))
@@ -45,7 +45,7 @@ def test_where_all_models_arrive_votes_are_all_that_is_sent():
 
 
 def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada", "bob")
     three.decide("ada", "bob")
     three.decide("bob", "ada")
@@ -56,7 +56,7 @@ def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
 
 
 def test_a_peer_that_counted_last_and_is_gone_may_have_released_until_its_model_is_dropped_or_it_restarts():
-    three = Triangle()
+    three = ThreeSessions()
     ada = three.sessions["ada"].verdicts
     assert ada.departed == frozenset()
     three.ask("ada", announced("eve", "left"))
@@ -75,7 +75,7 @@ def test_a_peer_that_counted_last_and_is_gone_may_have_released_until_its_model_
 
 
 def test_a_peer_that_restarted_has_not_released_in_its_earlier_incarnation():
-    three = Triangle()
+    three = ThreeSessions()
     three.ask("ada", announced("eve", "left"))
     three.ask("ada", announced("eve", life=8))
     three.ask("ada", announced("eve", "left", life=8))
@@ -84,7 +84,7 @@ def test_a_peer_that_restarted_has_not_released_in_its_earlier_incarnation():
 
 def test_whoever_a_model_that_counts_is_masked_with_is_decided_about_by_peers_that_never_met_it():
     """Only ada has masked with eve, so bob and dan learn from her model that a mask of eve stays in it."""
-    square = Square("eve")
+    square = FourSessions("eve")
     square.release("ada", masked={1: 7, 2: 7, 3: 7})
     square.release("bob", "dan", masked={0: 7})
     square.decide("ada", "bob", "dan")
@@ -97,14 +97,14 @@ def test_whoever_a_model_that_counts_is_masked_with_is_decided_about_by_peers_th
 
 @pytest.mark.parametrize("masked", [{4000: 7}, {0: 6}], ids=["a peer that does not exist", "the sender"])
 def test_a_model_that_lists_an_impossible_mask_partner_is_refused(masked):
-    three = Triangle()
+    three = ThreeSessions()
     three.release("ada", masked=masked)
     for name in ("bob", "eve"):
         assert three.sessions[name].shared.refused["ada: not a row"] == 1
 
 
 def test_a_model_that_its_owner_and_one_neighbour_hold_counts_and_the_third_that_lacks_it_does_not_go_on():
-    three = Triangle()
+    three = ThreeSessions()
     three.release(*NAMES)
     three.dead.add("eve")
     three.decide("ada", "bob", "eve")
@@ -116,7 +116,7 @@ def test_a_model_that_its_owner_and_one_neighbour_hold_counts_and_the_third_that
 
 
 def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
-    three = Triangle()
+    three = ThreeSessions()
     three.release("ada", "bob")
     three.dead.add("eve")
     three.decide("ada", "bob")
@@ -132,7 +132,7 @@ def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
 
 
 def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves():
-    three = Triangle()
+    three = ThreeSessions()
     three.release("ada", "bob")
     three.decide("ada", "bob")
     three.decide("bob", "ada")
@@ -150,7 +150,7 @@ def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves(
 
 
 def test_without_a_majority_nobody_decides():
-    three = Triangle("bob", "eve")
+    three = ThreeSessions("bob", "eve")
     three.release("ada")
     three.decide("ada")
     for _ in range(10):
@@ -159,7 +159,7 @@ def test_without_a_majority_nobody_decides():
 
 
 def test_a_restart_forgets_no_vote():
-    three = Triangle()
+    three = ThreeSessions()
     three.release(*NAMES)
     three.decide("bob", "ada", "eve")
     kept = three.sessions["bob"].verdicts.records()
@@ -173,7 +173,7 @@ def test_a_restart_forgets_no_vote():
 @pytest.mark.parametrize(("incarnation", "excluded"), [(7, {"eve"}), (8, set())])
 def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_is_not_taken(incarnation, excluded):
     """Who comes back with an old backup signs as another incarnation; its promise is refused all the same."""
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada", "bob")
     three.decide("ada")
     three.dead.add("ada")
@@ -213,7 +213,7 @@ def test_a_peer_that_joins_late_promises_in_the_round_before_its_first():
 
 
 def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again():
-    three = Triangle(given={"first": 50})
+    three = ThreeSessions(given={"first": 50})
     three.release(*NAMES, round=50)
     three.decide("bob", "ada", "eve", round=50)
     again = session("bob", keeps=True)
@@ -226,7 +226,7 @@ def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again
 
 
 def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
-    three = Triangle(given={"first": 50})
+    three = ThreeSessions(given={"first": 50})
     three.release(*NAMES, round=50)
     again = met("bob", others=("ada", "eve"), keeps=True)
     again.verdicts.restore(three.sessions["bob"].verdicts.records())
@@ -261,7 +261,7 @@ def without_votes_on_ada(three):
 
 
 def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
-    three = Triangle()
+    three = ThreeSessions()
     without_votes_on_ada(three)
     assert three.answers["ada"] == []
     three.lost = None
@@ -272,7 +272,7 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
 
 
 def test_who_holds_a_model_votes_on_it_although_all_other_votes_of_its_owner_are_lost():
-    three = Triangle()
+    three = ThreeSessions()
     three.release(*NAMES)
     three.dead.add("ada")
     three.decide("bob", "ada", "eve")
@@ -299,7 +299,7 @@ def test_a_model_without_its_owners_vote_does_not_count_as_held(vote):
 
 
 def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.release("ada")
     three.sent.clear()
     for _ in range(3):
@@ -310,7 +310,7 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
 
 def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_others_hold():
     """The broker loses its owner's votes; the malicious member proposes to drop it, and its promise shows no vote."""
-    three = Triangle("eve")
+    three = ThreeSessions("eve")
     three.lost = ("ada", 0)
     three.release("ada", "bob")
     three.dead.add("ada")

@@ -6,7 +6,7 @@ import pytest
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.telemetry import audience as module
 from p2pfl.network.protocol.telemetry.audience import EACH, KEPT, LEASE, MOST, PERIOD, RENEW, Audience
-from p2pfl.network.protocol.telemetry.looking import RETRY, Looking
+from p2pfl.network.protocol.telemetry.observer_client import RETRY, ObserverClient
 from p2pfl.network.protocol.telemetry.observer_messages import (
     SIZE,
     Body,
@@ -49,28 +49,28 @@ def observer(name="ops", identity=OPS, *, source=None, swarm=SWARM, trust=None, 
     """Return an observer that has seen the announcement of ada."""
     trust = trust or Roster({"ada": ADA.public})
     source = source or SecretSource()
-    looking = Looking(swarm, name=name, identity=identity, source=source, trust=trust, peers=("ada", "bob"))
-    assert looking.announced("ada", encoded(announced or announcement(swarm=swarm))) is not None
-    return looking
+    client = ObserverClient(swarm, name=name, identity=identity, source=source, trust=trust, peers=("ada", "bob"))
+    assert client.announced("ada", encoded(announced or announcement(swarm=swarm))) is not None
+    return client
 
 
-def asked(looking, *, now=0.0):
+def asked(client, *, now=0.0):
     """Return the request of an observer that is due."""
-    [(name, request)] = looking.due(now)
+    [(name, request)] = client.due(now)
     assert name == "ada"
     return request
 
 
-def looks(looking, ada, *, now=0.0, name="ops"):
+def looks(client, ada, *, now=0.0, name="ops"):
     """Let an observer begin to look; return its fresh request."""
-    _, fresh = looking.receive("ada", ada.receive(name, asked(looking, now=now), now=now), now=now)
+    _, fresh = client.receive("ada", ada.receive(name, asked(client, now=now), now=now), now=now)
     assert ada.receive(name, fresh, now=now) is None
     return fresh
 
 
-def taken(looking, ada, *, now):
+def taken(client, ada, *, now):
     """Return the entries of the frames that an observer takes at a time."""
-    bodies = [looking.receive("ada", frame, now=now)[0] for _, frame in ada.frames(now)]
+    bodies = [client.receive("ada", frame, now=now)[0] for _, frame in ada.frames(now)]
     return [entry for body in bodies if body is not None for _, entry in body.entries]
 
 
@@ -78,17 +78,17 @@ def taken(looking, ada, *, now):
 
 
 def test_a_listed_observer_receives_what_happens_while_it_looks_and_what_led_there():
-    ada, looking = peer(past=lambda: [(-2.0, b"before")]), observer()
+    ada, client = peer(past=lambda: [(-2.0, b"before")]), observer()
     ada.add(-1.0, b"nobody looks")
     assert ada.frames(0.0) == []
-    looks(looking, ada)
+    looks(client, ada)
     ada.add(0.5, b"first")
     [(name, frame)] = ada.frames(1.0)
-    body, answer = looking.receive("ada", frame, now=1.0)
+    body, answer = client.receive("ada", frame, now=1.0)
     assert (name, answer) == ("ops", None)
     assert body.entries == ((3.0, b"before"), (0.5, b"first"))
     ada.add(1.5, b"second")
-    assert taken(looking, ada, now=2.0) == [b"second"]
+    assert taken(client, ada, now=2.0) == [b"second"]
 
 
 def test_nothing_is_published_while_nobody_looks():
@@ -100,34 +100,34 @@ def test_nothing_is_published_while_nobody_looks():
 
 
 def test_an_observer_that_goes_away_is_forgotten_and_the_peer_stops():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     assert ada.watched(LEASE - 0.1)
     assert len(ada.frames(LEASE - 0.1)) == 1
     assert not ada.watched(LEASE)
     assert ada.frames(LEASE) == []
-    assert ada._sights == {}
+    assert ada._leases == {}
 
 
 def test_an_observer_that_stays_keeps_looking():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     for second in range(1, 120):
         now = float(second)
-        for _, request in looking.due(now):
+        for _, request in client.due(now):
             assert ada.receive("ops", request, now=now) is None
         ada.add(now, b"%d" % second)
-        assert taken(looking, ada, now=now) == [b"%d" % second]
+        assert taken(client, ada, now=now) == [b"%d" % second]
 
 
 def test_an_observer_whose_frames_were_lost_for_long_looks_again():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     now = 3 * LEASE
     ada.frames(now)
-    looks(looking, ada, now=now)
+    looks(client, ada, now=now)
     ada.add(now, b"again")
-    assert taken(looking, ada, now=now) == [b"again"]
+    assert taken(client, ada, now=now) == [b"again"]
 
 
 def test_two_pages_of_one_observer_see_the_same():
@@ -151,7 +151,7 @@ def test_an_observer_that_is_not_listed_receives_nothing():
         assert ada.receive(name, asked(observer(name, identity)), now=0.0) is None
     assert ada.receive("ops", asked(observer("eve", EVE)), now=0.0) is None  # on the topic of another
     assert ada.refused == {"not listed": 4}
-    assert (ada.frames(1.0), ada._sights) == ([], {})
+    assert (ada.frames(1.0), ada._leases) == ([], {})
 
 
 def test_a_request_signed_by_somebody_else_is_refused():
@@ -164,12 +164,12 @@ def test_a_request_signed_by_somebody_else_is_refused():
 
 
 def test_an_observer_that_is_listed_no_more_receives_nothing_more():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     assert len(ada.frames(1.0)) == 1
     ada.observers = {}
     assert ada.frames(2.0) == []
-    assert ada.receive("ops", asked(looking, now=RENEW + 1.0), now=RENEW + 1.0) is None
+    assert ada.receive("ops", asked(client, now=RENEW + 1.0), now=RENEW + 1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_request_in_another_swarm_is_refused():
 
 
 def test_a_request_that_is_repeated_by_others_prolongs_nothing():
-    ada, looking = peer(), observer()
-    first = asked(looking)
-    _, fresh = looking.receive("ada", ada.receive("ops", first, now=0.0), now=0.0)
+    ada, client = peer(), observer()
+    first = asked(client)
+    _, fresh = client.receive("ada", ada.receive("ops", first, now=0.0), now=0.0)
     ada.receive("ops", fresh, now=0.0)
     for second in range(1, 40):
         for old in (first, fresh):
@@ -206,12 +206,12 @@ def test_a_request_that_is_repeated_by_others_prolongs_nothing():
 
 
 def test_requests_that_were_held_back_are_worth_nothing_once_their_challenge_is_old():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     held = []
     for second in range(1, int(LEASE)):
-        taken(looking, ada, now=float(second))
-        held += [request for _, request in looking.due(float(second))]
+        taken(client, ada, now=float(second))
+        held += [request for _, request in client.due(float(second))]
     assert len(held) > 1
     for number, request in enumerate(held):
         ada.receive("ops", request, now=2 * LEASE + 10.0 * number)
@@ -223,13 +223,13 @@ def test_requests_that_were_held_back_are_worth_nothing_once_their_challenge_is_
 
 
 def test_a_listed_observer_cannot_make_a_peer_flood_the_broker():
-    ada, looking = peer(past=lambda: [(0.0, bytes(900))] * KEPT), observer()
+    ada, client = peer(past=lambda: [(0.0, bytes(900))] * KEPT), observer()
     sent = []
-    looks(looking, ada)
+    looks(client, ada)
     fast = [observer() for _ in range(20)]
     for step in range(1000):
         now = step / 100
-        for each in (looking, *fast):
+        for each in (client, *fast):
             for _, request in each.due(now):
                 grant = ada.receive("ops", request, now=now)
                 sent += [] if grant is None else [grant]
@@ -245,39 +245,39 @@ def test_a_listed_observer_cannot_make_a_peer_flood_the_broker():
 
 def test_frames_have_one_size_whatever_they_contain():
     for entries in ((), [(0.0, b"x")], [(0.0, bytes(200))] * 30):
-        ada, looking = peer(past=lambda entries=entries: entries), observer()
-        looks(looking, ada)
+        ada, client = peer(past=lambda entries=entries: entries), observer()
+        looks(client, ada)
         assert {len(frame) for _, frame in ada.frames(1.0)} == {SIZE + 9 + 16}
 
 
 def test_what_does_not_fit_waits_and_what_waits_too_long_is_dropped_and_counted():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     for number in range(KEPT + 10):
         ada.add(0.5, b"%03d" % number + bytes(97))
     found = []
     for second in range(1, 60):
-        for _, request in looking.due(float(second)):
+        for _, request in client.due(float(second)):
             ada.receive("ops", request, now=float(second))
-        found += taken(looking, ada, now=float(second))
+        found += taken(client, ada, now=float(second))
     assert [entry[:3] for entry in found] == [b"%03d" % number for number in range(10, KEPT + 10)]
-    assert looking.links["ada"].dropped == 10
+    assert client.links["ada"].dropped == 10
 
 
 def test_an_entry_that_fits_into_no_frame_is_dropped_and_stops_nothing():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     ada.add(0.5, bytes(SIZE))
     ada.add(0.5, b"next")
-    assert taken(looking, ada, now=1.0) == [b"next"]
+    assert taken(client, ada, now=1.0) == [b"next"]
 
 
 def test_few_observers_look_at_once():
     identities = {f"o{number}": Identity.generate(SeededSource(number), peer="o") for number in range(MOST + 1)}
     ada = peer(observers={name: each.public for name, each in identities.items()})
     every = [(name, observer(name, identity)) for name, identity in identities.items()]
-    for name, looking in every[:MOST]:
-        looks(looking, ada, name=name)
+    for name, client in every[:MOST]:
+        looks(client, ada, name=name)
     name, last = every[MOST]
     assert ada.receive(name, asked(last), now=0.0) is None
     assert ada.refused == {"too many observers": 1}
@@ -298,16 +298,16 @@ def test_requests_that_nobody_repeats_make_room_for_one_that_looks():
 
 
 def test_an_observer_believes_no_frame_of_another_key_and_none_twice():
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     [(_, frame)] = ada.frames(1.0)
-    assert looking.receive("ada", frame, now=1.0)[0] is not None
-    assert looking.receive("ada", frame, now=1.0) == (None, None)
+    assert client.receive("ada", frame, now=1.0)[0] is not None
+    assert client.receive("ada", frame, now=1.0) == (None, None)
     forged = seal(Body(b"", 0, ((0.0, b"lie"),)), key=SenderKey(bytes(32)), number=9)
-    assert looking.receive("ada", forged, now=1.0) == (None, None)
+    assert client.receive("ada", forged, now=1.0) == (None, None)
     flipped = frame[:-1] + bytes([frame[-1] ^ 1])
-    assert looking.receive("ada", flipped, now=1.0) == (None, None)
-    assert looking.refused == {"repeated": 1, "no frame": 2}
+    assert client.receive("ada", flipped, now=1.0) == (None, None)
+    assert client.refused == {"repeated": 1, "no frame": 2}
 
 
 def test_one_observer_cannot_read_or_forge_what_another_receives():
@@ -324,46 +324,46 @@ def test_one_observer_cannot_read_or_forge_what_another_receives():
 
 
 def test_an_observer_believes_a_grant_of_the_peer_alone_and_none_that_is_old():
-    ada, looking = peer(), observer()
-    answer = decode(ada.receive("ops", asked(looking), now=0.0), Grant)
+    ada, client = peer(), observer()
+    answer = decode(ada.receive("ops", asked(client), now=0.0), Grant)
     eve = ExchangeKey(bytes(31) + b"\2").public
     for forged in (
         answer.signed(EVE, swarm=SWARM),
         msgspec.structs.replace(answer, key=eve),
         answer.signed(ADA, swarm="x"),
     ):
-        assert looking.receive("ada", encode(forged), now=0.0) == (None, None)
-    assert looking.receive("ada", encode(answer), now=0.0)[1] is not None
-    key = looking.links["ada"].key
-    assert looking.receive("ada", encode(answer), now=0.0) == (None, None)
-    assert looking.links["ada"].key is key
-    assert looking.refused == {"not signed": 3, "repeated": 1}
+        assert client.receive("ada", encode(forged), now=0.0) == (None, None)
+    assert client.receive("ada", encode(answer), now=0.0)[1] is not None
+    key = client.links["ada"].key
+    assert client.receive("ada", encode(answer), now=0.0) == (None, None)
+    assert client.links["ada"].key is key
+    assert client.refused == {"not signed": 3, "repeated": 1}
 
 
 def test_an_old_key_does_not_come_back_with_its_frames():
-    ada, looking = peer(), observer()
-    old = ada.receive("ops", asked(looking), now=0.0)
-    _, fresh = looking.receive("ada", old, now=0.0)
+    ada, client = peer(), observer()
+    old = ada.receive("ops", asked(client), now=0.0)
+    _, fresh = client.receive("ada", old, now=0.0)
     ada.receive("ops", fresh, now=0.0)
     [(_, frame)] = ada.frames(1.0)
-    assert looking.receive("ada", frame, now=1.0)[0] is not None
+    assert client.receive("ada", frame, now=1.0)[0] is not None
     ada.frames(2 * LEASE)
-    looks(looking, ada, now=2 * LEASE)
-    assert looking.receive("ada", old, now=2 * LEASE) == (None, None)
-    assert looking.receive("ada", frame, now=2 * LEASE) == (None, None)
+    looks(client, ada, now=2 * LEASE)
+    assert client.receive("ada", old, now=2 * LEASE) == (None, None)
+    assert client.receive("ada", frame, now=2 * LEASE) == (None, None)
 
 
 def test_what_an_observer_sends_or_receives_is_nothing_in_the_other_direction():
-    ada, looking = peer(), observer()
-    request = asked(looking)
-    assert looking.receive("ada", request, now=0.0) == (None, None)
+    ada, client = peer(), observer()
+    request = asked(client)
+    assert client.receive("ada", request, now=0.0) == (None, None)
     grant = ada.receive("ops", request, now=0.0)
     assert ada.receive("ops", grant, now=1.0) is None
     assert ada.refused == {"no request": 1}
 
 
 def test_an_observer_asks_no_peer_whose_announcement_is_not_authentic():
-    looking = Looking(
+    client = ObserverClient(
         SWARM, name="ops", identity=OPS, source=SOURCE, trust=Roster({"ada": ADA.public}), peers=("ada", "bob")
     )
     own = announcement()
@@ -375,38 +375,38 @@ def test_an_observer_asks_no_peer_whose_announcement_is_not_authentic():
         ("ada", b""),
         ("ada", bytes(100)),
     ):
-        assert looking.announced(name, payload) is None
-    assert looking.due(0.0) == []
-    assert looking.announced("ada", encoded(own)) is not None
-    assert looking.announced("ada", encoded(announcement(incarnation=4))) is None
-    assert len(looking.due(0.0)) == 1
+        assert client.announced(name, payload) is None
+    assert client.due(0.0) == []
+    assert client.announced("ada", encoded(own)) is not None
+    assert client.announced("ada", encoded(announcement(incarnation=4))) is None
+    assert len(client.due(0.0)) == 1
 
 
 def test_without_a_roster_the_first_identity_that_answers_is_the_one_of_the_peer():
-    looking = observer(trust=FirstUse())
-    looks(looking, peer())
+    client = observer(trust=FirstUse())
+    looks(client, peer())
     fresh = Announcement("ada", 9, "up", nonce=NONCE).signed(EVE, swarm=SWARM)
-    assert looking.announced("ada", encoded(fresh)) is None
-    assert looking.refused == {"another identity": 1}
+    assert client.announced("ada", encoded(fresh)) is None
+    assert client.refused == {"another identity": 1}
 
 
 def test_an_observer_asks_again_and_asks_nobody_who_has_left():
-    looking = observer()
-    assert len(looking.due(0.0)) == 1
-    assert looking.due(RETRY - 0.1) == []
-    assert len(looking.due(RETRY)) == 1
-    looking.announced("ada", encoded(announcement("left")))
-    assert looking.due(100.0) == []
+    client = observer()
+    assert len(client.due(0.0)) == 1
+    assert client.due(RETRY - 0.1) == []
+    assert len(client.due(RETRY)) == 1
+    client.announced("ada", encoded(announcement("left")))
+    assert client.due(100.0) == []
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\xf0", b"\xf1", b"\xf2", bytes(5000), b"\xf0\x91", b"\xf2" + bytes(8), b"\xf2" + bytes(40)]
 )
 def test_bytes_of_a_stranger_are_refused(data):
-    ada, looking = peer(), observer()
-    looks(looking, ada)
+    ada, client = peer(), observer()
+    looks(client, ada)
     assert ada.receive("ops", data, now=5.0) is None
-    assert looking.receive("ada", data, now=5.0) == (None, None)
+    assert client.receive("ada", data, now=5.0) == (None, None)
     for kind in (Request, Grant):
         with pytest.raises(DecodeError):
             decode(data, kind)

@@ -12,7 +12,8 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import Componentwise, ExactLearner
+from p2pfl.learning import ExactLearner
+from p2pfl.plugins.exact import Componentwise
 from p2pfl.plugins.exact.additive.base_learners import BaseLearner, splines
 from p2pfl.plugins.exact.additive.freedom import penalty_for
 from p2pfl.simulation import simulate

@@ -6,7 +6,8 @@ import pytest
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.plugins.exact import GLM, Cox, ExactLearner, Lasso
+from p2pfl.learning import ExactLearner
+from p2pfl.plugins.exact import GLM, Cox, Lasso
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out
 

@@ -10,7 +10,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.regression.lasso import Lasso
 from p2pfl.simulation import simulate
 from plugins.exact.tables import played, shared_out, trained

@@ -13,7 +13,8 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner, Own, Part, PrivateGLM
+from p2pfl.learning import ExactLearner, Own, Part
+from p2pfl.plugins.exact import PrivateGLM
 from p2pfl.plugins.exact.regression.private_errors import raised
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.simulation import simulate

@@ -15,9 +15,9 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.learning import ExactLearner
 from p2pfl.learning.metrics import concordance
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.plugins.exact.regression.coefficients import coefficients
 from p2pfl.plugins.exact.survival.cox import Cox
 from p2pfl.plugins.exact.survival.curves import kaplan_meier, log_rank

@@ -10,7 +10,7 @@ from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.description import Description as Meaning
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.sketch import coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics import described as wording
 from p2pfl.plugins.exact.statistics.correlations import fraction

@@ -9,7 +9,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.description import Description
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.statistics.eigen import eigen
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.statistics.projected import projected

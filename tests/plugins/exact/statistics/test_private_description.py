@@ -10,7 +10,8 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner, Own, Part, PrivateDescription
+from p2pfl.learning import ExactLearner, Own, Part
+from p2pfl.plugins.exact import PrivateDescription
 from p2pfl.plugins.exact.statistics.private_description import FRACTION
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out

@@ -9,7 +9,8 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner, KaplanMeier, Own, Part, PrivateKaplanMeier
+from p2pfl.learning import ExactLearner, Own, Part
+from p2pfl.plugins.exact import KaplanMeier, PrivateKaplanMeier
 from p2pfl.plugins.exact.statistics.kaplan_meier import survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import FRACTION, SPARE, _departures, _falling
 from p2pfl.simulation import simulate

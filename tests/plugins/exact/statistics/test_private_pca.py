@@ -9,7 +9,8 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import PCA, ExactLearner, Own, Part, PrivatePCA
+from p2pfl.learning import ExactLearner, Own, Part
+from p2pfl.plugins.exact import PCA, PrivatePCA
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
 

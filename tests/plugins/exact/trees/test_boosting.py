@@ -11,8 +11,9 @@ from p2pfl import compose, topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.learning import ExactLearner, Part
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Boosting, ExactLearner, Part
+from p2pfl.plugins.exact import Boosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from p2pfl.testing import check_algorithm

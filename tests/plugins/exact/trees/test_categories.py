@@ -8,7 +8,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.description import Field
-from p2pfl.plugins.exact import Boosting, Part
+from p2pfl.learning import Part
+from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from plugins.exact.tables import shared_out, trained
 

@@ -12,7 +12,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.data.description import Field
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.plugins.exact.even_bins import even_bins
 from p2pfl.plugins.exact.tree_features import TreeFeatures

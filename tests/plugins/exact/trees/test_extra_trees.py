@@ -8,7 +8,8 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from p2pfl import topology
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.exact import ExactLearner, Part, RandomForest
+from p2pfl.learning import ExactLearner, Part
+from p2pfl.plugins.exact import RandomForest
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
 
 LOADS = {"classes": datasets.load_breast_cancer, "numbers": datasets.load_diabetes}

@@ -9,7 +9,8 @@ from sklearn.metrics import roc_auc_score
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.plugins.exact import Boosting, ExactLearner, Part
+from p2pfl.learning import ExactLearner, Part
+from p2pfl.plugins.exact import Boosting
 from p2pfl.simulation import simulate
 from plugins.exact.tables import a9a, adult, shared_out, trained
 

@@ -12,8 +12,9 @@ from p2pfl import compose, topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import ModelError
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.learning import ExactLearner, Part
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import ExactLearner, Part, RandomForest
+from p2pfl.plugins.exact import RandomForest
 from p2pfl.plugins.exact.trees.bagging import weights
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_algorithm

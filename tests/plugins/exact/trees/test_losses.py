@@ -13,7 +13,8 @@ from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson
 
 from p2pfl import topology
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.plugins.exact import Boosting, ExactLearner, Part
+from p2pfl.learning import ExactLearner, Part
+from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.trees.losses.quantiles import quantiles
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
 

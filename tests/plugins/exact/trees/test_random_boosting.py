@@ -17,9 +17,10 @@ from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data.description import Field
 from p2pfl.experiment import plan, read, write
+from p2pfl.learning import ExactLearner, Part
 from p2pfl.learning.exact_model import Own
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import ExactLearner, Part, RandomBoosting
+from p2pfl.plugins.exact import RandomBoosting
 from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.noisy_totals import calibrate_total, guarantee

@@ -10,8 +10,8 @@ from sklearn import datasets
 from p2pfl import topology
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.experiment import plan, read
-from p2pfl.learning import additive
-from p2pfl.plugins.exact import Boosting, ExactLearner, Part
+from p2pfl.learning import ExactLearner, Part, additive
+from p2pfl.plugins.exact import Boosting
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
 
 GRAPHS = {"ring": topology.ring(8), "path": topology.path(5)}

@@ -1,0 +1,204 @@
+"""Totals of one live peer: it sends its masked contribution and receives the total."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from p2pfl.algorithms import Algorithm, AsyncLearner, State
+from p2pfl.core.encodings import Ints, check_contribution
+from p2pfl.core.errors import PeerError
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, PublicContribution, Released, Wrapped
+from p2pfl.core.rows import Rows
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
+from p2pfl.network.protocol.interface.requests import Contribute, Convene
+from p2pfl.privacy.ring_masks import Ring, to_signed, to_unsigned
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+
+
+class LostError(PeerError):
+    """Error for an attempt at totals that failed because peers were lost; it revealed nothing about contributions."""
+
+
+class RepeatError(LostError):
+    """Error for totals that must be taken again without the peers that were lost, in another attempt at the round."""
+
+
+@dataclass
+class RoundTotals:
+    """Totals of one round, in which either all participants take part or none.
+
+    An attempt that fails is followed by another one without the peers that were lost, as long as a majority of the
+    peers of the plan is left. Under masks there is no other attempt, because two totals that differ by one peer reveal
+    its contribution.
+
+    Parameters
+    ----------
+    connection
+        Connection to the neighbours.
+    round
+        See :class:`p2pfl.privacy.total_masks.TotalSlot`.
+    masks
+        Function that returns the masks of the current incarnations, which hide contributions, or ``None`` if all peers
+        may see contributions.
+
+    Attributes
+    ----------
+    participants
+        Names of the participants, once they are agreed.
+    """
+
+    connection: Connection
+    round: int
+    masks: Callable[[], TotalMasks | None] = lambda: None
+    participants: tuple[str, ...] = ()
+    _attempt: int = 0
+    _number: int = 0
+    _masks: TotalMasks | None = field(default=None, repr=False)
+
+    async def total(self, contribution: Contribution, *, peer: str, size: int, bits: int) -> Ints:
+        """Return the total of contributions, ``[size]``.
+
+        Raises
+        ------
+        PrivacyError
+            The contribution could make the total wrap around, or masks cannot hide it among these participants. Nothing
+            is sent in these cases.
+        RepeatError
+            Peers were lost after an earlier total of the round, and the others go on: take all totals of the round
+            again.
+        LostError
+            Peers were lost, and the others cannot go on without them.
+        """
+        public = isinstance(contribution, PublicContribution)
+        if not self.participants:
+            await self._convene(masked=not public and self.masks() is not None)
+        first = self._number == 0
+        values = await asyncio.to_thread(contribution, peer)  # once, as it may have private noise
+        while True:
+            check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
+            masks = None if public else self._masks
+            self._check(masks)
+            masked = await asyncio.to_thread(self._masked, values, peer=peer, bits=bits, masks=masks)
+            self._number += 1
+            if size == 0:
+                return np.zeros(0, np.int64)  # [0], which needs no message
+            answer = await self.connection.ask(Contribute(masked))
+            found = await self._again(answer, masked=masks is not None) if isinstance(answer, Unfinished) else answer
+            if isinstance(found, Totalled):
+                return to_signed(found.values)  # [K]
+            if not first:
+                raise RepeatError(
+                    "peers were lost after an earlier total of the round; take all totals of the round again"
+                )
+
+    async def _convene(self, *, masked: bool) -> None:
+        answer = await self.connection.ask(Convene(self.round))
+        if isinstance(answer, Unfinished):
+            await self._again(answer, masked=masked)
+            return
+        assert isinstance(answer, Convened)  # noqa: S101 (the answer to this request)
+        self._begin(answer)
+
+    async def _again(self, answer: Unfinished, *, masked: bool) -> Convened | Totalled:
+        """Begin other attempts until peers agree on the participants; return that, or the total if another has it."""
+        for _ in range(self.connection.session.edges.peers):
+            if masked:
+                break
+            found = await self.connection.ask(Convene(self.round))
+            if isinstance(found, Convened):
+                self._begin(found)
+            if isinstance(found, Convened | Totalled):
+                return found
+            assert isinstance(found, Unfinished)  # noqa: S101 (the answer to this request)
+            answer = found
+        raise _lost(answer)
+
+    def _begin(self, answer: Convened) -> None:
+        """Begin an attempt, in which the majority of the peers of the plan takes part."""
+        peers = self.connection.session.edges.peers
+        if 2 * len(answer.peers) <= peers and peers > 1:
+            gone = sorted({*self.connection.session.edges.topology.peers} - {*answer.peers})
+            raise LostError(
+                f"a total needs a majority of the {peers} peers, but {', '.join(gone)} did not answer; start the peers "
+                "that are missing and the run again",
+                gone=gone,
+            )
+        self._masks = self.masks()
+        self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
+
+    def _check(self, masks: TotalMasks | None) -> None:
+        if masks is None:
+            return
+        if len(self.participants) < self.connection.session.edges.peers:
+            raise LostError(
+                f"a total under masks needs all peers, and {len(self.participants)} take part; two totals that differ "
+                "by one peer reveal its contribution, so start the missing peers and the run again"
+            )
+        masks.check(self.participants)
+
+    def _masked(self, values: Ints, *, peer: str, bits: int, masks: TotalMasks | None) -> Ring:
+        """Return this peer's contribution to the next total, ``[K]`` in the ring, masked where masks are given."""
+        if masks is None:
+            return to_unsigned(values.copy(), bits)
+        slot = TotalSlot(self.round, self._attempt, self._number)
+        return masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
+
+
+class RetryRound:
+    """Algorithm whose rounds are repeated if their totals must be taken again, unless they have released models.
+
+    Parameters
+    ----------
+    algorithm
+        Algorithm of the peer.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Run one round, again where peers were lost in its totals."""
+        while True:
+            noting = ReleaseTracker(net)
+            try:
+                return await self.algorithm.round(state, learner, noting, round)
+            except RepeatError as error:
+                if noting.released:
+                    raise LostError(
+                        "peers were lost in a total of a round that has released models, which is not repeated; "
+                        "start the peers that are missing and the run again"
+                    ) from error
+
+
+class ReleaseTracker(Wrapped):
+    """Neighbourhood that notes whether anything was released.
+
+    Attributes
+    ----------
+    released
+        True if a model was released.
+    """
+
+    released = False
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release as the wrapped neighbourhood does."""
+        self.released = True
+        return await super().release(rows, since=since, masses=masses)
+
+
+def _lost(answer: Unfinished) -> LostError:
+    gone = sorted(answer.lost)
+    why = f"{', '.join(gone) or 'a peer'} did not answer"
+    if answer.reporter:
+        why = f"{answer.reporter} reports that {why}"
+    return LostError(
+        f"a total over all peers did not complete, because {why}; start the peers that are missing and the run again",
+        gone=gone,
+    )

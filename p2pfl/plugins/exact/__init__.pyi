@@ -1,0 +1,14 @@
+from .additive.componentwise import Componentwise as Componentwise
+from .boosting import Boosting as Boosting
+from .forest import RandomForest as RandomForest
+from .random_boosting import RandomBoosting as RandomBoosting
+from .regression.glm import GLM as GLM
+from .regression.lasso import Lasso as Lasso
+from .regression.private_glm import PrivateGLM as PrivateGLM
+from .statistics.description import Description as Description
+from .statistics.kaplan_meier import KaplanMeier as KaplanMeier
+from .statistics.pca import PCA as PCA
+from .statistics.private_description import PrivateDescription as PrivateDescription
+from .statistics.private_kaplan_meier import PrivateKaplanMeier as PrivateKaplanMeier
+from .statistics.private_pca import PrivatePCA as PrivatePCA
+from .survival.cox import Cox as Cox

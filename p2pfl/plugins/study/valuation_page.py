@@ -1,0 +1,75 @@
+"""The page of the values of peers' data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from p2pfl.results.charts import Interval
+from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
+from p2pfl.results.pages.rendering import page
+from p2pfl.results.plots import COLOURS, intervals
+
+NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
+"""Kinds of values in words."""
+
+
+def valuation_page(name: str, found: Mapping[str, Any]) -> str:
+    """Return the page of the values of peers' data.
+
+    Parameters
+    ----------
+    name
+        Name of the experiment.
+    found
+        Fields of :class:`p2pfl.plugins.study.valuation.Valuation`.
+    """
+    kind = NAMES[found["method"]]
+    sections: list[Section] = [
+        ("values", kind, [_figure(found, kind)]),
+        ("table", "Table", [values_table(found)]),
+        ("meaning", "What it means", [" ".join(sentences(found))]),
+    ]
+    return page(f"Value of the data of {name}", sections, head=[Note(f"By {found['metric']}.", style="small")])
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """Return what the values mean in words."""
+    drawn = any(each["low"] is not None for each in found["values"])
+    how = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
+    sign = ", which counts negative" if found["everybody"] < 0 else ""
+    models = f"{found['coalitions']} models of {how}, scored on the test data of all peers by {found['metric']}{sign}"
+    scores = f"{found['everybody']:.4f} with everybody, {found['nobody']:.4f} untrained."
+    whole = ["The values add up to the difference."] if found["method"] == "shapley" else []
+    return [f"{models}: {scores}", *whole, "Other seeds, models and test data give other values."]
+
+
+def values_table(found: Mapping[str, Any]) -> FactTable:
+    """Return the values, the largest first."""
+    rows = [
+        (
+            each["peer"],
+            each["samples"],
+            Styled(f"{each['value']:+.4f}", "" if each["value"] >= 0 else "bad"),
+            "-" if each["low"] is None else f"{each['low']:+.4f} to {each['high']:+.4f}",
+        )
+        for each in sorted(found["values"], key=lambda each: -each["value"])
+    ]
+    kind = NAMES[found["method"]]
+    return FactTable(f"{kind} of each peer", ("peer", "samples", kind, "95 % interval"), rows)
+
+
+def _figure(found: Mapping[str, Any], kind: str) -> Figure:
+    rows = sorted(found["values"], key=lambda each: -each["value"])
+    entries = [
+        Interval(
+            f"{each['peer']}: {each['value']:+.4f}, {each['samples']} samples",
+            each["value"],
+            None if each["low"] is None else (each["high"] - each["low"]) / 2,
+            COLOURS[each["value"] < 0],
+        )
+        for each in rows
+    ]
+    about = f"{rows[0]['peer']} is worth most, {rows[-1]['peer']} least."
+    return Figure(kind, about, partial(intervals, entries, x=f"rise of {found['metric']}"))

@@ -1,0 +1,160 @@
+"""Clipping and rounding of a release, by the same operations on the CPU and on an accelerator.
+
+A row is cut alike however many there are, so a peer computes the same numbers alone, in a stack and on every device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from p2pfl.core.rows import Rows, to_device
+from p2pfl.privacy.device.stream import WIDE, to_grid
+from p2pfl.privacy.limits import check_finite, check_range
+from p2pfl.privacy.normal_stream import BLOCK, Floats, spans
+from p2pfl.privacy.portable import fold_sums, root
+
+Magnitudes = list[tuple[slice, torch.Tensor]]
+"""Rows, and the magnitudes ``[G, ...]`` of numbers of each, on the device."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Public start and private change of a release, in double precision and piece by piece on the device of the rows.
+
+    Attributes
+    ----------
+    squares, largest
+        Squared norms and largest magnitudes of what was computed, which :meth:`check` reads.
+    """
+
+    rows: Rows
+    since: Rows
+    masses: torch.Tensor | None
+    joins: torch.Tensor | None
+    layers: tuple[int, ...]
+    bounds: tuple[float, ...]
+    squares: Magnitudes = field(default_factory=list, init=False)
+    largest: Magnitudes = field(default_factory=list, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Rows,
+        since: Rows,
+        *,
+        masses: torch.Tensor | None,
+        joins: Floats | None,
+        layers: tuple[int, ...],
+        bounds: tuple[float, ...],
+    ) -> Update:
+        """Return an update after copying what the CPU has; the CPU does not wait for the copies."""
+        device = rows.device
+        return cls(
+            rows.detach(),
+            to_device(since.detach(), device),
+            None if masses is None else to_device(masses.to(torch.float64), device),
+            None if joins is None else to_device(torch.from_numpy(joins), device),
+            layers,
+            bounds,
+        )
+
+    def floats(self) -> Rows:
+        """Return the sum of ``w * since`` and the clipped difference, ``[R, P]`` in the type of the rows."""
+        out = torch.empty_like(self.rows)  # [R, P]
+        for group, columns, start, clipped in self._pieces():
+            out[group, columns] = (start + clipped).to(out.dtype)
+        return out
+
+    def add_to(self, points: torch.Tensor, *, bits: int) -> None:
+        """Add both, rounded to the grid, to masks and private noise ``[R, P]`` in place."""
+        for group, columns, start, clipped in self._pieces():
+            here = points[group, columns]
+            for values in (start, clipped):  # [G, columns]
+                self.largest.append((group, values.abs().amax(-1)))
+                here += to_grid(values, scale=2.0**bits)
+            sums = here.to(torch.float64) * 2.0**-bits
+            self.largest.append((group, sums.abs().amax(-1)))
+
+    def check(self, *, peers: tuple[str, ...], bits: int) -> None:
+        """Check what was computed, which waits for the device.
+
+        Raises
+        ------
+        LearningError
+            A row is not finite.
+        PrivacyError
+            A released value leaves the grid.
+        """
+        for group, squares in self.squares:
+            check_finite(squares.cpu().numpy(), peers=peers[group])
+        for group, largest in self.largest:
+            check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
+
+    @property
+    def _step(self) -> int:
+        """Numbers that are computed together."""
+        return BLOCK if self.rows.device.type == "cpu" else WIDE
+
+    def _pieces(self) -> Iterator[tuple[slice, slice, torch.Tensor, torch.Tensor]]:
+        """Yield rows and columns with their start and their clipped change, ``[G, columns]``."""
+        count, size = self.rows.shape
+        for group in spans(count, max(1, self._step // size)):
+            factors = self.factors(group)
+            for columns in spans(size, self._step):
+                yield group, columns, self._start(group, columns), self._clipped(group, columns, factors)
+
+    def _start(self, group: slice, columns: slice) -> torch.Tensor:
+        """Return ``w * since``, ``[G, columns]``."""
+        start = self.since[group, columns].to(torch.float64, copy=True)
+        return start if self.masses is None else start.mul_(self.masses[group])
+
+    def _difference(self, group: slice, columns: slice) -> torch.Tensor:
+        """Return ``w * (rows - since)``, ``[G, columns]``; zero for abstaining peers."""
+        difference = self.rows[group, columns].to(torch.float64, copy=True)
+        difference -= self.since[group, columns].to(torch.float64)
+        weight = 1.0 if self.masses is None else self.masses[group]
+        if self.joins is not None:
+            weight = weight * self.joins[group]
+        return difference.mul_(weight)
+
+    def factors(self, group: slice) -> torch.Tensor | None:
+        """Return the factors that scale each layer's difference to at most its bound, ``[G, L]``; None without one."""
+        if math.isinf(self.bounds[0]):
+            return None
+        count, start = group.stop - group.start, 0
+        squares = self.rows.new_zeros((count, len(self.layers)), dtype=torch.float64)  # [G, L]
+        for layer, size in enumerate(self.layers):
+            parts = [slice(start + part.start, start + part.stop) for part in spans(size, self._step)]
+            sums = [_squared(self._difference(group, part)) for part in parts]  # [G, blocks] each
+            if sums:
+                squares[:, layer] = fold_sums(torch.cat(sums, dim=-1))
+            start += size
+        self.squares.append((group, squares))
+        lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
+        bounds = to_device(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
+        return (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
+
+    def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
+        """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
+        difference = self._difference(group, columns)
+        if factors is None:
+            return difference
+        ends = np.clip(np.cumsum(self.layers), columns.start, columns.stop)  # [L]
+        widths = np.diff(ends, prepend=columns.start).tolist()
+        for part, factor in zip(torch.split(difference, widths, dim=-1), torch.split(factors, 1, dim=-1), strict=True):
+            part.mul_(factor)
+        return difference
+
+
+def _squared(values: torch.Tensor) -> torch.Tensor:
+    """Return the sums of squares of each block of numbers, ``[G, blocks]``."""
+    squares = values.square()
+    if squares.shape[-1] <= BLOCK:
+        return fold_sums(squares)[:, None]
+    whole = torch.nn.functional.pad(squares, (0, -squares.shape[-1] % BLOCK))  # zeros change no sum
+    return fold_sums(whole.view(len(squares), -1, BLOCK))

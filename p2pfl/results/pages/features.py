@@ -1,0 +1,117 @@
+"""The features of a model: importances of trees, coefficients of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
+from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, pairs, shortened
+from p2pfl.results.plots import COLOURS, bars
+from p2pfl.results.reading import explained_of
+
+MOST_BARS, MOST_ROWS = 20, 200
+"""Importances, and coefficients, that a page shows."""
+
+REST = ", in summary.json"
+"""Where the others are."""
+
+LEAST = 1e-4
+"""Least p-value that is printed as it is."""
+
+ABOUT = (
+    "The importance of a feature is its share of what splits gain on the training data of all peers. A feature with "
+    "many values splits more often by chance, and of two features that say the same, either can have it all."
+)
+"""Explanation of importances below their table."""
+
+
+HEADS = ("feature", "importance", "total gain", "splits")
+"""Columns of importances."""
+
+
+def features(summary: Mapping[str, Any]) -> list[Block | None]:
+    """Return importances or coefficients; nothing of a model without them."""
+    found = explained_of(summary)
+    if found is None or not (found.importances or found.regression):
+        return []
+    notes = [Note(text, style="small") for text in _notes(found)]
+    if found.regression is None:
+        return [Group([_bars(found.importances), importance_table(found.importances)], "beside"), *notes]
+    return [Group([coefficient_table(found.regression), pairs("Fit", fit_facts(found.regression))], "beside"), *notes]
+
+
+def listed(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return importances or coefficients as a table of texts with notes; ``None`` of a model without them."""
+    found = explained_of(summary)
+    if found is None or not (found.importances or found.regression):
+        return None
+    if found.regression is None:
+        made, count = importance_table(found.importances), len(found.importances) - MOST_BARS
+    else:
+        made, count = coefficient_table(found.regression), len(found.regression.coefficients) - MOST_ROWS
+    rows = [list(row) for row in made.rows[: len(made.rows) - (count > 0)]]
+    notes = _notes(found)
+    return {"caption": made.caption, "heads": list(made.heads), "rows": rows, "notes": notes, "more": max(0, count)}
+
+
+def _notes(found: Explained) -> list[str]:
+    return [ABOUT] if found.regression is None else [*found.regression.notes()]
+
+
+def _bars(found: Sequence[FeatureImportance]) -> Figure:
+    shown = {each.name: [each.importance] for each in found[:MOST_BARS]}
+    about = f"{len(shown)} bars; the longest is that of {found[0].name}, {100 * found[0].importance:.1f} %."
+    draw = partial(bars, shown, {"importance": COLOURS[0]}, form=lambda share: f"{100 * share:.1f} %")
+    return Figure("Importance", about, draw)
+
+
+def importance_table(found: Sequence[FeatureImportance]) -> FactTable:
+    """Return the importances of the features of trees, the most important first."""
+    return FactTable("Importance by feature", HEADS, shortened(map(importance, found), MOST_BARS, rest=REST))
+
+
+def coefficient_table(found: FittedRegression) -> FactTable:
+    """Return the coefficients, in the columns that have something."""
+    heads = ("feature", "estimate", "std. error", "z", "p", "95 % interval")
+    rows = [coefficient(each) for each in found.coefficients]
+    return FactTable("Coefficients", heads, shortened(rows, MOST_ROWS, rest=REST)).dense()
+
+
+def fit_facts(found: FittedRegression) -> dict[str, str]:
+    """Return the facts of a fit, as text."""
+    return {
+        key.replace("_", " "): "-" if value is None else f"{value:.6g}"
+        for key, value in found.facts.items()
+        if key != "converged"
+    }
+
+
+def importance(found: FeatureImportance) -> list[str]:
+    """Return the cells of an importance: name, share, total gain and splits.
+
+    Examples
+    --------
+    >>> importance(FeatureImportance("age", 0.25, 31.5, 4))
+    ['age', '0.2500', '31.5', '4']
+    """
+    return [found.name, f"{found.importance:.4f}", f"{found.total_gain:.5g}", str(found.weight)]
+
+
+def coefficient(found: FittedCoefficient) -> list[str]:
+    """Return the cells of a coefficient: name, estimate, standard error, z, p and interval.
+
+    Examples
+    --------
+    >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
+    ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
+    """
+    likely = "" if found.p is None else "< 0.0001" if found.p < LEAST else f"{found.p:.4f}"
+    between = "" if found.low is None else f"{found.low:.5g} to {found.high:.5g}"
+    numbers = (_shown(found.estimate, ".5g"), _shown(found.error, ".5g"), _shown(found.z, ".3f"))
+    return [found.name, *numbers, likely, between]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

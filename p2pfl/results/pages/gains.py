@@ -1,0 +1,230 @@
+"""Gain from learning together, in a sentence and in tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.comparing.wording import gained_by
+from p2pfl.results.facts import Block, FactTable, Group, Note, Styled, shortened
+from p2pfl.results.formats import number
+from p2pfl.results.notices.wording import counted, stopped
+from p2pfl.results.reading import alone_of, stop_of
+from p2pfl.results.records import Record, by_round
+
+MOST_PEERS = 64
+"""Peers that a table, a graph or a list of bars shows."""
+
+LOSSLESS = (
+    "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test samples "
+    "alike, and the mean all peers."
+)
+"""Sentence where models follow from totals."""
+
+COMMON = {
+    "auc": "its area under the ROC curve",
+    "auc_bound": "at most off by",
+    "calibration_error": "its calibration error",
+    "brier": "its Brier score",
+    "concordance_bound": "at most off by",
+    "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
+    "hosmer_lemeshow_p": "p-value of that test",
+}
+"""Further scores of the one model of all peers, and what a summary calls them."""
+
+INTERVAL = "95 % interval"
+"""Heading of the intervals of gains."""
+
+METHODS = {
+    "newcombe": "Newcombe's method 10",
+    "paired t": "Student's t for the differences of the two models on the same samples",
+    "bootstrap": "percentiles of {:,} bootstrap samples, on which both models are scored",
+}
+"""Methods of intervals in words, by their name in ``summary.json``; with the number of bootstrap samples."""
+
+MISSING = (
+    "A gain has no interval where a learner or a function of your own computes the score, several processes shared the "
+    "simulation, or the test samples are too few or do not tell the models apart. "
+)
+"""Reasons why an interval is missing."""
+
+
+def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
+    """Return the result of a run of so many rounds in a sentence or two."""
+    if not summary:
+        found = len({record.round for record in metrics})
+        return f"The run is not finished; {found} of {rounds} rounds are recorded."
+    stop = stop_of(summary)
+    early = "" if stop is None else f" It stopped after {stopped(stop)}."
+    if "scores" in summary:
+        said = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
+        alone = "".join(f" {sentence}" for sentence in gained_by(summary))
+        if not said:  # a statistic, or a learner that does not evaluate
+            return f"{summary['peer']} has the result; there is no score.{early}"
+        return f"{summary['peer']} learned a model with {said}.{alone}{early}"
+    if summary["metric"] is None:
+        took = counted(summary["rounds"], "round")
+        return f"{summary['peers']} peers learned together for {took}; there is no score.{early}"
+    means = [("Together", "together"), ("alone", "alone")]
+    said = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
+    said += f" ({summary['metric']}, mean of the peers)"
+    if summary["pooled"] is not None:
+        said += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
+    return f"{said}.{_gained(summary)}{early}"
+
+
+def _gained(summary: Mapping[str, Any]) -> str:
+    honest = [each for each in summary["per_peer"].values() if not each["attacker"]]
+    pairs = [(each["alone"], each["together"]) for each in honest]
+    if not pairs or any(value is None for pair in pairs for value in pair):
+        return ""
+    lower = lower_is_better(summary["metric"])
+    better = sum((together < alone) if lower else (together > alone) for alone, together in pairs)
+    who = "All" if better == len(pairs) else f"{better} of"
+    return f" {who} {len(pairs)} peers gained."
+
+
+def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> list[Block | None]:
+    """Return scores by peer; of one peer or an interrupted run its last scores."""
+    if alone_of(summary):
+        return _of_one(summary)
+    if "per_peer" not in summary or summary["metric"] is None:
+        return [_last_scores(metrics)]
+    return [Group([gain_table(summary), _last_scores(metrics)], "beside"), Note(_note(summary), style="small")]
+
+
+def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTable:
+    """Return scores by peer, then their means and those of models of everybody.
+
+    Parameters
+    ----------
+    summary
+        Content of ``summary.json``, with a metric.
+    most
+        Peers that the table lists.
+    """
+    metric, everyone = summary["metric"], list(summary["per_peer"].items())
+    rows = shortened(
+        (
+            _row(f"{name} (attacks)" if each.get("attacker") else name, each, metric, between=_interval(_known(each)))
+            for name, each in everyone
+        ),
+        most,
+    )
+    attacked = any(score.get("attacker") for _, score in everyone)
+    samples = sum(each.get("samples") or 0 for _, each in everyone)
+    common = summary.get("common") or {}
+    totals = {"one model on all data": summary["pooled"], "one model of all peers": common.get(metric)}
+    totals |= {said: common.get(name) for name, said in COMMON.items()}
+    rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
+    bold = len(rows) - 1
+    rows += [[name, samples or "", "", number(value), "", ""] for name, value in totals.items() if value is not None]
+    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
+    return FactTable(f"{metric} by peer", heads, rows, bold=range(bold, len(rows))).dense()
+
+
+def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "") -> list[object]:
+    """Return the cells of a peer, or of the mean of all; those that are unknown are empty."""
+    scores = number(score["alone"]), number(score["together"])
+    return [name, score.get("samples") or "", *scores, _difference(score, metric), between]
+
+
+def _note(summary: Mapping[str, Any]) -> str:
+    """Return what the table says about chance, and what it does not."""
+    each = list(summary["per_peer"].values())
+    said = _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
+    lossless = f"{LOSSLESS} " if summary.get("lossless") else ""
+    return (
+        f"{lossless}This is one run with one seed: a difference may be chance. "
+        f"{said}p2pfl sweep repeats a run with several seeds and gives intervals over these."
+    )
+
+
+def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[str, Any]) -> str:
+    """Return how the intervals of gains were computed, and why some are missing; empty without gains."""
+    known = [each for each in intervals if each]
+    said = ""
+    if known:
+        sizes = sorted({each["tested"] for each in per_peer.values() if each.get("tested")})
+        span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else ""
+        samples = f", from {span} test samples of each model" if span else ""
+        methods = "; ".join(dict.fromkeys(map(_method, known)))
+        said = (
+            f"Intervals are 95 % confidence intervals of the gain on new data{samples} ({methods}). They do not "
+            "contain the variation between seeds. "
+        )
+    return said + (MISSING if len(known) < len(intervals) else "")
+
+
+def _method(interval: Mapping[str, Any]) -> str:
+    """Return the method of an interval in words, or as the file has it where this release does not know it."""
+    said = METHODS.get(interval["method"])
+    return str(interval["method"]) if said is None else said.format(interval["draws"])
+
+
+def _known(score: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the recorded interval of a gain; ``None`` if the gain is unknown."""
+    return None if _gain(score) is None else score.get("interval")
+
+
+def _gain(score: Mapping[str, Any]) -> float | None:
+    """Return the gain of a score; ``None`` if it is unknown."""
+    if score["alone"] is None or score["together"] is None:
+        return None
+    gain = float(score["together"] - score["alone"])
+    return None if math.isnan(gain) else gain
+
+
+def _interval(found: Mapping[str, Any] | None) -> str:
+    """Return the 95 % interval of a gain; empty where it is unknown."""
+    return "" if found is None else f"{found['low']:+.3f} to {found['high']:+.3f}"
+
+
+def _of_one(summary: Mapping[str, Any]) -> list[Block | None]:
+    """Return the scores of one peer beside those of the model that it has trained alone."""
+    intervals = summary.get("intervals", {})
+    rows = [
+        [
+            name,
+            number(alone),
+            number(summary["scores"].get(name)),
+            _difference(_pair(summary, name), name),
+            _interval(intervals.get(name)),
+        ]
+        for name, alone in alone_of(summary).items()
+    ]
+    note = _methods([intervals.get(name) for name in alone_of(summary)], {})
+    heads = ("score", "alone", "together", "gain", INTERVAL)
+    return [FactTable(f"Scores of {summary['peer']}", heads, rows).dense(), Note(note.strip(), style="small")]
+
+
+def _pair(summary: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    return {"alone": alone_of(summary).get(name), "together": summary["scores"].get(name)}
+
+
+def _last_scores(metrics: Sequence[Record]) -> FactTable | None:
+    """Return all scores of the last round as the mean over the peers that do not attack."""
+    rounds = by_round(metrics)
+    if not rounds:
+        return None
+    last, records = list(rounds.items())[-1]
+    names = list(dict.fromkeys(name for record in records for name in record.scores))
+    if not names:
+        return None
+    rows = []
+    for name in names:
+        values = [record.scores[name] for record in records if name in record.scores]
+        rows.append([name, number(sum(values) / len(values)), number(min(values)), number(max(values))])
+    evaluated = sum(bool(record.scores) for record in records)
+    caption = f"Scores after round {last + 1}, over {evaluated} peers"
+    return FactTable(caption, ("score", "mean", "least", "most"), rows)
+
+
+def _difference(score: Mapping[str, Any], metric: str) -> str:
+    gain = _gain(score)
+    if gain is None:
+        return ""
+    better = gain < 0 if lower_is_better(metric) else gain > 0
+    return Styled(f"{gain:+.3f}", "good" if better else "bad" if gain else "")
