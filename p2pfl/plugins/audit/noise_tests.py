@@ -181,7 +181,7 @@ def find_repeated_noise(points: Ints) -> StatisticalResult:
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
     >>> twice = np.hstack([noise, noise])
-    >>> [found.measured <= found.allowed for found in map(repeated, (noise, twice))]
+    >>> [found.measured <= found.allowed for found in map(find_repeated_noise, (noise, twice))]
     [True, False]
     """
     size = points.shape[1]
