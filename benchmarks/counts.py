@@ -87,10 +87,6 @@ class CountedChannel:
         self._counts.subscriptions = max(self._counts.subscriptions, len(self._filters))
         await self._channel.subscribe(*filters)
 
-    async def unsubscribe(self, *filters: str) -> None:
-        self._filters -= {*filters}
-        await self._channel.unsubscribe(*filters)
-
     async def __aiter__(self) -> AsyncIterator[Message]:
         async for message in self._channel:
             self._counts.received += 1

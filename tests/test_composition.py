@@ -13,7 +13,7 @@ from own_loops import made
 from p2pfl.algorithms.robust import Krum, NearestMixed
 from p2pfl.core.errors import BrokerError, InputError
 from p2pfl.experiment import read
-from p2pfl.experiment.parts.options import parameters_of
+from p2pfl.experiment.parts.option_tables import parameters_of
 from p2pfl.network.transport import MemoryTransport, opened, register
 from p2pfl.network.transport.schemes import SCHEMES
 from p2pfl.privacy.keys import SeededSource

@@ -97,6 +97,7 @@ def edges_and_cloud(learner, clusters, *, rounds, between):
     return {peer: edge[cluster] for cluster in clusters for peer in cluster}
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("between", [1, 2, 3])
 @pytest.mark.parametrize("rounds", [3, 6, 7])
 def test_averages_within_clusters_between_averages_of_all_are_the_loops_of_hierarchical_fedavg(between, rounds):

@@ -8,41 +8,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import model_traits
+from p2pfl.results.comparing import comparison_tables
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
 from p2pfl.results.notices import wording
 from p2pfl.results.notices.grouping import grouped
-from p2pfl.results.pages.gains import LOSSLESS, gain_table
+from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
+from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
 from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.saved import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
+    from p2pfl.core.explanations import FeatureImportance, FittedRegression
     from p2pfl.results import Run  # what it prints need not be imported twice
+    from p2pfl.results.comparing.comparison import Comparison
+    from p2pfl.results.models import Evaluation
+    from p2pfl.results.models.evaluating import Score
+
+WIDE = 200
+"""Columns of a comparison where the output is no terminal."""
+
+MOST_PENALTIES = 20
+"""Penalties of a path that are printed."""
 
 MOST = 16
 """Peers that a summary lists."""
 
 STYLES = {"good": "green", "bad": "red", "best": "bold"}
 """Styles of a terminal for those of facts."""
-
-SHADES = "█▓▒░"
-"""From the lowest of several curves to the highest."""
-
-STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-"""Powers of ten times these part a chart's lines."""
-
-FEW_LINES = 6
-"""Fewer than so many lines of a chart are all labelled, else every second one."""
 
 
 def grid(first: str, *others: str) -> Table:
@@ -59,6 +61,7 @@ def shown(facts: FactTable) -> Table:
     table = grid(*facts.heads)
     for place, column in enumerate(table.columns):
         column.justify = "left" if place < facts.text or not facts.heads[place] else "right"
+        column.no_wrap = place >= facts.text
     for place, row in enumerate(facts.rows):
         cells = [Text(str(each), STYLES.get(each.style, "") if isinstance(each, Styled) else "") for each in row]
         table.add_row(*cells, style="bold" if place in facts.bold else None)
@@ -126,62 +129,6 @@ def facts(pairs: Mapping[str, str]) -> None:
     terminal.console().print(table)
 
 
-def shaded(
-    places: Sequence[float],
-    curves: Sequence[Sequence[float]],
-    *,
-    top: float,
-    line: float | None = None,
-    above: Sequence[float] | None = None,
-    width: int = 68,
-    height: int = 10,
-) -> list[str]:
-    r"""Rising curves over one another as shaded areas, in characters.
-
-    Parameters
-    ----------
-    places
-        Places at which the curves are known, rising.
-    curves
-        Their values there, from the lowest curve to the highest; what is too high is cut off.
-    top
-        What is to be shown at least.
-    line
-        A value to mark with a dashed line.
-    above
-        Another curve, not filled.
-    width, height
-        Of the area, in characters.
-
-    Examples
-    --------
-    >>> print(*shaded([1, 4], [[1, 2], [2, 4]], top=4, line=3, width=8, height=4), sep="\n")
-         4 ┤      ▓▓
-         3 ┤╌╌▓▓▓▓▓▓
-         2 ┤▓▓▓▓████
-         1 ┤████████
-           └────────
-            1      4
-    """
-    across = np.linspace(places[0], places[-1], width)  # [W]
-    power = 10.0 ** math.floor(math.log10(top / height))
-    step = next(power * nice for nice in STEPS if power * nice * height >= top * (1 - 1e-9))
-    lines = []
-    for level in range(height, 0, -1):
-        value = step * level
-        marked = line is not None and round(line / step) == level
-        cells = np.full(width, "╌" if marked else " ")  # [W]
-        for shade, curve in reversed(list(zip(SHADES, curves, strict=False))):
-            cells[np.interp(across, places, curve) > value - step / 2] = shade
-        if above is not None:
-            cells[np.round(np.interp(across, places, above) / step) == level] = "·"
-        labelled = marked or height < FEW_LINES or level % 2 == 0
-        label = f"{line if marked else value:6.3g} ┤" if labelled else " " * 7 + "│"
-        lines.append(label + "".join(cells))
-    first, last = f"{places[0]:g}", f"{places[-1]:g}"
-    return [*lines, " " * 7 + "└" + "─" * width, " " * 8 + first + last.rjust(width - len(first))]
-
-
 def _usable(folder: Path) -> Iterator[str]:
     """Yield how to use the models of a run directory."""
     name = json.loads((folder / "model.json").read_text())["model"]["name"]
@@ -195,7 +142,7 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    table = shown(gain_table(result, most=MOST))
+    table = shown(gain_table(result, most=MOST).without("samples", INTERVAL))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
     table.caption = LOSSLESS if result.get("lossless") else None
     return table
@@ -251,3 +198,81 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def comparison(found: Comparison, *, console: Console) -> None:
+    """Print settings, differences, costs and what one must know to read them."""
+    if not console.is_terminal:
+        console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
+    console.print()
+    console.print(shown(comparison_tables.scores(found)))
+    console.print()
+    console.print(shown(comparison_tables.costs(found)))
+    console.print()
+    for sentence in (*([comparing.bold(found)] if console.is_terminal else []), *comparing.notes(found)):
+        console.print(Text(sentence, style="dim"), soft_wrap=not console.is_terminal)
+    for sentence in comparing.warnings(found):
+        console.print(Text(f"WARNING: {sentence}", style="yellow"), soft_wrap=not console.is_terminal)
+
+
+def regression(found: FittedRegression) -> None:
+    """Print the coefficients, as statistics software does."""
+    console = terminal.console()
+    console.print(shown(coefficient_table(found)))
+    if found.path:
+        console.print()
+        console.print(_penalties(found))
+    for note in found.notes():
+        console.print()
+        console.print(Text(note), soft_wrap=not console.is_terminal)
+    console.print()
+    facts(fit_facts(found))
+
+
+def importances(found: Sequence[FeatureImportance]) -> None:
+    """Print the importances of the features of trees, the most important first."""
+    terminal.console().print(shown(importance_table(found)))
+
+
+def _penalties(found: FittedRegression) -> Table:
+    """Return the penalties of a path, of many every few and the chosen one."""
+    validated = "validation" in found.path[0]
+    table = grid("lambda", "features", "deviance", *(["validation"] if validated else []))
+    table.columns[0].justify = "right"
+    chosen, every = int(found.facts["chosen"] or 0), max(1, len(found.path) // MOST_PENALTIES)
+    for place, each in enumerate(found.path):
+        if place % every == 0 or place == chosen:
+            cells = [f"{each['lambda']:.4g}", str(each["features"]), f"{each['deviance']:.5g}"]
+            cells += [f"{each['validation']:.5g}"] if validated else []
+            table.add_row(*cells, style="bold" if place == chosen else None)
+    return table
+
+
+def evaluation(found: Evaluation) -> None:
+    """Print the scores of all samples, and below them those of each group."""
+    console = terminal.console()
+    table = grid("score", "value", "95 % interval")
+    for name, score in found.whole.scores.items():
+        table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
+    console.print(f"{found.whole.samples} samples")
+    console.print(table)
+    if (test := found.goodness) is not None:
+        said = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"
+        console.print(f"\nHosmer-Lemeshow test, {test.groups} groups by probability: {said}.")
+    if found.by is not None:
+        first = "auc" if "auc" in found.whole.scores else "r2"
+        groups = grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")
+        for group in found.groups:
+            cells = [cell for name in ("loss", first) for cell in _cells(group.scores[name])]
+            groups.add_row(Text(group.name), str(group.samples), *cells)
+        console.print()
+        console.print(groups)
+    console.print(f"\nIntervals are percentiles of {found.draws} bootstrap samples, drawn with seed {found.seed}.")
+
+
+def _cells(score: Score) -> tuple[str, str]:
+    return number(score.value, unknown="-"), _interval(score)
+
+
+def _interval(score: Score) -> str:
+    return "-" if math.isnan(score.low) else f"{number(score.low)} to {number(score.high)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -13,7 +15,7 @@ from rich.segment import Segment
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
-from p2pfl.core.texts import printable
+from p2pfl.core.texts import printable, write_csv
 
 
 class _Console(Console):
@@ -57,3 +59,44 @@ def output(path: str | None) -> Iterator[TextIO]:
 def note(text: str) -> None:
     """Print a line to standard error."""
     print(printable(text), file=sys.stderr)
+
+
+def write(
+    options: argparse.Namespace,
+    results: dict[str, Any],
+    *,
+    rows: Iterable[Iterable[object]],
+    page: Callable[[], str],
+    show: Callable[[dict[str, Any]], None],
+) -> int:
+    """Write results to the files that the options name, print them, and return the exit status.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command; ``csv`` and ``html`` are paths or ``None``, and ``json`` is true for JSON.
+    results
+        Results as JSON values.
+    rows
+        Rows of the CSV file, its head first.
+    page
+        Function that returns the HTML file.
+    show
+        Function that prints the results as text.
+
+    Raises
+    ------
+    InputError
+        A file cannot be written.
+    """
+    if options.csv:
+        with output(options.csv) as file:
+            write_csv(file, rows)
+    if options.html:
+        with output(options.html) as file:
+            file.write(page())
+    if options.json:
+        print(json.dumps(results, allow_nan=False))
+    else:
+        show(results)
+    return 0

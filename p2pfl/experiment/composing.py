@@ -26,7 +26,7 @@ from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, section
 from p2pfl.experiment.parts.codec import FILLED
 from p2pfl.experiment.parts.learners import own_options
-from p2pfl.experiment.parts.options import parameters_of
+from p2pfl.experiment.parts.option_tables import parameters_of
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
@@ -236,10 +236,16 @@ def bound(algorithm: Algorithm, given: Mapping[str, Any]) -> Algorithm:
 def _averaging(wanted: Averaging, given: Averaging) -> Averaging:
     if wanted.peers:
         return wanted
-    kept = {key: getattr(wanted, key) for key in ("weighted", "fraction", "dropped")}
     gossip = given.gossip if wanted.gossip is UNSET else wanted.gossip
     mean = given.mean_samples if wanted.mean_samples is None else wanted.mean_samples
-    return replace(given, gossip=gossip, mean_samples=mean, **kept)
+    return replace(
+        given,
+        gossip=gossip,
+        mean_samples=mean,
+        weighted=wanted.weighted,
+        fraction=wanted.fraction,
+        dropped=wanted.dropped,
+    )
 
 
 def _adjusted(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:

@@ -82,6 +82,7 @@ class Sloping(TypedDict, total=False):
     active: torch.Tensor | None
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Interface that trains and evaluates rows; R = 1 on a device, R = N in a simulation."""
 

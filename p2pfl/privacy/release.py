@@ -182,9 +182,7 @@ class PrivateNeighbourhood(Wrapped):
         update = Update.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=self._settings.bounds)
         bits = self._settings.bits
         if self._settings.hidden:
-            points = self._noise_and_masks(rows.device, size=rows.shape[-1], attempt=attempt)  # [R, P]
-            update.add_to(points, bits=bits)
-            released = Released(points, masses, grid=bits, dtype=rows.dtype)
+            released = Released(self._hide(update, attempt), masses, grid=bits, dtype=rows.dtype)
         else:
             released = Released(update.floats(), masses)
         check = partial(update.check, peers=self.peers, bits=bits)
@@ -240,6 +238,12 @@ class PrivateNeighbourhood(Wrapped):
             return values
 
         return noised
+
+    def _hide(self, update: Update, attempt: int) -> torch.Tensor:
+        """Return grid points ``[R, P]``, added to masks and private noise in place: no other array is that large."""
+        points = self._noise_and_masks(update.rows.device, size=update.rows.shape[-1], attempt=attempt)
+        update.add_to(points, bits=self._settings.bits)
+        return points
 
     def _noise_and_masks(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
         """Return the sums of masks and private noise, ``[R, P]`` grid points on a device."""

@@ -91,9 +91,9 @@ class Update:
             A released value leaves the grid.
         """
         for group, squares in self.squares:
-            check_finite(squares.cpu().numpy(), peers=peers[group])
+            _check_finite(squares.cpu().numpy(), peers=peers[group])
         for group, largest in self.largest:
-            check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
+            _check_range(largest.cpu().numpy(), peers=peers[group], bits=bits)
 
     @property
     def _step(self) -> int:
@@ -160,9 +160,9 @@ def _squared(values: torch.Tensor) -> torch.Tensor:
     return fold_sums(whole.view(len(squares), -1, BLOCK))
 
 
-def check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
+def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
     """Raise :class:`LearningError` for NaN or infinity in ``[G, ...]``, and name the peer."""
-    finite = np.isfinite(values).all(axis=-1)  # [G]
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=-1)  # [G]
     if not finite.all():
         raise LearningError(
             f"the model of {peers[int(np.argmin(finite))]} contains NaN or infinity before its release; lower "
@@ -170,12 +170,11 @@ def check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
         )
 
 
-def check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
-    """Raise :class:`PrivacyError` for ``[G, ...]`` values outside of the grid, and name the peer."""
-    largest = np.abs(values).max(axis=-1)  # [G], NaN where one value is
+def _check_range(largest: Floats, *, peers: tuple[str, ...], bits: int) -> None:
+    """Raise :class:`PrivacyError` for magnitudes ``[G]`` outside of the grid, and name the peer."""
     limit = LIMIT * 2.0**-bits
     if not (largest < limit).all():
-        check_finite(values, peers=peers)
+        _check_finite(largest, peers=peers)
         worst = int(np.argmax(largest))
         raise PrivacyError(
             f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "

@@ -54,7 +54,16 @@ class FactTable:
 
     def dense(self) -> FactTable:
         """Return the table without columns that are empty."""
-        kept = [place for place in range(len(self.heads)) if any(row[place] not in {"", None} for row in self.rows)]
+        return self._of(
+            place for place in range(len(self.heads)) if any(row[place] not in {"", None} for row in self.rows)
+        )
+
+    def without(self, *heads: str) -> FactTable:
+        """Return the table without some columns of numbers."""
+        return self._of(place for place, head in enumerate(self.heads) if head not in heads)
+
+    def _of(self, columns: Iterable[int]) -> FactTable:
+        kept = [*columns]
         rows = [[row[place] for place in kept] for row in self.rows]
         return replace(self, heads=[self.heads[place] for place in kept], rows=rows)
 
@@ -161,7 +170,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Group:
+class BlockGroup:
     """Blocks that belong together.
 
     Attributes
@@ -180,7 +189,7 @@ class Group:
     heading: str = ""
 
 
-Block = str | FactTable | Note | Bullets | Figure | Group
+Block = str | FactTable | Note | Bullets | Figure | BlockGroup
 """Part of a report; a text is a paragraph."""
 
 Section = tuple[str, str, Sequence[Block | None]]

@@ -283,7 +283,7 @@ class Run:
             return frozenset(peer for peer, each in self.summary["per_peer"].items() if each.get("attacker"))
         if self.experiment.attack.name == "none":
             return frozenset()
-        from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
+        from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
         from p2pfl.experiment.parts.robustness import attackers  # noqa: PLC0415 (imports torch)
 
         return attackers(self.experiment, built(self.experiment).peers)

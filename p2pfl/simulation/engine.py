@@ -30,10 +30,9 @@ from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.best import BestModels
-from p2pfl.simulation.evaluating import Evaluator
+from p2pfl.simulation.evaluating import Evaluator, LocalScores, Scores
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.judging import judge_of
+from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.mean_model import MeanModel
 from p2pfl.simulation.memory import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
@@ -43,7 +42,6 @@ from p2pfl.simulation.resuming.checkpoint import CheckpointKeeper, SimulationChe
 from p2pfl.simulation.resuming.checkpoint import after as checkpointed
 from p2pfl.simulation.resuming.opening import opened_run
 from p2pfl.simulation.sharding import Shard
-from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of
 from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
 from p2pfl.core.rows import Rows, draw, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
@@ -234,3 +235,34 @@ def fewer(federation: Federation, most: int, *, seed: int) -> Federation:
         return {peer: drawn[id(mine)] for peer, mine in part.items()}
 
     return replace(federation, test=some(federation.test), validation=some(federation.validation))
+
+
+Scores = dict[str, float]
+"""Scores of a peer by name."""
+
+
+@dataclass(frozen=True)
+class LocalScores:
+    """Peers that train without any communication, as :func:`p2pfl.algorithms.baselines.baseline` returns them.
+
+    Attributes
+    ----------
+    shard
+        Peers that this process trains.
+    """
+
+    shard: Shard
+
+    def __call__(self, learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
+        """Return the scores of peers that train for as many rounds, where this process leads."""
+        if self.shard.workers == 1:
+            return baseline(learner, peers, rounds=rounds)
+        own = by_peer(score_alone(learner, self.shard.peers, rounds=rounds))
+        listed = self.shard.collect(own, Scores)
+        found = dict(zip(self.shard.everyone, listed, strict=False))
+        return Baseline(_columns(found, peers) if self.shard.leads else {}, None)
+
+
+def _columns(found: dict[str, Scores], peers: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return scores by name, ``[R]`` each."""
+    return {name: torch.tensor([found[peer][name] for peer in peers], dtype=torch.float64) for name in found[peers[0]]}

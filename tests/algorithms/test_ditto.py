@@ -32,6 +32,7 @@ def test_algorithm_1_of_the_paper_with_a_server():
         assert (state.rows - torch.stack(list(v.values()))).abs().max() < 1e-10
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("pull", [0.0, 1.0])
 @pytest.mark.parametrize("fraction", [1.0, 0.4])
 def test_what_is_shared_is_fedavg_bit_for_bit(pull, fraction):

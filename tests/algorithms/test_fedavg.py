@@ -37,6 +37,7 @@ def server(model, federation, *, rounds, chosen, **schedule):
     return total / samples
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("fraction", "chosen", "batch", "epochs"), [(1.0, 5, 8, 2), (0.4, 2, 8, 2), (0.2, 1, None, 3), (1.0, 5, None, 1)]
 )
@@ -81,6 +82,7 @@ def test_more_gossip_on_the_complete_graph_changes_nothing():
     assert (once - often).abs().max() < ROUNDING
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("fraction", [1.0, 0.4])
 @pytest.mark.parametrize(
     "graph", [topology.ring(5), topology.star(5), topology.complete(5)], ids=["ring", "star", "complete"]

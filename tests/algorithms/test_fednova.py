@@ -38,6 +38,7 @@ def test_on_the_complete_graph_it_is_the_algorithm_of_the_paper(fraction, count,
     assert (states[-1].rows - expected).abs().max() < 1e-10
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("graph", [GRAPH, topology.ring(5), topology.star(5)], ids=["complete", "ring", "star"])
 def test_where_all_take_equally_many_steps_it_is_fedavg_bit_for_bit(graph, weighted):

@@ -47,6 +47,7 @@ def test_algorithm_1_of_the_paper_with_a_server():
         assert (state.rows - torch.stack([models[chosen] for chosen in scored])).abs().max() < 1e-10
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_with_one_model_it_is_fedavg_bit_for_bit(fraction, weighted):

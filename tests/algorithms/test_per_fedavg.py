@@ -33,6 +33,7 @@ def product(clients, peer, row, vector, *, round, step):
     return torch.autograd.functional.hvp(loss, row, vector)[1]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("variant", ["fo", "hf"])
 def test_algorithm_1_of_the_paper_with_a_server(variant):
     federation = wine(COMPLETE.peers)

@@ -118,6 +118,7 @@ print(private_memory())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these thresholds")
 def test_small_blocks_do_not_keep_freed_models_in_memory():
     assert printed(HOLES, "return_freed_memory()") < printed(HOLES, "") - 2**26

@@ -107,6 +107,7 @@ def test_a_shared_table_under_a_claim_advises_public_bounds(tmp_path):
 GIVEN = "given the scaling of this public data set, which its training samples determine"
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("name", "changes", "given"),
     [

@@ -36,6 +36,7 @@ def test_standardising_equals_the_imputer_and_scaler_of_scikit_learn(values, hol
     assert scale_columns(values, *moments(values, train)) == pytest.approx(oracle.transform(values), rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes"])
 def test_tables_are_standardised_by_their_training_part(name):
     swarm = federate(name, peers=PEERS, seed=7)

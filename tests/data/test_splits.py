@@ -72,6 +72,7 @@ def test_another_seed_gives_another_split(split):
     assert one != other
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("split", sorted(OPTIONS))
 def test_two_thousand_peers_get_their_part(split):
     targets = np.arange(20_000) % 10

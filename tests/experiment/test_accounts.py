@@ -329,6 +329,7 @@ PRICED = [
 ]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", PRICED, ids=["peers", "samples"])
 def test_a_claim_that_no_account_counts_says_so_before_and_after_the_run(loaded, changes, tmp_path):
     experiment = read(loaded | changes)

@@ -28,6 +28,7 @@ def run(*changes, **options):
     return simulate(read(TABLE, changes=list(changes)), baselines=False, **options)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_features_are_scaled_as_if_all_data_were_in_one_place(mode):
     told = run("data.scale=true", *mode).summary["statistics"]
@@ -40,6 +41,7 @@ def test_features_are_scaled_as_if_all_data_were_in_one_place(mode):
     assert resolved.federation.dataset.features[train].mean(0).abs().max() < 1e-5
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_at_consensus_all_peers_hold_one_model_whose_score_is_that_on_all_test_data(mode):
     ended = run("learning.consensus=true", *mode)

@@ -111,7 +111,7 @@ def test_what_releases_two_rows_cannot_be_hidden():
 
 def test_it_is_refused_to_drop_everybody():
     changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.stragglers.drop=true"]
-    with pytest.raises(ExperimentError, match=r"learning.stragglers = 1 with .* leaves no peer in any round; lower it"):
+    with pytest.raises(ExperimentError, match=r"learning.stragglers = .* leaves no peer in any round; lower the share"):
         plan(read(SMALL, changes=changes))
 
 

@@ -114,6 +114,7 @@ def test_masses_of_fedavg_weigh_what_is_released_again():
 LIKE_FEDAVG = ["fedprox", "ditto", "per_fedavg", "fedper", "fedrep", "fine_tuning"]
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("name", LIKE_FEDAVG)
 def test_whoever_averages_what_it_releases_is_seen_as_fedavg_is(name):
     hidden = ("model.name=mlp", "rounds=2", "data.split=dirichlet")

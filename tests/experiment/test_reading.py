@@ -119,6 +119,10 @@ WRONG = {
         'unknown key "topology.peer"; did you mean "topology.peers"?',
     ),
     "the section that has the key": ({"rate": 0.1}, 'unknown key "rate"; did you mean "learning.rate"?'),
+    "a key of a table in place of a value": (
+        {"learning": {"schedule": {"bi": "step"}}},
+        'unknown key "learning.schedule.bi"; did you mean "learning.schedule.by"?',
+    ),
     "a key that moved": ({"topology": {"rewire": 0.2}}, '"topology.rewire"; it is topology.options.rewire now'),
     "a key that merged": ({"topology": {"file": "a.json"}}, '"topology.file"; it is topology.kind now'),
     "what there is if nothing is near": ({"zzz": 1}, "the known keys are name, seed, rounds"),

@@ -10,10 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from opacus import GradSampleModule
-from opacus.accountants import PRVAccountant
-from opacus.accountants.analysis import rdp
-from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
@@ -126,7 +122,11 @@ def test_optimisers_and_their_memory_are_those_of_the_plain_learner(how):
         torch.testing.assert_close(value, memory[1][name], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_step_is_that_of_opacus_on_the_same_batch():
+    from opacus import GradSampleModule  # noqa: PLC0415 (it imports half of torch)
+    from opacus.optimizers import DPOptimizer  # noqa: PLC0415 (it imports half of torch)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its hooks
         data, learner = federation(), learner_of(clip=0.4, rate=0.3, steps=1)
@@ -317,6 +317,8 @@ OPTIMAL = "ignore:Optimal order is the largest alpha"  # where Opacus begins to 
 )
 def test_epsilon_is_that_of_opacus_and_a_little_tighter(noise, rate, steps, delta, expected):
     """Opacus bounds by the PRV accountant, from above with an error of .01 twice."""
+    from opacus.accountants import PRVAccountant  # noqa: PLC0415 (it imports half of torch)
+
     opacus = PRVAccountant()
     opacus.history = [(noise, rate, steps)]
     with np.errstate(divide="ignore"):  # log 0
@@ -328,6 +330,8 @@ def test_epsilon_is_that_of_opacus_and_a_little_tighter(noise, rate, steps, delt
 @pytest.mark.slow
 @pytest.mark.filterwarnings(OPTIMAL)
 def test_rounds_of_two_kinds_cost_what_opacus_says_and_a_little_less():
+    from opacus.accountants import PRVAccountant  # noqa: PLC0415 (it imports half of torch)
+
     opacus = PRVAccountant()
     opacus.history = [(1.0, 0.01, 100), (2.0, 0.05, 500)]
     with np.errstate(divide="ignore"):  # log 0
@@ -339,9 +343,12 @@ def test_rounds_of_two_kinds_cost_what_opacus_says_and_a_little_less():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(OPTIMAL, "ignore:Optimal order is the smallest alpha")
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(1.0, 0.01, 1000), (0.3, 0.1, 500), (1.0, 0.5, 2000)])
 def test_the_loose_bound_is_that_of_opacus_by_renyi(noise, rate, steps):
+    from opacus.accountants.analysis import rdp  # noqa: PLC0415 (it imports half of torch)
+
     orders = [*range(2, 64), 128, 256]
     spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=orders)
     expected, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=1e-5)

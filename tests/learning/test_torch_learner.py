@@ -158,6 +158,7 @@ def test_training_leaves_the_rows_it_was_given_alone():
         assert torch.equal(rows, before)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel])
 def test_dropout_is_the_same_alone_and_in_a_stack(wrap):
     learner = learner_of(wrap(mlp(dropout=0.4)), rate=0.1)

@@ -78,6 +78,7 @@ def dense_residual(graph, weights, *, steps):
     return worst
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("steps", [1, 6, 400])
 @pytest.mark.parametrize("graph", [graphs.ring(30), graphs.complete(9), graphs.star(12), graphs.torus(4, 5)])
 def test_what_a_death_leaves_equals_the_product_of_all_gossip_steps(graph, steps, monkeypatch):
@@ -96,6 +97,7 @@ def test_gossip_steps_of_a_schedule_take_turns():
         assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_many_thousand_gossip_steps_on_a_large_ring_leave_the_slow_waves_of_a_path():
     ring, size = graphs.ring(1000), 999
     steps = graphs.steps([graphs.metropolis(ring)], tolerance=AVERAGED)

@@ -101,6 +101,7 @@ async def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(s
     assert size < 8 or not torch.equal(masked.rows, unmasked)  # a few masks may all be zero on a coarse grid
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("size", [7, 3000, BLOCK + 5])
 @pytest.mark.parametrize(
     "chosen",

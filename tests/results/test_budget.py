@@ -156,6 +156,7 @@ def test_without_a_mode_nothing_is_counted():
     assert PeerAccounts.of(read({}), plan(read({})).protection, PEERS) is None
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_stop_where_both_together_reach_the_budget(tmp_path):
     resolved = plan(experiment(tmp_path / "b.jsonl", "rounds=400"))
     meters = [Meter(resolved, ["peer0"], run=name) for name in ("one", "other")]
@@ -241,6 +242,7 @@ def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_
     assert meter.spent == before
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -3,8 +3,7 @@
 import pytest
 
 import p2pfl
-from p2pfl.cli import terminal
-from p2pfl.cli.results import comparisons
+from p2pfl.cli import tables, terminal
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.results.comparing import wording
@@ -39,7 +38,7 @@ def test_a_metric_can_be_named(runs):
 
 def test_its_text_is_what_the_terminal_prints(runs, capsys):
     found = p2pfl.compare(runs)
-    comparisons.show(found, console=terminal.console())
+    tables.comparison(found, console=terminal.console())
     assert str(found).split() == capsys.readouterr().out.split()
     assert repr(found) == str(found)
     first, *_ = str(found).splitlines()

@@ -83,6 +83,7 @@ def test_the_axis_shows_all_runs_and_not_the_interval_of_two():
     assert (min(ends), max(ends)) == (0, 1)
 
 
+@pytest.mark.slow
 def test_many_settings_have_thin_edges_in_place_of_bands():
     table = {(f"{place}",): [[0.1, 0.2 + place / 100], [0.2, 0.3]] for place in range(4)}
     [axes] = figure(*compared(table, keys=("learning.rate",))).axes
@@ -132,6 +133,7 @@ def test_lines_differ_in_colour_or_stroke_and_neighbours_in_both():
         figure(*compared(table, keys=("learning.rate",)))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 def test_the_same_runs_give_the_same_file(suffix, tmp_path):
     comparison, runs = compared(SCORES, against=AGAINST)

@@ -87,6 +87,7 @@ def test_a_share_of_samples_has_the_interval_of_newcombe():
     assert found(of_classes(), "accuracy").method == "newcombe"
 
 
+@pytest.mark.slow
 def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together():
     learner = of_classes({"auc": WHOLE["auc"]}, count=400)
     first, second, targets = outputs(learner)
@@ -98,6 +99,7 @@ def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together(
     assert (interval.method, interval.draws) == ("bootstrap", 1000)
 
 
+@pytest.mark.slow
 def test_the_interval_of_f1_resamples_both_models_together():
     learner = of_classes({"f1": WHOLE["macro_f1"]}, count=300)
     first, second, targets = outputs(learner)
@@ -157,6 +159,7 @@ def test_a_function_of_the_user_for_a_whole_set_has_no_interval():
     assert found(of_classes({"own": whole}), "own") is None
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("metric", "method"), [("auc", "bootstrap"), ("macro_f1", "bootstrap")])
 def test_the_page_of_a_run_shows_intervals_of_other_scores_and_names_their_method(metric, method):
     changes = [f'learning.metrics={{{metric}="{metric}"}}', "topology.peers=2", "topology.kind=path", "data.test=0.4"]

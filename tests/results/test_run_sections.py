@@ -104,7 +104,7 @@ def test_a_topology_whose_file_is_gone_is_named(tmp_path):
 
 def test_a_topology_of_very_many_peers_is_not_built_again():
     many = Run(read({"topology": {"kind": "random_regular", "peers": 100_000, "degree": 8}}))
-    with mock.patch("p2pfl.experiment.parts.graphs.built", side_effect=AssertionError):
+    with mock.patch("p2pfl.experiment.parts.peer_graph.built", side_effect=AssertionError):
         assert neighbourhoods(many) == []
 
 

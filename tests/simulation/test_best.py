@@ -12,7 +12,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
-from p2pfl.simulation.best import BestModels
+from p2pfl.simulation.judging import BestModels
 from swarms import SMALL, live
 
 STOPPING = ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"]
@@ -27,6 +27,7 @@ def losses_of(run):
     return found
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -95,6 +96,7 @@ async def test_live_peers_keep_the_best_models_of_the_simulation_and_stop_in_the
         torch.testing.assert_close(torch.cat([value.flatten() for value in kept.values()]), row, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_its_best_models(tmp_path):
     experiment = read(SMALL, changes=[*STOPPING, "learning.patience=4", "learning.rate=2.0"])
     whole = simulate(experiment, baselines=False)

@@ -110,6 +110,7 @@ def test_workers_have_the_mean_of_all_models():
         assert other.mean_model == pytest.approx(one.mean_model, rel=1e-9)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("changes", "mixed"),
     [

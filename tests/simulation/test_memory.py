@@ -16,6 +16,12 @@ from p2pfl.simulation.resuming import checkpoint
 PEERS, HIDDEN = 300, 128
 
 
+@pytest.fixture(autouse=True)
+def _only_new_objects():
+    """Let stacks() look at what a test makes, and not at all that the tests before it have left."""
+    gc.freeze()
+
+
 def stacks(size):
     """Return the number of different memories of at least so many bytes that tensors use."""
     tensors = (each for each in gc.get_objects() if type(each) is torch.Tensor)
@@ -35,6 +41,7 @@ def planned(learning, *, rounds, **more):
     return plan(read(table | more))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
 )
@@ -78,6 +85,7 @@ def most(simulated, size, found, monkeypatch):
     return max(found) - already
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
 @pytest.mark.parametrize("steps", [2, 12], ids=["one by one", "at once"])
 def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, weighted):
@@ -88,6 +96,7 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
     assert most(lambda: simulate(made, baselines=False), size, [], monkeypatch) <= 4
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
 def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(
     monkeypatch, tmp_path, delay, copies

@@ -57,7 +57,7 @@ def test_optimisers_algorithms_masks_and_best_models_take_memory():
 def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():
     graph = {"topology": {"kind": "star", "peers": 5}, "learning": {"algorithm": "relay_sgd"}}
     found = memory.copies(planned(**graph), baselines=False)
-    assert found == pytest.approx(memory.COPIES + 2 * 4 * memory.COPIES_PER_STATE)
+    assert found == pytest.approx(memory.COPIES + 2 * 1.6 * memory.COPIES_PER_STATE)
 
 
 def test_every_algorithm_with_further_states_is_in_the_catalogue():

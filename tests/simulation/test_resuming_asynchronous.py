@@ -140,6 +140,7 @@ def test_a_simulation_whose_slow_peers_have_made_all_their_cycles_plays_no_other
     check_same(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_budget_that_permits_fewer_cycles_permits_as_many_to_slow_peers_after_an_interruption(tmp_path):
     privacy = {"mode": "independent", "noise": 2.0, "clip": 1.0, "epsilon": 8.0}
     table = TABLE | {"simulation": LATE | {"absence": 0.0}, "privacy": privacy, "rounds": 40}
@@ -165,6 +166,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
     assert not (tmp_path / "other" / FILE).exists()
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("written", [0, 3])
 def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):
     table = TABLE | CASES["late, lost and slow"]

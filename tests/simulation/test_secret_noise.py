@@ -101,6 +101,7 @@ def test_no_published_model_becomes_exact_by_subtracting_what_the_file_gives():
     assert secret.std() == pytest.approx(math.sqrt(2) * BOUND["noise"] / 2, rel=0.5)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"privacy": {"mode": "pairwise"}}, {"privacy": {"mode": "independent", "clip": 1.0}}],
@@ -126,6 +127,7 @@ def interrupted(table, folder, source):
         simulate(table, folder=folder, observe=stop, baselines=False, source=source)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("first", "second", "claims"),
     [(None, None, True), (SeededSource(0), None, False), (None, SeededSource(0), False)],
@@ -178,6 +180,7 @@ def test_noise_that_cancels_in_the_difference_of_two_runs_claims_nothing():
     assert WHY in first.summary["privacy"]["statement"]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["noise", "samples"])
 def test_live_peers_with_a_seeded_source_state_no_epsilon(name):
     table = CLAIMS[name] | {"rounds": 1}

@@ -103,6 +103,7 @@ def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
     assert sum(each["peers"] for each in part.summary["workers"]) == 6
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["wine", "synthetic"])
 def test_the_model_on_all_data_is_that_of_one_process_though_no_worker_holds_them(name):
     experiment = read(SMALL, changes=[f"data.name={name}", "data.split=iid", "data.scale=true", "rounds=2"])

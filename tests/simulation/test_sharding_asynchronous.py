@@ -84,6 +84,7 @@ def delivered(weights, faults, rows, *, shard=None, cycles=12):
     return found, flight
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize(
     "faults", [Faults(), Faults(loss=0.3, absence=0.2, delay=2.0, slow=0.4, pace=3)], ids=["on time", "late"]
@@ -210,9 +211,8 @@ def resumed(wanted, folder, *, workers):
     return played(wanted, workers=workers, folder=folder, resume=True)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(2, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2), (2, 1), (1, 2)))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 2), (2, 1), (1, 2)])
 @pytest.mark.usefixtures("always_due")
 def test_an_interrupted_run_goes_on_with_any_number_of_workers(tmp_path, before, after):
     wanted = experiment([*CASES["late, lost and slow"], "rounds=4", "learning.optimizer=adam"])

@@ -228,6 +228,7 @@ TABLE = {
 LOSSY = ("simulation.loss=0.2", "simulation.absence=0.1", "privacy.clip=2")
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("fault", "full"), [("loss=0.0", True), ("loss=0.1", False), ("absence=0.3", False)])
 def test_rounds_in_which_something_may_be_lost_are_charged_at_the_local_floor(fault, full):
     resolved = plan(read(TABLE, changes=["privacy.clip=1", "privacy.noise=2", f"simulation.{fault}"]))

@@ -52,6 +52,7 @@ def test_one_peer_exponential_reaches_any_tolerance_in_one_period():
     assert graphs.steps(lambda exchange: weights[exchange % 4], tolerance=1e-9) == 4
 
 
+@pytest.mark.sampled(fast=8)
 @pytest.mark.parametrize(("k", "n", "length"), [(k, n, t) for k, of in BASE_LENGTHS.items() for n, t in of.items()])
 def test_base_graphs_take_as_many_exchanges_as_published(k, n, length):
     schedule = graphs.base(n, degree=k)

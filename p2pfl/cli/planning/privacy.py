@@ -12,8 +12,8 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
+from p2pfl.cli.tables import grid
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import beside, counting
@@ -121,9 +121,6 @@ def show(found: Mapping[str, Any]) -> None:
         console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
         console.print()
     print_facts(described(found))
-    if found["curve"] and len(found["curve"]["rounds"]) > 1 and found["curve"]["epsilon"][-1][-1] > 0:
-        console.print()
-        console.print(Text("\n".join(chart(found))))
     console.print()
     console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)
 
@@ -169,35 +166,13 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     return said
 
 
-def chart(found: Mapping[str, Any]) -> list[str]:
-    """Return epsilon over rounds as shades, from the observer that knows least to the one of the guarantee."""
-    names, curves, promised = _curves(found)
-    highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
-    last = curves[-1] if promised < len(curves) else None
-    top = highest if last is None else min(max(highest, last[-1]), 1.5 * highest)
-    shown = curves[: len(curves) - (last is not None)]
-    lines = shaded(found["curve"]["rounds"], shown, top=top, line=found["budget"], above=last)
-    marks = [*SHADES[: len(shown)], "·"]
-    legend = [f"{mark} {name} {curve[-1]:.3g}" for mark, name, curve in zip(marks, names, curves, strict=False)]
-    budget = [] if found["budget"] is None else [f"╌ budget {found['budget']:g}"]
-    pairs = [legend[first : first + 2] for first in range(0, len(legend), 2)]
-    pairs[-1] += budget
-    return ["epsilon over rounds", *lines, *("   ".join(pair) for pair in pairs)]
-
-
-def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int]:
-    """Return the observers, epsilon of each over rounds, and how many of them the budget covers.
-
-    The last of these counts what was spent before, if anything was: it ends where the budget does.
-    """
+def _curves(found: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return epsilon over rounds by observer, and with what was spent before, if anything was."""
     listening = observers.listening(found["observers"])
-    names, curves = [each["observer"] for each in listening], list(found["curve"]["epsilon"])
+    curves = [(each["observer"], epsilon) for each, epsilon in zip(listening, found["curve"]["epsilon"], strict=True)]
     promised = 1 + next(number for number, each in enumerate(listening) if each["promised"])
-    if found["curve"]["in_all"] is None:
-        return names, curves, promised
-    names.insert(promised, "with what was spent before")
-    curves.insert(promised, found["curve"]["in_all"])
-    return names, curves, promised + 1
+    before = found["curve"]["in_all"]
+    return dict([*curves[:promised], *([("with what was spent before", before)] if before else []), *curves[promised:]])
 
 
 def draw(found: Mapping[str, Any], path: str) -> None:
@@ -212,8 +187,7 @@ def draw(found: Mapping[str, Any], path: str) -> None:
 
     if not found["claimed"]:
         raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")
-    names, values, _ = _curves(found)
-    curves = dict(zip(names, values, strict=True))
+    curves = _curves(found)
     title = f"{found['name']}: {found['peers']} peers"
     spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
 

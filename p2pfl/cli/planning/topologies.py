@@ -10,7 +10,7 @@ import numpy as np
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import TopologyError
-from p2pfl.experiment.parts.graphs import check_kind, is_own, own_graph
+from p2pfl.experiment.parts.peer_graph import check_kind, is_own, own_graph
 
 TOLERANCES = (1e-3, 1e-6)
 """Fractions of the initial disagreement for which the number of gossip steps is printed."""

@@ -47,7 +47,7 @@ def predict(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """``p2pfl evaluate``."""
-    from p2pfl.cli.results import evaluations  # noqa: PLC0415
+    from p2pfl.cli import tables  # noqa: PLC0415
     from p2pfl.results.models import evaluate as evaluated  # noqa: PLC0415
 
     _admitted(options)
@@ -57,7 +57,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
     else:
-        evaluations.show(found)
+        tables.evaluation(found)
     return 0
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from p2pfl.cli import tables, terminal
-from p2pfl.cli.results import comparisons, regressions
 from p2pfl.core.errors import InputError
 from p2pfl.results import Run, tensorboard
 from p2pfl.results.comparing import figures, wording
@@ -40,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
-        comparisons.show(found, console=terminal.console())
+        tables.comparison(found, console=terminal.console())
     return 0
 
 
@@ -70,9 +69,9 @@ def _features(run: Run) -> None:
         return
     terminal.console().print()
     if found.regression is not None:
-        regressions.show(found.regression)
+        tables.regression(found.regression)
     elif found.importances:
-        regressions.show_importances(found.importances)
+        tables.importances(found.importances)
 
 
 def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[ComparedRun], str]:

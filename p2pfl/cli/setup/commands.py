@@ -67,7 +67,7 @@ def broker(options: argparse.Namespace) -> int:
 
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
-    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415
     from p2pfl.network.protocol.wire.sealing import rights  # noqa: PLC0415
     from p2pfl.network.transport.hardened import closed, configure  # noqa: PLC0415
     from p2pfl.topology.graph import NAME  # noqa: PLC0415

@@ -505,5 +505,10 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
 
 @cache
 def _sections(section: type[Section]) -> dict[str, type[Section]]:
-    kinds = {field.name: field.type for field in msgspec.structs.fields(section)}
-    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
+    kinds = {field.name: get_args(field.type) or (field.type,) for field in msgspec.structs.fields(section)}
+    return {
+        name: kind
+        for name, union in kinds.items()
+        for kind in union
+        if isinstance(kind, type) and issubclass(kind, Section)
+    }

@@ -17,7 +17,6 @@ from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
     AttackSettings,
-    CompressionSettings,
     DataSettings,
     Experiment,
     GossipSettings,
@@ -106,7 +105,9 @@ def idle(experiment: Experiment) -> dict[str, str]:
         }
     if ":" in model.name and _set(model, ModelSettings(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    found |= _unmixed(experiment) | _uncompressed(experiment.compression)
+    if experiment.compression.name == "none" and experiment.compression.options:
+        found["compression.options"] = 'compression.name is "none"'
+    found |= _unmixed(experiment)
     if _traits(experiment.learning.algorithm).additive:
         found |= _unadded(experiment)
     return found | _unhidden(experiment) | _uncontested(experiment)
@@ -211,12 +212,6 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if _traits(experiment.learning.algorithm).full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, PrivacySettings(), key)}
-
-
-def _uncompressed(wanted: CompressionSettings) -> dict[str, str]:
-    """Return the keys of ``[compression]`` that have no effect."""
-    unused = wanted.name == "none" and wanted.options
-    return {"compression.options": 'compression.name is "none"'} if unused else {}
 
 
 def _unused(mode: str) -> Mapping[str, str]:

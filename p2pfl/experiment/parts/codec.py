@@ -12,7 +12,7 @@ from p2pfl.core.codecs import Codec, Zstd
 from p2pfl.core.codecs.codecs import size
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment.catalogue import CODECS, codec_traits
-from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import CompressionSettings, Experiment
 from p2pfl.experiment.schema.values import Number
 

@@ -17,8 +17,8 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
-from p2pfl.experiment.parts.graphs import check_options
-from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
+from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner
@@ -170,13 +170,12 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     except Exception as error:
         said = describe_error(error, module=reference.partition(":")[0])
         raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
-    if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
+    if not isinstance(made, Learner):
         raise ExperimentError(
             f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
             "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
         )
-    learner: Learner = made
-    return learner
+    return made
 
 
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:

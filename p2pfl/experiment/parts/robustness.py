@@ -17,7 +17,7 @@ from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import RULES, rule_traits
-from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
 ATTACKERS = 1

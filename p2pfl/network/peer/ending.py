@@ -1,8 +1,9 @@
-"""The end of a live peer: why it stopped, who disappeared, and what stays open."""
+"""The end of a live peer: why it stopped, and what stays open: masks, flows and sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from p2pfl.algorithms import State
@@ -12,11 +13,13 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.hiding import Hiding
 from p2pfl.network.peer.masking.paying import paid
 from p2pfl.network.peer.masking.settling import Cover, shifted
-from p2pfl.network.peer.masking.unsettled import unsettled
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.protocol.interface.requests import Finish
+from p2pfl.network.protocol.ledgers.payments import residual_variance
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.privacy.keys import Source
 from p2pfl.results.content import Unsettled
+from p2pfl.results.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled
 from p2pfl.results.notices.kinds import Notice
 
 
@@ -69,6 +72,50 @@ async def settled(
         if plan.codec is None:  # differences are not rows
             state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
     return state
+
+
+def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
+    """Return what stays open at the end of a run.
+
+    Parameters
+    ----------
+    ledgers
+        What was moved along edges.
+    deviation, peers
+        Standard deviation of a mask, and how many models are averaged.
+    missed
+        By neighbour, how many sums lacked its part.
+
+    Returns
+    -------
+    Unsettled
+        False as a condition if nothing is open.
+    """
+    masks = ledgers.masks.uncancelled()
+    ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
+    spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
+    steps = Counter(partner for partner, _ in {*ledgers.flows.unsettled(), *ledgers.flows.lost})
+    return Unsettled(
+        dict(sorted(ends.items())),
+        spread,
+        dict(sorted(steps.items())),
+        dict(sorted(missed.items())),
+        tuple(sorted(ledgers.unaware)),
+    )
+
+
+def left_open(peer: str, found: Unsettled) -> list[Notice]:
+    """Return a notice of each kind of what a peer could not settle; none if nothing is open."""
+    said: list[Notice] = []
+    if found.masks:
+        said.append(MasksUnsettled(peer=peer, masks=found.masks, deviation=found.deviation))
+    if found.steps:
+        said.append(StepsUnsettled(peer=peer, steps=found.steps))
+    if found.sums:
+        said.append(SumsUnsettled(peer=peer, sums=found.sums))
+    if found.earlier:
+        said.append(RestartUnsettled(peer=peer, neighbours=found.earlier))
+    return said
 
 
 def remaining(connection: Connection, plan: Plan) -> Unsettled:

@@ -22,7 +22,7 @@ from p2pfl.learning import Learner
 from p2pfl.network.peer.agreeing import Agreeing
 from p2pfl.network.peer.composed import composed
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.ending import reason_of, remaining, settled
+from p2pfl.network.peer.ending import left_open, reason_of, remaining, settled
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
 from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
 from p2pfl.network.peer.joining.resuming import gathered, left_alone, rest, resumed
@@ -31,7 +31,6 @@ from p2pfl.network.peer.masking.alarming import Alarms
 from p2pfl.network.peer.masking.attempts import RetryAttempt
 from p2pfl.network.peer.masking.hiding import Hiding
 from p2pfl.network.peer.masking.settling import Cover
-from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.network.peer.neighbourhoods.building import attempted, live
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, sum_relay

@@ -118,16 +118,6 @@ class Channel(Protocol):
         """
         ...
 
-    async def unsubscribe(self, *filters: str) -> None:
-        """Remove subscriptions; unknown filters are ignored.
-
-        Raises
-        ------
-        TransportError
-            The connection is lost.
-        """
-        ...
-
     def abort(self) -> None:
         """Lose the connection without a goodbye, as in a crash; the broker publishes the will."""
         ...

@@ -203,11 +203,6 @@ class LastingChannel:
             except BusyError as error:
                 attempts = await self._wait(error, attempts)
 
-    async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
-        self._filters = {each: None for each in self._filters if each not in filters}
-        await self._ask(lambda channel: channel.unsubscribe(*filters))
-
     def abort(self) -> None:
         """Lose the connection as in a crash, without reconnecting."""
         connection = self._connection

@@ -121,13 +121,6 @@ class MemoryChannel:
             self._broker.subscribe(self, pattern)
         await asyncio.sleep(0)
 
-    async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
-        self._check()
-        for pattern in filters:
-            self._broker.unsubscribe(self, pattern)
-        await asyncio.sleep(0)
-
     def abort(self) -> None:
         """Lose the connection as in a crash."""
         self.lose("it was aborted")

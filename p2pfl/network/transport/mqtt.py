@@ -207,12 +207,6 @@ class MqttChannel:
                 if getattr(code, "is_failure", False):
                     raise self._connection.refused(pattern, code)
 
-    async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
-        for start in range(0, len(filters), _FILTERS):
-            some = list(filters[start : start + _FILTERS])
-            await self._connection.ask(self._connection.unsubscribe(some))
-
     def abort(self) -> None:
         """Lose the connection as in a crash."""
         self._connection.drop("it was aborted")

@@ -303,10 +303,6 @@ class WorldChannel:
         check_filters(filters)
         await self._ask(self.transport.broker.subscribe, filters)
 
-    async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
-        await self._ask(self.transport.broker.unsubscribe, filters)
-
     async def _ask(self, wish: Callable[[WorldChannel, str], None], filters: tuple[str, ...]) -> None:
         self._check()
         loop = self.transport.loop

@@ -112,7 +112,7 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(shown(game_table(audit)))
+        console.print(shown(replace(game_table(audit).without("victim"), text=2)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)

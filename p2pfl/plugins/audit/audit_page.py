@@ -104,7 +104,7 @@ def _lessons(audit: Audit) -> list[Block | None]:
 def _claims(audit: Audit) -> list[Block | None]:
     if not audit.claims:
         return ["None: nothing is hidden."]
-    heads = ("claim", "in words", "found", "at most", "")
+    heads = ("claim", "in words", "found", "at most", "verdict")
     tables = []
     for part in dict.fromkeys(claim.part for claim in audit.claims):
         rows = [
@@ -144,7 +144,7 @@ def game_table(audit: Audit) -> FactTable:
         ]
         for game in audit.games
     ]
-    heads = ("observer", "victim", "player", "releases", "mu", "surely", "accounted", "")
+    heads = ("observer", "victim", "player", "releases", "mu", "surely", "accounted", "verdict")
     return FactTable("Games by observer", heads, rows, text=3)
 
 
@@ -166,7 +166,7 @@ def _canaries(audit: Audit) -> FactTable:
         for each in audit.canaries
     ]
     heads = ("observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above")
-    return FactTable("Canaries by observer", (*heads, "accounted", ""), rows)
+    return FactTable("Canaries by observer", (*heads, "accounted", "verdict"), rows)
 
 
 def _inferences(audit: Audit) -> FactTable:
@@ -181,7 +181,7 @@ def _inferences(audit: Audit) -> FactTable:
         ]
         for each in audit.inferences
     ]
-    return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", ""), rows, text=3)
+    return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", "verdict"), rows, text=3)
 
 
 def _inversions(audit: Audit, *, samples: bool) -> list[Block | None]:

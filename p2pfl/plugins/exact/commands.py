@@ -52,14 +52,15 @@ def _coefficients(command: ArgumentParser) -> None:
 
 def coefficients(given: Namespace) -> int:
     """Run ``p2pfl coefficients``."""
-    from p2pfl.cli.results import commands, regressions  # noqa: PLC0415
+    from p2pfl.cli import tables  # noqa: PLC0415
+    from p2pfl.cli.results import commands  # noqa: PLC0415
     from p2pfl.plugins.exact.saved import regression_of  # noqa: PLC0415
 
     found = regression_of(commands.predictor(given).saved)
     if given.json:
         print(json.dumps(found.results(), allow_nan=False))
     else:
-        regressions.show(found)
+        tables.regression(found)
     return 0
 
 

@@ -9,10 +9,9 @@ from typing import Any
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid
-from p2pfl.cli.writing import write
+from p2pfl.cli.tables import shown
 from p2pfl.plugins.exact import simulated_totals
-from p2pfl.plugins.exact.pages.components_page import components_page, largest
+from p2pfl.plugins.exact.pages.components_page import components_page, components_table
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
 from p2pfl.plugins.exact.statistics.projected import projected
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return components_page(name, results, disclosed=model.shows)
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _rows(found: dict[str, Any]) -> Iterator[Sequence[object]]:
@@ -43,14 +42,6 @@ def _rows(found: dict[str, Any]) -> Iterator[Sequence[object]]:
 
 def _show(found: dict[str, Any]) -> None:
     console = terminal.console()
-    table = grid("component", "variance", "share", "in all")
-    table.add_column("largest loadings")
-    total = 0.0
-    for place, loadings in enumerate(found["components"][:MOST]):
-        total += found["share"][place]
-        said = ", ".join(f"{name} {value:+.2f}" for name, value in largest(found["names"], loadings))
-        numbers = [f"{found['variance'][place]:.5g}", f"{found['share'][place]:.1%}", f"{total:.1%}"]
-        table.add_row(str(place + 1), *numbers, Text(said))
-    console.print(table)
+    console.print(shown(components_table(found, most=MOST)))
     console.print()
     console.print(Text(f"{found['samples']} samples of all peers, {len(found['names'])} features"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -12,18 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid
-from p2pfl.cli.writing import write
+from p2pfl.cli.tables import shown
 from p2pfl.plugins.exact import simulated_totals
-from p2pfl.plugins.exact.pages.description_page import cell, description_page, strongest
+from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.description import Description
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
+from p2pfl.results.facts import FactTable
 
 BARS = "▁▂▃▄▅▆▇█"
 """Heights of a histogram on a terminal."""
 
-QUARTILES = ("0.25", "0.5", "0.75")
+QUARTILES = ("25%", "50%", "75%")
 """Quantiles on a narrow terminal."""
 
 NO_LIMIT = 10_000
@@ -47,32 +48,24 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return description_page(name, results, disclosed=model.shows)
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _show(found: Mapping[str, Any]) -> None:
     console = terminal.console()
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     others = [each for each in found["columns"] if each["kind"] == "levels"]
-    hidden = f"< {found['least']}"
-    if numbers:
-        console.print(_numbers(numbers, console))
-        console.print()
-    if others:
-        table = grid("column", "level", "samples", "share")
-        for each in others:
-            for place, (level, count) in enumerate(each["levels"].items()):
-                share = "" if count is None else f"{count / max(1, each['count']):.1%}"
-                shown = hidden if count is None else str(count)
-                table.add_row(Text("" if place else each["name"]), Text(level), shown, share)
-        console.print(table)
-        console.print()
+    tables = []
+    if made := number_table(numbers, private=found["private"]):
+        tables.append(_fitting(made, numbers, console))
+    if made := level_table(others, hidden=f"< {found['least']}"):
+        tables.append(shown(made))
     every = strongest(found["names"], found["correlations"], most=MOST_PAIRS) if found["correlations"] else []
     pairs = [pair for pair in every if abs(pair[2]) > LEAST]
     if pairs:
-        table = grid("strongest correlations", "", "")
-        for one, two, value in pairs:
-            table.add_row(Text(two), Text(one), f"{value:+.3f}")
+        rows = [(two, one, f"{value:+.3f}") for one, two, value in pairs]
+        tables.append(shown(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
+    for table in tables:
         console.print(table)
         console.print()
     for each in found["warnings"]:
@@ -82,10 +75,15 @@ def _show(found: Mapping[str, Any]) -> None:
     console.print(Text(said), soft_wrap=not console.is_terminal)
 
 
-def _numbers(columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
+def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
     """Return the table of columns of numbers that shows most and fits; if none fits, names take several lines."""
-    for shares, ends, bars in ((None, True, True), (QUARTILES, False, True), (QUARTILES, False, False)):
-        table = _table(columns, shares or tuple(columns[0]["quantiles"]), ends=ends, bars=bars)
+    bars = [_bars(each["counts"]) for each in columns]
+    inner = facts.without(
+        "low", "high", *(head for head in facts.heads if head.endswith("%") and head not in QUARTILES)
+    )
+    for each in (_drawn(facts, bars), _drawn(inner, bars), inner):
+        table = shown(each)
+        table.columns[0].no_wrap = True
         if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
             return table
     names = table.columns[0]
@@ -93,20 +91,10 @@ def _numbers(columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
     return table
 
 
-def _table(columns: Sequence[Mapping[str, Any]], shares: Sequence[str], *, ends: bool, bars: bool) -> Table:
-    """Return a table of columns of numbers with these quantiles, and perhaps with their ends and histograms."""
-    inner = (*(f"{float(share):.0%}" for share in shares),)
-    quantiles = ("low", *inner, "high") if ends else inner
-    table = grid("column", "values", "missing", "mean", "deviation", *quantiles)
-    table.columns[0].no_wrap = True
-    if bars:
-        table.add_column("histogram", no_wrap=True)
-    for each in columns:
-        found = [each["quantiles"][share] for share in shares]
-        values = [each["mean"], each["deviation"], *([each["low"], *found, each["high"]] if ends else found)]
-        cells = [str(each["count"]), str(each["missing"]), *map(cell, values)]
-        table.add_row(Text(each["name"]), *cells, *([_bars(each["counts"])] if bars else []))
-    return table
+def _drawn(facts: FactTable, bars: Sequence[str]) -> FactTable:
+    """Return a table with a column of histograms."""
+    rows = [[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
+    return replace(facts, heads=[*facts.heads, "histogram"], rows=rows)
 
 
 def _bars(counts: list[int | None]) -> str:

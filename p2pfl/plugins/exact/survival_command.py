@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,16 +11,12 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.tables import grid
-from p2pfl.cli.writing import write
+from p2pfl.cli.tables import shown
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.exact import simulated_totals
-from p2pfl.plugins.exact.pages.survival_page import sentences, survival_page
+from p2pfl.plugins.exact.pages.survival_page import group_table, sentences, survival_page
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
-
-PLACES = 4
-"""Times at which the terminal shows the curves."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return survival_page(name, results, disclosed=model.shown({"times": model.times}))
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _end(tensors: Mapping[str, Any], model: KaplanMeier) -> float:
@@ -56,24 +51,10 @@ def _complete(options: argparse.Namespace) -> bool:
 
 def _show(found: Mapping[str, Any]) -> None:
     console = terminal.console()
-    last = max((time for group in found["groups"] for time in group["times"]), default=0.0)
-    places = [last * place / PLACES for place in range(1, PLACES + 1)]
-    table = grid("group", "samples", "events", "median", *(f"S({place:.4g})" for place in places))
-    table.columns[0].no_wrap = True
-    for group in found["groups"]:
-        median = "-" if group["median"] is None else f"{group['median']:g}"
-        shares = [f"{_at(group, place):.3f}" for place in places]
-        table.add_row(Text(group["name"]), str(group["samples"]), str(group["events"]), median, *shares)
-    console.print(table)
+    console.print(shown(group_table(found)))
     console.print()
     for line in sentences(found):
         console.print(Text(line), soft_wrap=not console.is_terminal)
-
-
-def _at(group: Mapping[str, Any], time: float) -> float:
-    """Return the share that survives a time."""
-    place = bisect.bisect_right(group["times"], time)
-    return float(group["survival"][place - 1]) if place else 1.0
 
 
 def _rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:

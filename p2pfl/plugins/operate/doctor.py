@@ -13,7 +13,7 @@ import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
-from p2pfl.experiment.parts.graphs import built, check_peers
+from p2pfl.experiment.parts.peer_graph import built, check_peers
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.address import PORTS

@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from p2pfl.cli import folders, terminal
-from p2pfl.cli.results import comparisons
+from p2pfl.cli import folders, tables, terminal
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.plugins.study.refusing import named
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(comparison_json(found) | {"folder": str(folder)}, allow_nan=False))
     else:
-        comparisons.show(found, console=console)
+        tables.comparison(found, console=console)
         console.print(f"sweep directory: {folder}", soft_wrap=True)
     failed = [each for each in result.outcomes if each.failure is not None]
     if failed:

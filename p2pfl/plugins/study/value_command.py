@@ -13,7 +13,6 @@ from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
 from p2pfl.cli.tables import shown
-from p2pfl.cli.writing import write
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.plugins.study.valuation_page import sentences, valuation_page, values_table
 
@@ -28,7 +27,11 @@ def run(options: argparse.Namespace) -> int:
     results = asdict(found)
     names = ("peer", "samples", "value", "low", "high")
     rows = [names, *([each[name] for name in names] for each in results["values"])]
-    return write(options, results, rows=rows, page=lambda: valuation_page(experiment.name, results), show=_show)
+
+    def page() -> str:
+        return valuation_page(experiment.name, results)
+
+    return terminal.write(options, results, rows=rows, page=page, show=_show)
 
 
 def _show(found: dict[str, Any]) -> None:

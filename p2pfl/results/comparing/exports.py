@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable, write_csv
-from p2pfl.results.comparing import wording
+from p2pfl.results.comparing import comparison_tables, wording
 from p2pfl.results.comparing.comparison import Comparison, Difference, RunOutcome
-from p2pfl.results.comparing.intervals import Estimate
-from p2pfl.results.formats import number
+from p2pfl.results.facts import FactTable, Styled
+from p2pfl.results.pages.gains import INTERVAL, gain_table
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
 
@@ -74,23 +74,13 @@ def comparison_csv(comparison: Comparison) -> str:
 
 def comparison_tex(comparison: Comparison) -> str:
     """Return a table of the settings for LaTeX with the package booktabs."""
-    differences = {each.setting: each for each in comparison.differences}
-    names = [*wording.heads(comparison.keys), comparison.metric, "difference", "$p$", "MB sent", "gradients"]
-    lines = []
-    for place, each in enumerate(comparison.settings):
-        found = differences.get(place)
-        mean = _estimate(each.score)
-        cells = [
-            *(_tex(value) for value in each.values.values()),
-            rf"$\mathbf{{{mean.strip('$')}}}$" if each.leading and mean else mean,
-            "" if found is None else _estimate(found.difference, sign=True),
-            "" if found is None else wording.probability(found.adjusted).replace("< 0.001", "$<$ 0.001"),
-            _megabytes(each.bytes_sent),
-            "" if each.gradients is None else f"{each.gradients:.0f}",
-        ]
-        lines.append(" & ".join(cells) + r" \\")
+    scores = comparison_tables.scores(comparison).without("seeds", "")
+    rows = [
+        [*row, _megabytes(each.bytes_sent), "" if each.gradients is None else f"{each.gradients:.0f}"]
+        for each, row in zip(comparison.settings, scores.rows, strict=True)
+    ]
     notes = [wording.bold(comparison), *wording.notes(comparison), *wording.warnings(comparison)]
-    return _tabular(names, lines, text=len(comparison.keys), notes=notes)
+    return _tabular(replace(scores, heads=[*scores.heads, "MB sent", "gradients"], rows=rows), notes=notes)
 
 
 def run_tex(run: Run) -> str:
@@ -104,37 +94,30 @@ def run_tex(run: Run) -> str:
     summary = run.summary
     if "per_peer" not in summary or summary["metric"] is None:
         raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
-    rows = [
-        [_tex(name), *map(_score, (each["alone"], each["together"])), _score(_gain(each), sign=True)]
-        for name, each in summary["per_peer"].items()
-    ]
-    lines = [" & ".join(cells) + r" \\" for cells in rows]
-    total = [_score(summary[key]) for key in ("alone", "together")]
-    lines.append(r"\midrule")
-    lines.append(rf"mean & {' & '.join(total)} & {_score(_gain(summary), sign=True)} \\")
-    if summary["pooled"] is not None:
-        lines.append(rf"one model on all data & & {_score(summary['pooled'])} & \\")
+    table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL)
     notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
-    return _tabular(["peer", "alone", "together", "gain"], lines, text=1, notes=notes)
+    return _tabular(table, notes=notes)
 
 
-def _gain(scores: Mapping[str, Any]) -> float | None:
-    alone, together = scores["alone"], scores["together"]
-    return None if alone is None or together is None else together - alone
-
-
-def _score(value: float | None, *, sign: bool = False) -> str:
-    if value is None or math.isnan(value):
-        return ""
-    return f"${'+' if sign and value > 0 else ''}{number(value)}$"
-
-
-def _tabular(names: Sequence[str], lines: Sequence[str], *, text: int, notes: Iterable[str]) -> str:
-    """Return a table whose first columns are text, with comments above it."""
-    heads = " & ".join(name if name == "$p$" else _tex(name) for name in names) + r" \\"
-    form = "l" * text + "r" * (len(names) - text)
+def _tabular(table: FactTable, *, notes: Iterable[str]) -> str:
+    """Return a table with comments above it and a rule above its totals."""
+    heads = " & ".join("$p$" if name == "p" else _tex(name) for name in table.heads) + r" \\"
+    lines = []
+    for place, row in enumerate(table.rows):
+        if place == min(table.bold, default=None):
+            lines.append(r"\midrule")
+        cells = [_tex(str(cell)) if column < table.text else _formula(cell) for column, cell in enumerate(row)]
+        lines.append(" & ".join(cells) + r" \\")
+    form = "l" * table.text + "r" * (len(table.heads) - table.text)
     body = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*(f"% {printable(sentence)}" for sentence in notes), *body]) + "\n"
+
+
+def _formula(cell: object) -> str:
+    """Return a number for LaTeX, in bold if it is the best."""
+    text = _tex(str(cell)).replace("±", r"\pm")
+    bold = isinstance(cell, Styled) and cell.style == "best"
+    return "" if not text else rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
 def _megabytes(count: float) -> str:
@@ -147,11 +130,6 @@ def _megabytes(count: float) -> str:
     """
     mega = count / 1e6
     return f"{mega:.0f}" if mega >= 1000 else f"{mega:.3g}"
-
-
-def _estimate(found: Estimate | None, *, sign: bool = False) -> str:
-    text = wording.number(found, sign=sign).replace("±", r"\pm")
-    return f"${text}$" if text else ""
 
 
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {

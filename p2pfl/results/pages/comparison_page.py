@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from p2pfl.results.charts import Interval
-from p2pfl.results.comparing import figures, tables, wording
+from p2pfl.results.comparing import comparison_tables, figures, wording
 from p2pfl.results.comparing.comparison import Comparison
-from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, Section
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section
 from p2pfl.results.pages.rendering import fragment, page
 from p2pfl.results.pages.run_page import provenance
 from p2pfl.results.plots import COLOURS, GREY, intervals
@@ -44,9 +44,9 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
         ("settings", "Scores", _settings(comparison)),
         ("differences", "Differences", [_differences(comparison)]),
         ("curves", "Curves", _curves(comparison, runs)),
-        ("costs", "What a run costs", [tables.costs(comparison)]),
+        ("costs", "What a run costs", [comparison_tables.costs(comparison)]),
         ("privacy", "Privacy", [_privacy(comparison, runs)]),
-        ("seeds", "Every run", [tables.by_seed(comparison)]),
+        ("seeds", "Every run", [comparison_tables.by_seed(comparison)]),
         ("repeat", "How to repeat it", [first, *provenance(runs[0].run, whose="its")] if runs else []),
     ]
     count = sum(len(each.by_seed) for each in comparison.settings)
@@ -59,7 +59,7 @@ def comparison_fragment(comparison: Comparison) -> str:
     """Return the scores, differences and costs of a comparison as a part of a page, for notebooks."""
     warned = [f"Warning: {sentence}" for sentence in wording.warnings(comparison)]
     said = Note(verdict(comparison), style="strong")
-    return fragment([said, *warned, *_settings(comparison), tables.costs(comparison)])
+    return fragment([said, *warned, *_settings(comparison), comparison_tables.costs(comparison)])
 
 
 def verdict(comparison: Comparison) -> str:
@@ -97,7 +97,7 @@ def _against(comparison: Comparison) -> str:
 
 def _settings(comparison: Comparison) -> list[Block | None]:
     notes = (wording.bold(comparison), *wording.notes(comparison))
-    return [tables.scores(comparison), *(Note(sentence, style="small") for sentence in notes)]
+    return [comparison_tables.scores(comparison), *(Note(sentence, style="small") for sentence in notes)]
 
 
 def _differences(comparison: Comparison) -> Figure | None:
@@ -138,7 +138,7 @@ def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[Block |
         )
         for by in figures.AXES
     ]
-    return [Group(drawn, "figures"), Note(about, style="small")]
+    return [BlockGroup(drawn, "figures"), Note(about, style="small")]
 
 
 def _privacy(comparison: Comparison, runs: Sequence[ComparedRun]) -> Block | None:

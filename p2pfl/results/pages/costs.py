@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from p2pfl.results.facts import Block, FactTable, Figure, Group, pairs, shortened
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, pairs, shortened
 from p2pfl.results.formats import exchanged, size
 from p2pfl.results.pages.gains import MOST_PEERS
 from p2pfl.results.plots import COLOURS, RED, TEAL, bars, blank
@@ -43,7 +43,7 @@ def costs(run: Run) -> list[Block | None]:
         each = record.seconds_training, record.seconds_waiting, len(record.missed)
         spent[record.peer] = [before + now for before, now in zip(spent[record.peer], each, strict=True)]
     found = {peer: [last[peer].bytes_out, last[peer].bytes_in, *spent[peer]] for peer in sorted(last)}
-    return [Group([pairs("The whole run", _totals(run)), _table(found)], "beside"), _bars(run, found)]
+    return [BlockGroup([pairs("The whole run", _totals(run)), _table(found)], "beside"), _bars(run, found)]
 
 
 def _table(found: Costs) -> FactTable | None:
@@ -57,7 +57,7 @@ def _table(found: Costs) -> FactTable | None:
     return FactTable("By peer", heads, shortened(rows, MOST_PEERS)).dense() if any(used) else None
 
 
-def _bars(run: Run, found: Costs) -> Group | None:
+def _bars(run: Run, found: Costs) -> BlockGroup | None:
     """Return bars of bytes and, of peers with clocks of their own, of seconds; ``None`` for one peer or very many."""
     if not 1 < len(found) <= MOST_PEERS:
         return None
@@ -69,7 +69,7 @@ def _bars(run: Run, found: Costs) -> Group | None:
         wall = run.summary.get("wall_s", 0.0)
         seconds = {peer: [each[2], each[3], max(0.0, wall - each[2] - each[3])] for peer, each in found.items()}
         figures.append(_figure("Seconds by peer", seconds, SECONDS, form=_seconds))
-    return Group(figures, "figures") if figures else None
+    return BlockGroup(figures, "figures") if figures else None
 
 
 def _figure(title: str, rows: Costs, parts: Mapping[str, str], *, form: Any) -> Figure:

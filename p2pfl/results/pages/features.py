@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
-from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, pairs, shortened
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, pairs, shortened
 from p2pfl.results.plots import COLOURS, bars
 from p2pfl.results.reading import explained_of
 
@@ -38,8 +38,11 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
         return []
     notes = [Note(text, style="small") for text in _notes(found)]
     if found.regression is None:
-        return [Group([_bars(found.importances), importance_table(found.importances)], "beside"), *notes]
-    return [Group([coefficient_table(found.regression), pairs("Fit", fit_facts(found.regression))], "beside"), *notes]
+        return [BlockGroup([_bars(found.importances), importance_table(found.importances)], "beside"), *notes]
+    return [
+        BlockGroup([coefficient_table(found.regression), pairs("Fit", fit_facts(found.regression))], "beside"),
+        *notes,
+    ]
 
 
 def listed(summary: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl.results.comparing.comparison import lower_is_better
 from p2pfl.results.comparing.wording import gained_by
-from p2pfl.results.facts import Block, FactTable, Group, Note, Styled, shortened
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shortened
 from p2pfl.results.formats import number
 from p2pfl.results.notices.wording import counted, stopped
 from p2pfl.results.reading import alone_of, stop_of
@@ -92,7 +92,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> list[Block |
         return _of_one(summary)
     if "per_peer" not in summary or summary["metric"] is None:
         return [_last_scores(metrics)]
-    return [Group([gain_table(summary), _last_scores(metrics)], "beside"), Note(_note(summary), style="small")]
+    return [BlockGroup([gain_table(summary), _last_scores(metrics)], "beside"), Note(_note(summary), style="small")]
 
 
 def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTable:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.facts import Block, FactTable, Figure, Group, pairs
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, pairs
 from p2pfl.results.formats import exchanged
 from p2pfl.results.pages.gains import MOST_PEERS
 from p2pfl.results.plots import graph
@@ -25,7 +25,7 @@ LARGEST = 1024
 
 def neighbourhoods(run: Run) -> list[Block | None]:
     """Return the topology of a run, its spectrum and the observed consensus; nothing for more than 1,024 peers."""
-    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
@@ -45,8 +45,8 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     rows = [[peer, ", ".join(union.senders(peer))] for peer in union.peers]
     twin = FactTable("Neighbours by peer", ("peer", "receives from"), rows, text=2)
     return [
-        Group([_drawing(union, run.attackers), facts], "beside"),
-        Group([twin], "details", "the neighbours of each peer"),
+        BlockGroup([_drawing(union, run.attackers), facts], "beside"),
+        BlockGroup([twin], "details", "the neighbours of each peer"),
     ]
 
 

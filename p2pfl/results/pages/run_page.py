@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.experiment import Experiment, flat, write
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.results.facts import Block, Bullets, FactTable, Group, Happening, Note, Section, Styled, pairs
+from p2pfl.results.facts import Block, BlockGroup, Bullets, FactTable, Happening, Note, Section, Styled, pairs
 from p2pfl.results.formats import shown
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.notices.kinds import Notice
@@ -93,7 +93,7 @@ def _curves(run: Run) -> list[Block | None]:
     ]
     about = evaluation_of(run.summary) if drawn else None
     said = Note(f"{about[:1].upper()}{about[1:]}.", style="small") if about else None
-    return [Group(drawn, "figures") if drawn else None, said]
+    return [BlockGroup(drawn, "figures") if drawn else None, said]
 
 
 def _privacy(run: Run) -> list[Block | None]:
@@ -109,7 +109,7 @@ def _privacy(run: Run) -> list[Block | None]:
         pairs("What hides the models", facts),
         pairs("Who learns what", learned) if learned else None,
         *_observers(found.get("observers", ())),
-        None if chart is None else Group([chart], "figures"),
+        None if chart is None else BlockGroup([chart], "figures"),
         Note("", style="signature"),
     ]
 
@@ -178,7 +178,7 @@ def provenance(run: Run, *, whose: str) -> list[Block | None]:
     changed = {key: Styled(shown(value), "code") for key, value in flat(experiment).items() if usual.get(key) != value}
     return [
         pairs("Keys of the experiment that are not the default", changed),
-        Group([Note(write(experiment), style="code")], "details", f"{whose} whole experiment file"),
+        BlockGroup([Note(write(experiment), style="code")], "details", f"{whose} whole experiment file"),
         _software(found),
     ]
 

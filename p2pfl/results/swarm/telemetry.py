@@ -18,9 +18,9 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.core.texts import printable
 from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
 from p2pfl.results.notices.kinds import Notice, kind_of
+from p2pfl.results.notices.observing import ScoresRecalled
 from p2pfl.results.notices.registry import kinds
 from p2pfl.results.records import Record
-from p2pfl.results.swarm.recalled import Curves
 
 Level = Literal["health", "scores"]
 """Level at which an owner shares the state of a peer."""
@@ -167,7 +167,7 @@ class Recent:
         self._peer = peer
         self._present: set[str] = set()
         self._lost: set[str] = set()
-        self._curves = Curves(peer)
+        self._curves = ScoreHistory(peer)
         self._state: dict[type[Entry], tuple[float, Entry]] = {}
         self._warnings: deque[tuple[float, Entry]] = deque(maxlen=LAST)
         self._news: deque[tuple[float, Entry]] = deque(maxlen=LAST * MANY)
@@ -269,3 +269,42 @@ def _sound(value: Any) -> Any:
 def _number(value: Any) -> Any:
     """Return a score, which may be any float, or a count."""
     return value if isinstance(value, float) else _sound(value)
+
+
+MAX_POINTS = 64
+"""Largest number of rounds that are kept; beyond it, every second one is dropped."""
+
+ROUNDS_OF_NOTICE = 16
+"""Rounds of one score in a notice, of which several fit into a frame of telemetry."""
+
+MAX_SCORES = 8
+"""Largest number of scores."""
+
+
+class ScoreHistory:
+    """Scores of a peer by round, thinned out evenly as the run grows."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._stride = 1
+        self._scores: dict[int, dict[str, float]] = {}
+
+    def add(self, record: Record) -> None:
+        """Keep the scores of a round; a round that runs again replaces its scores."""
+        if record.round % self._stride or not record.scores:
+            return
+        self._scores[record.round] = {name: record.scores[name] for name in [*record.scores][:MAX_SCORES]}
+        while len(self._scores) > MAX_POINTS:
+            self._stride *= 2
+            self._scores = {round: found for round, found in self._scores.items() if not round % self._stride}
+
+    def notices(self) -> Iterator[ScoresRecalled]:
+        """Yield the scores, in parts that fit into frames; the newest rounds come first."""
+        names = dict.fromkeys(name for found in self._scores.values() for name in found)
+        rounds = sorted(self._scores)
+        for start in range((len(rounds) - 1) // ROUNDS_OF_NOTICE * ROUNDS_OF_NOTICE, -1, -ROUNDS_OF_NOTICE):
+            for name in names:
+                part = [round for round in rounds[start : start + ROUNDS_OF_NOTICE] if name in self._scores[round]]
+                values = tuple(self._scores[round][name] for round in part)
+                if part:
+                    yield ScoresRecalled(peer=self._peer, score=name[:40], rounds=tuple(part), values=values)

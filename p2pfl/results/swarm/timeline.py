@@ -50,7 +50,7 @@ def setting_of(experiment: Experiment) -> Setting:
     P2PFLError
         The topology cannot be built or read.
     """
-    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (it needs the library of graphs)
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (it needs the library of graphs)
 
     topology = built(experiment).union
     return Setting(

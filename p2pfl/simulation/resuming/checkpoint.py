@@ -19,7 +19,7 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
-from p2pfl.simulation.best import BestModels
+from p2pfl.simulation.judging import BestModels
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"

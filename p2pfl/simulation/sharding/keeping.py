@@ -20,7 +20,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
-from p2pfl.simulation.best import BestModels
+from p2pfl.simulation.judging import BestModels
 from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard

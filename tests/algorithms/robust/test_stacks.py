@@ -51,6 +51,7 @@ def shares(seed, receivers, count):
     return torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(count), receivers))
 
 
+@pytest.mark.sampled(fast=5)
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @given(seed=SEEDS, shape=st.tuples(st.integers(1, 7), st.integers(5, 12), st.integers(1, 9)))
@@ -99,6 +100,7 @@ def test_among_models_that_are_as_good_the_first_one_wins_at_each_receiver(rule)
         assert torch.equal(found, rows[:, 0])
 
 
+@pytest.mark.sampled(fast=8)
 @EACH
 @pytest.mark.parametrize("lie", [torch.inf, -torch.inf, torch.nan, torch.finfo(torch.float64).max])
 @given(seed=SEEDS)
@@ -172,6 +174,7 @@ def mixed(net, rows):
     return run_without_loop(both()).values
 
 
+@pytest.mark.sampled(fast=5)
 @EACH
 @pytest.mark.parametrize("topology", [small_world(12, degree=6, rewire=0.8, seed=3), star(9)], ids=["uneven", "star"])
 def test_receivers_with_different_numbers_of_models_get_what_the_rule_makes_of_theirs(rule, topology, monkeypatch):

@@ -4,7 +4,6 @@ import math
 import pytest
 
 from p2pfl.cli.planning import privacy
-from p2pfl.cli.tables import shaded
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.spending import Cost
@@ -182,12 +181,12 @@ def test_noise_next_to_none_is_refused_without_a_warning(p2pfl):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "charted"), [(1e3, True), (1e6, False)])
-def test_noise_that_costs_next_to_nothing_is_shown_all_the_same(p2pfl, noise, charted):
+@pytest.mark.parametrize("noise", [1e3, 1e6])
+def test_noise_that_costs_next_to_nothing_is_drawn_all_the_same(p2pfl, place, noise):
     sets = [f"--set=privacy.{each}" for each in ("mode=pairwise", "clip=1", f"noise={noise}", "bits=10")]
     said = p2pfl("privacy", "small.toml", *sets, "--peers", 4, "--no-baselines", "--plot", "epsilon.svg")
     assert said.status == 0
-    assert ("epsilon over rounds" in said.out) == charted
+    assert (place / "epsilon.svg").read_text().count("<svg") == 1
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,6 @@ def test_what_a_claim_lacks_is_said_and_the_table_is_printed_all_the_same(p2pfl,
     assert said.status == 0
     assert missing in " ".join(said.out.split())
     assert "everyone else" in said.out
-    assert "epsilon over rounds" not in said.out
     result = json.loads(p2pfl("privacy", "small.toml", *sets, "--json").out)
     assert result["observers"][0]["mu"] is None
     assert result["comparison"] is None
@@ -281,14 +279,6 @@ def test_wrong_input_is_refused_in_one_sentence(p2pfl):
     said = p2pfl("privacy", "small.toml", *CLAIM, "--set", "privacy.colluders=2")
     assert said.status == 2
     assert said.err.count("\n") == 1
-
-
-def test_a_chart_keeps_to_its_width_whatever_is_in_it():
-    for top in (0.003, 1.0, 77.0, 1e5):
-        lines = shaded([1, 2, 9], [[top / 9, top / 3, top]], top=top, line=top / 2, above=[top, 2 * top, 3 * top])
-        assert len(lines) == 12
-        assert all(len(line) <= 80 for line in lines)
-        assert sum("╌" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ SPECIAL = {
 }
 
 
+@pytest.mark.sampled(fast=40)
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("special", SPECIAL)
@@ -81,6 +82,7 @@ def test_of_equal_magnitudes_the_first_ones_are_kept():
     assert left.tolist() == [[0.0, -2.0, 2.0, 0.0, -3.0], [0.0] * 5]
 
 
+@pytest.mark.sampled(fast=30)
 @EACH
 @pytest.mark.parametrize("special", [*SPECIAL, None])
 def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(codec, special):

@@ -165,6 +165,7 @@ def test_a_malicious_peer_flips_its_own_labels_and_no_others():
     assert torch.equal(after[others], before[others])
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "fedprox", "fedadam", "ditto", "partial", "qg_dsgdm"])
 def test_algorithms_that_exchange_rows_learn_under_a_rule_and_an_attack(algorithm):
     changes = ["robustness.rule=trimmed_mean", "attack.name=random", 'attack.peers=["peer5"]', "attack.scale=100.0"]

@@ -117,6 +117,7 @@ def test_a_batch_of_one_sample_is_normalised_by_the_running_statistics():
     assert not torch.equal(found["body.weight"], start["body.weight"])
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     "options", [{"norm": "frozen"}, {"frozen": ["norm"]}, {"frozen": ["norm"], "norm": "local"}], ids=str
 )

@@ -120,6 +120,7 @@ def test_a_model_that_holds_one_row_at_a_time_trains_in_one_thread(workers):
     assert seen == {"MainThread"}
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(("least", "inner"), [(1, 4), (2**30, 1)], ids=["long steps", "short steps"])
 @pytest.mark.parametrize("engine", ["engine", "plain"])
 def test_long_steps_take_the_cores_that_blocks_leave_free(workers, monkeypatch, engine, least, inner):

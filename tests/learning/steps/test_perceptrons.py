@@ -103,6 +103,7 @@ def drift(rows, where):
     return 0.1 * rows + 0.01 * where.unsqueeze(1)
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("changes", [
     {}, {"batch": None}, {"options": {"weight_decay": 0.1}}, {"options": {"momentum": 0.9}},
     {"optimizer": "adam", "rate": 0.01}, {"steps": 3},

@@ -38,6 +38,7 @@ def learner(model, own, **more):
     return TorchLearner(model, federation, **settings | more)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_that_share_samples_train_as_apart(model, monkeypatch):
     used = []

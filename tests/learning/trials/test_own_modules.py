@@ -288,6 +288,7 @@ def test_random_numbers_without_a_key_are_refused(draw, named):
     assert states == (torch.random.get_rng_state().tolist(), random.getstate())
 
 
+@pytest.mark.slow
 def test_compiled_models_keep_their_names():
     inner = sequence()
     inner[0] = torch.compile(inner[0], backend="eager")

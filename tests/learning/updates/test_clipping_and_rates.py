@@ -77,6 +77,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_each_model_of_a_stack_is_clipped_as_by_torch(name, kind):
@@ -128,6 +129,7 @@ def test_a_gradient_that_is_not_finite_stays_so():
     assert clip([torch.tensor([[math.inf]]), torch.tensor([[1.0]])], max_norm=1.0)[0].isnan().all()
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("options", [{"optimizer": "sgd"}, {"optimizer": "adam"}])
 def test_warm_up_goes_on_over_rounds_and_counts_the_steps_of_each_peer(name, options):

@@ -63,7 +63,7 @@ class Interrupted:
 
     def __init__(self, channel):
         self.channel = channel
-        self.subscribe, self.unsubscribe = channel.subscribe, channel.unsubscribe
+        self.subscribe = channel.subscribe
 
     def __aiter__(self):
         """Iterate over what arrives."""

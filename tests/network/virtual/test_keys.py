@@ -70,6 +70,7 @@ def test_a_nonce_that_comes_again_under_its_key_is_noticed(watch, failures, use)
     assert failures[0].startswith("one key hides two different plaintexts as seal")
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("mode", "module"), [("pairwise", payments), ("secagg", secagg)], ids=["masks", "sums"])
 def test_worlds_notice_masks_that_come_again_in_the_next_round(monkeypatch, mode, module):
     derived = module.edge_key

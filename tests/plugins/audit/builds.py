@@ -2,7 +2,6 @@
 
 import hashlib
 
-import numpy as np
 import torch
 
 from p2pfl.core.neighbourhood import Released
@@ -129,6 +128,6 @@ def coin_before_noise(patch):
 
     def hide(self, update, attempt):
         points = real(self, update, attempt)
-        return points if update.joins is None else points * torch.from_numpy((update.joins > 0).astype(np.int64))
+        return points if update.joins is None else points * (update.joins > 0).to(torch.int64)
 
     patch.setattr(PrivateNeighbourhood, "_hide", hide)

@@ -9,6 +9,7 @@ from p2pfl.topology import exponential, metropolis, ring, star
 SETTINGS = Settings(clip=0.5, noise=0.3, mask=2.0)
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("graph", [ring(5), star(4), exponential(8)])
 @pytest.mark.parametrize(
     "settings",

@@ -124,7 +124,7 @@ def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
     assert any(name.startswith(mutant.said) for name in broken(mutant.part))
 
 
-@pytest.mark.fast
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("mutant", CHEAP, ids=lambda mutant: mutant.name)
 def test_arithmetic_notices_a_mutant_at_once(mutant, monkeypatch):
     mutant.build(monkeypatch)

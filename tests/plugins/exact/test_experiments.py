@@ -14,8 +14,8 @@ from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, exact_totals
-from p2pfl.experiment.parts.graphs import built
 from p2pfl.experiment.parts.masks_and_noise import protect
+from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.learning import Part
@@ -200,7 +200,7 @@ def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, ca
     said = " ".join(capsys.readouterr().err.split())
     assert f"{TREES['rounds']} rounds of exact totals" in said
     assert "gossip step" not in said
-    assert "lossless: the peers have the one model on all data, to the last bit" in said
+    assert "Lossless: the peers have the one model on all data, to the last bit" in said
     [summary] = (tmp_path / "runs").glob("*/summary.json")
     assert json.loads(summary.read_text())["steps"] == 0
     assert json.loads(summary.read_text())["lossless"] is True

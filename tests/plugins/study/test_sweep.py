@@ -222,6 +222,7 @@ def test_a_place_that_cannot_be_written_is_refused(small, tmp_path):
         sweep(study(small), tmp_path / "file" / "out", processes=2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_another_score_is_read_from_the_records(small, tmp_path):
     result = sweep(study(small, metric="loss"), tmp_path / "out", processes=2)
@@ -238,6 +239,7 @@ def test_a_score_that_no_run_has_fails(small, tmp_path):
         sweep(study(small, metric="sharpness"), tmp_path / "out", processes=2)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("what", ["bytes", "gradients"])
 def test_a_budget_buys_as_many_rounds_as_fit(what, small):
     experiment = read(small)

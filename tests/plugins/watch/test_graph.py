@@ -35,6 +35,7 @@ def experiment(topology):
     return {"name": "plant", "rounds": 3, "topology": topology, "gossip": {"steps": 1}}
 
 
+@pytest.mark.sampled(fast=1)
 @forking
 @pytest.mark.parametrize("topology", GRAPHS, ids=lambda each: each["kind"])
 def test_another_process_makes_the_same_graph(topology):
@@ -51,6 +52,7 @@ print(json.dumps([setting.peers, setting.edges, places, "networkx" in sys.module
     assert not held
 
 
+@pytest.mark.slow
 @forking
 @pytest.mark.parametrize("source", ["p2pfl.plugins.watch.watch_command", "p2pfl.plugins.watch.live_observer"])
 def test_the_server_of_a_run_and_of_a_swarm_holds_no_library_of_numbers(growing, source):
@@ -73,6 +75,7 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
     assert fresh(code, str(growing.folder)) == []
 
 
+@pytest.mark.slow
 @forking
 def test_a_graph_that_nobody_asks_for_ends_with_what_made_it():
     code = """
@@ -86,6 +89,7 @@ print(json.dumps([begun, len(active_children())]))
     assert fresh(code) == [1, 0]
 
 
+@pytest.mark.slow
 @forking
 def test_whoever_waits_for_a_graph_that_is_no_longer_needed_stops_waiting():
     code = """

@@ -38,6 +38,7 @@ def held(*arguments):
     return json.loads(said.stdout)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_has_its_address_before_the_graph_is_made(place):
     growing = Growing(place / "run")
     # Whoever waits for the graph imports the libraries after all, to say that this file is missing.

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy import normal_stream
 from p2pfl.privacy.device import masks as device_masks
-from p2pfl.privacy.device.chacha import blocks, key_words, keystream
 from p2pfl.privacy.device.masks import mask_sums
-from p2pfl.privacy.device.stream import normals, to_grid
+from p2pfl.privacy.device.stream import blocks, key_words, keystream, normals, to_grid
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.topology import Topology, complete, exponential, one_peer_exponential, random_regular, ring
@@ -96,6 +95,7 @@ def masks_of(topology, **how):
     return Masks(secrets, deviation=how.pop("deviation", 10.0), topology=topology, **how)
 
 
+@pytest.mark.sampled(fast=8)
 @pytest.mark.parametrize(("wide", "size"), [(8, 7), (8, 33), (64, 200), (64, 8), (2**23, 1), (2**23, 33)])
 @pytest.mark.parametrize(
     "topology",

@@ -15,8 +15,8 @@ from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import to_device
 from p2pfl.privacy import normal_stream, update
-from p2pfl.privacy.device import sums as device_sums
-from p2pfl.privacy.device.sums import weighted_sums
+from p2pfl.privacy.device import masks as device_masks
+from p2pfl.privacy.device.masks import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.portable import fold_sums, root
@@ -120,6 +120,7 @@ def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
     assert torch.equal(found.rows.cpu(), expected.rows)
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("chosen", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"noise": 0.1}, {"mask": 1.0}])
 def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad, chosen):
@@ -183,7 +184,7 @@ def test_sums_of_weighted_rows_are_those_of_numpy(seed, receivers, senders, size
     drawn = np.random.default_rng(seed)
     weights = scipy.sparse.csr_array(drawn.random((receivers, senders)) * (drawn.random((receivers, senders)) < 0.5))
     points = np.rint(drawn.normal(size=(senders, size)) * 2.0 ** drawn.integers(0, 47))
-    with mock.patch.object(device_sums, "WIDE", wide):
+    with mock.patch.object(device_masks, "WIDE", wide):
         found = weighted_sums(weights, torch.from_numpy(points))
     np.testing.assert_array_equal(found.numpy(), portions(weights, points))
 

@@ -116,6 +116,7 @@ def test_a_model_of_tables_takes_no_array(trained):
         ArrayPredictor.load(trained[0] / "run" / "peers" / "peer0.safetensors")
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("change", ["model.norm=group", "model.norm=frozen", "learning.algorithm=fedbn"])
 def test_a_model_with_batch_normalisation_is_loaded_as_it_was_trained(change, tmp_path):
     normed = PLAIN | {"data": {"name": "wine"}, "model": {"name": "norming:Normed"}}

@@ -77,6 +77,7 @@ def test_the_own_file_is_readable_by_its_owner_alone_and_lists_no_further_peer(f
     assert sorted(Run.load(folder).models) == ["peer0", "peer1", "peer2", "peer3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["peer3.own", "peer3"])
 def test_exports_predict_what_their_file_predicts(folder, tmp_path, name):
     predictor = Predictor.load(folder / "peers" / f"{name}.safetensors")
@@ -103,6 +104,7 @@ def test_a_resumed_run_has_the_own_effects_of_one_without_interruption(experimen
         assert all(torch.equal(found[key], value) for key, value in whole.items())
 
 
+@pytest.mark.slow
 async def test_live_peers_write_the_own_effects_of_the_simulation(experiment, folder):
     ends = await live(read(experiment), MemoryTransport(), source=SeededSource(3))
     for name, end in ends.items():

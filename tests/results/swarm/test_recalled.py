@@ -9,9 +9,8 @@ from p2pfl.network.protocol.telemetry.observer_messages import Body, room
 from p2pfl.results.notices.observing import ScoresRecalled
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.history import History
-from p2pfl.results.swarm.recalled import EACH, POINTS, SCORES, Curves
 from p2pfl.results.swarm.state import Setting, Swarm
-from p2pfl.results.swarm.telemetry import decoded, encoded
+from p2pfl.results.swarm.telemetry import MAX_POINTS, MAX_SCORES, ROUNDS_OF_NOTICE, ScoreHistory, decoded, encoded
 
 
 def record(round, **scores):
@@ -20,7 +19,7 @@ def record(round, **scores):
 
 
 def recalled(rounds, **scores):
-    curves = Curves("ada")
+    curves = ScoreHistory("ada")
     for round in range(rounds):
         curves.add(record(round, **scores))
     return [*curves.notices()]
@@ -29,16 +28,16 @@ def recalled(rounds, **scores):
 @pytest.mark.parametrize("rounds", [1, 15, 16, 17, 64, 65, 1000])
 def test_a_curve_has_few_rounds_evenly_spaced_from_the_first_on(rounds):
     found = sorted(round for notice in recalled(rounds, loss=1.0) for round in notice.rounds)
-    assert len(found) <= POINTS
+    assert len(found) <= MAX_POINTS
     assert found[0] == 0
     assert {after - before for before, after in pairwise(found)} <= {found[1] if found[1:] else 1}
-    assert rounds - 1 - found[-1] < max(2, rounds / POINTS * 2)
+    assert rounds - 1 - found[-1] < max(2, rounds / MAX_POINTS * 2)
 
 
 def test_every_notice_fits_into_a_frame_with_others():
     many = {f"score {number} {'x' * 60}": math.pi for number in range(20)}
     notices = recalled(200, **many)
-    assert len(notices) <= SCORES * POINTS / EACH
+    assert len(notices) <= MAX_SCORES * MAX_POINTS / ROUNDS_OF_NOTICE
     sizes = [len(encoded(notice, level="scores")) for notice in notices]
     assert room(Body(bytes(16), 0, tuple((1.0, bytes(size)) for size in sizes[:3]))) >= 0
 

@@ -17,9 +17,20 @@ from p2pfl.results.notices.registry import kinds
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline
-from p2pfl.results.swarm.recalled import EACH, POINTS
 from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
-from p2pfl.results.swarm.telemetry import FIELDS, HEALTH, LAST, MANY, RECORD, SCORES, Recent, decoded, encoded
+from p2pfl.results.swarm.telemetry import (
+    FIELDS,
+    HEALTH,
+    LAST,
+    MANY,
+    MAX_POINTS,
+    RECORD,
+    ROUNDS_OF_NOTICE,
+    SCORES,
+    Recent,
+    decoded,
+    encoded,
+)
 
 NAMES = ("ada", "bob", "cy")
 SECRETS = {
@@ -229,7 +240,7 @@ def test_the_past_does_not_grow():
         at = float(second)
         recent.take(at, msgspec.structs.replace(RECORD_OF_ADA, round=second))
         recent.take(at, VersionDiffers(peer="ada", neighbour="bob", theirs="2", ours="1"))
-    assert len(recent.past(5000.0)) <= LAST + 6 + len(SECRETS["scores"]) * POINTS // EACH
+    assert len(recent.past(5000.0)) <= LAST + 6 + len(SECRETS["scores"]) * MAX_POINTS // ROUNDS_OF_NOTICE
     assert len(recent.news()) <= LAST * MANY
     assert recent.news() == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.membership.versions import escaped
+from p2pfl.network.protocol.membership.refusals import escaped
 from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.neighbours import KeyTrusted, NameShared, PeerExcluded, VersionDiffers

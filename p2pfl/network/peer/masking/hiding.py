@@ -14,7 +14,6 @@ from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.catalogue import declared
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, MaskedRelease
-from p2pfl.network.peer.masking.covering import covered
 from p2pfl.network.peer.masking.deciding import Deciding
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
@@ -31,6 +30,7 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.neighbours import PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
@@ -317,3 +317,28 @@ class Hiding:
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
+
+
+async def covered(
+    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
+) -> None:
+    """Wait for missing mask partners, at most for the timeout of the session.
+
+    What follows decides whether those that came are enough.
+
+    Parameters
+    ----------
+    connection
+        Looks again whenever somebody comes or goes.
+    lacking
+        Returns the partners to wait for; none once enough are present.
+    notify
+        Called with a notice of the partners that the release waits for.
+    """
+    missing = lacking()
+    if not missing:
+        return
+    patience = connection.session.shared.patience
+    me = connection.session.shared.me.peer
+    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
+    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

@@ -15,9 +15,9 @@ from p2pfl.network.protocol.membership.refusals import (
     OtherExperiment,
     Refusal,
     differences,
+    escaped,
     text,
 )
-from p2pfl.network.protocol.membership.versions import escaped
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.privacy.keys import FirstUse, Roster, Trust, epoch_of
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from p2pfl.network.protocol.membership.versions import escaped
-
 SHOWN = 80
 """Largest number of characters of a neighbour's setting in a text."""
 
@@ -16,6 +14,17 @@ DIGEST = 12
 
 LISTED = 5
 """Largest number of settings in a text."""
+
+
+def escaped(version: str) -> str:
+    r"""Return an announced version in ASCII without control characters, because whoever announces it chooses it.
+
+    Examples
+    --------
+    >>> escaped("0.2.0"), escaped("1" + chr(10) + chr(27))
+    ('0.2.0', '1\\n\\x1b')
+    """
+    return ascii(version)[1:-1]
 
 
 @dataclass(frozen=True)

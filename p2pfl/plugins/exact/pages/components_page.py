@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from p2pfl.results.charts import Chart, Curve
-from p2pfl.results.facts import Block, FactTable, Group, Note, Section
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Section
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
 
@@ -29,7 +29,7 @@ def components_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> s
     """
     sections: list[Section] = [
         ("variance", "Variance", [_variance(found)]),
-        ("components", "Components", [_table(found)]),
+        ("components", "Components", [components_table(found)]),
         ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
     ]
     units = "features divided by their deviations" if found["standardised"] else "features in their own units"
@@ -50,18 +50,22 @@ def _variance(found: Mapping[str, Any]) -> Block | None:
     curves = [Curve("each", places, share, style=0), Curve("all so far", places, whole, style=1)]
     about = f"The first component has {share[0]:.1%} of the variance, the first {len(share)} have {whole[-1]:.1%}."
     chart = Chart("Share of the variance", about, "component", "share", curves, whole=True)
-    return Group([chart_figure(chart)], "figures")
+    return BlockGroup([chart_figure(chart)], "figures")
 
 
-def _table(found: Mapping[str, Any]) -> FactTable:
+def components_table(found: Mapping[str, Any], *, most: int = MOST) -> FactTable:
+    """Return the first components: largest loadings, variance and share of it."""
     rows = [
         (
             place + 1,
             ", ".join(f"{name} {value:+.2f}" for name, value in largest(found["names"], loadings)),
-            f"{found['variance'][place]:.5g}",
-            f"{found['share'][place]:.1%}",
+            f"{variance:.5g}",
+            f"{share:.1%}",
+            f"{whole:.1%}",
         )
-        for place, loadings in enumerate(found["components"][:MOST])
+        for place, (loadings, variance, share, whole) in enumerate(
+            zip(found["components"][:most], found["variance"], found["share"], accumulate(found["share"]), strict=False)
+        )
     ]
-    heads = ("component", "largest loadings", "variance", "share")
+    heads = ("component", "largest loadings", "variance", "share", "in all")
     return FactTable("Largest loadings and variance", heads, rows, text=2)

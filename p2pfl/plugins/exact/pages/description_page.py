@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, Section, Styled
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, blank
 
@@ -34,8 +34,8 @@ def description_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> 
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     others = [each for each in found["columns"] if each["kind"] == "levels"]
     sections: list[Section] = [
-        ("numbers", "Numbers", [_numbers(numbers, private=found["private"])]),
-        ("levels", "Levels", [_levels(others, hidden=hidden)]),
+        ("numbers", "Numbers", [number_table(numbers, private=found["private"])]),
+        ("levels", "Levels", [level_table(others, hidden=hidden)]),
         ("distributions", "Distributions", _figures(found["columns"], hidden=hidden)),
         ("correlations", "Correlations", [_correlations(found)]),
         ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
@@ -59,7 +59,8 @@ def cell(value: float | None) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def _numbers(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTable | None:
+def number_table(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTable | None:
+    """Return the statistics of columns of numbers; ``None`` if there are none."""
     if not columns:
         return None
     shares = list(columns[0]["quantiles"])
@@ -81,7 +82,8 @@ def _numbers(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTabl
     return FactTable("Quantiles interpolate the histogram, and ends are bounds" if private else exact, heads, rows)
 
 
-def _levels(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTable | None:
+def level_table(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTable | None:
+    """Return the samples of each level of the other columns; ``None`` if there are none."""
     rows = [
         (each["name"], level, hidden if count is None else count, "-" if count is None else f"{count / total:.1%}")
         for each in columns
@@ -94,7 +96,7 @@ def _levels(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTable |
 def _figures(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> list[Block | None]:
     drawn = [figure for each in columns if (figure := _figure(each, hidden=hidden))]
     said = Note(f"Samples by bin or level. A dashed line at the foot stands for {hidden}.", style="small")
-    return [said, Group(drawn, "figures")] if drawn else []
+    return [said, BlockGroup(drawn, "figures")] if drawn else []
 
 
 def _figure(column: Mapping[str, Any], *, hidden: str) -> Figure | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from typing import Any
 
 from p2pfl.results.charts import Chart, Curve
-from p2pfl.results.facts import Block, FactTable, Note, Section
+from p2pfl.results.facts import FactTable, Note, Section
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
+
+PLACES = 4
+"""Times at which a table has the curves."""
 
 MOST_ROWS = 200
 """Times of a group that the page lists."""
@@ -32,7 +36,7 @@ def survival_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> str
     chart = chart_figure(Chart("Share without the event", about, found["time"], "share", curves))
     sections: list[Section] = [
         ("curves", "Curves", [chart]),
-        ("groups", "Groups", _groups(found)),
+        ("groups", "Groups", [group_table(found), *(f"{line[:1].upper()}{line[1:]}." for line in sentences(found))]),
         ("table", "Table", [_table(found)]),
         ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
     ]
@@ -75,14 +79,29 @@ def _curve(group: Mapping[str, Any], place: int, horizon: float) -> Curve:
     return Curve(group["name"], [*xs, horizon], ys, low, high, style=place)
 
 
-def _groups(found: Mapping[str, Any]) -> list[Block]:
+def group_table(found: Mapping[str, Any]) -> FactTable:
+    """Return samples, events, median and share without the event at some times, by group."""
+    last = max((time for group in found["groups"] for time in group["times"]), default=0.0)
+    places = [last * place / PLACES for place in range(1, PLACES + 1)]
     rows = [
-        (group["name"], group["samples"], group["events"], "-" if group["median"] is None else f"{group['median']:g}")
+        (
+            group["name"],
+            group["samples"],
+            group["events"],
+            "-" if group["median"] is None else f"{group['median']:g}",
+            *(f"{_at(group, place):.3f}" for place in places),
+        )
         for group in found["groups"]
     ]
-    caption = "The median is the time by which half have had the event"
-    said = [f"{line[:1].upper()}{line[1:]}." for line in sentences(found)]
-    return [FactTable(caption, ("group", "samples", "events", "median"), rows), *said]
+    caption = "The median is the time by which half have had the event; S(t) is the share without it at time t"
+    heads = ("group", "samples", "events", "median", *(f"S({place:.4g})" for place in places))
+    return FactTable(caption, heads, rows)
+
+
+def _at(group: Mapping[str, Any], time: float) -> float:
+    """Return the share that survives a time."""
+    place = bisect.bisect_right(group["times"], time)
+    return float(group["survival"][place - 1]) if place else 1.0
 
 
 def _table(found: Mapping[str, Any]) -> FactTable:

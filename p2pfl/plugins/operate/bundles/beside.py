@@ -39,7 +39,7 @@ OPTIONS = (
     "model.options",
     "learning.options",
     "learning.algorithm_options",
-    "learning.learner.options",
+    "learning.learner",
 )
 """Keys whose values may name files of which nobody can say whether they are private."""
 

@@ -17,7 +17,7 @@ import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment, find, read
-from p2pfl.experiment.parts.graphs import built
+from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.sealing import rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure

@@ -15,9 +15,9 @@ from p2pfl.network.protocol.membership.refusals import (
     NotTrusted,
     OtherWireFormat,
     differences,
+    escaped,
     text,
 )
-from p2pfl.network.protocol.membership.versions import escaped
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel
 from p2pfl.plugins.operate.checks.finding import Finding, ok, problem, warning

@@ -254,6 +254,7 @@ def test_a_simulation_passes_other_errors_of_the_author_on():
         p2pfl.simulate(composed(Broken()), baselines=False)
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("algorithm", REFUSED, ids=lambda each: type(each).__name__)
 def test_live_peers_refuse_the_mistake_at_once(algorithm):
     ends, seconds, _ = lived(algorithm)
@@ -329,6 +330,7 @@ LONGEST = ROUNDS * (len(GRAPH.peers) + 1) * PATIENCE
 """Seconds that peers wait in a run, if each waits in each round until those for which it waits must have given up."""
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("odd", ODD, ids=lambda each: type(each).__name__)
 def test_one_peer_of_another_algorithm_keeps_no_others_for_ever(odd):
     ends, seconds, refused = lived(Mistaken(), odd)

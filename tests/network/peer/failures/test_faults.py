@@ -135,6 +135,7 @@ def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
     assert {int(end.peer.statistics.samples[0]) for end in ended.values()} == {samples}
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("masks", [[], ["privacy.mode=pairwise", "privacy.partners=1"]], ids=["bare", "masks"])
 def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
     changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]

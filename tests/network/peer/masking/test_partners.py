@@ -9,7 +9,7 @@ import pytest
 from p2pfl.core.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.masking import settling
-from p2pfl.network.peer.masking.covering import covered
+from p2pfl.network.peer.masking.hiding import covered
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.transport import MemoryTransport

@@ -114,6 +114,7 @@ def test_averages_of_base_learners_lose_what_exact_sums_keep():
     assert averaged["risks"][-1] > exact["risks"][-1]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("sites", [0.0, 2.0])
 def test_steps_stop_where_the_loss_of_all_validation_parts_no_longer_falls(sites):
     features, targets = diabetes()

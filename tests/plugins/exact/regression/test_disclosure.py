@@ -32,6 +32,7 @@ def run(model, samples):
     return simulate(Exact(), ExactLearner(model, federation(samples)), topology.ring(4), rounds=3, baselines=False)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_peer_with_few_samples_takes_no_part(name):
     with pytest.raises(DataError, match=r"peer1 has 4 samples, fewer than model\.options\.least = 5"):

@@ -91,6 +91,7 @@ def test_a_regression_with_offsets_and_weights_is_that_of_statsmodels(family, ro
         assert np.array_equal(found[name], value, equal_nan=True), name
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("roles", [(), ("exposure", "offset")])
 def test_alpha_is_estimated_as_statsmodels_estimates_it(roles):
     names = {role: f"x{2 + number}" for number, role in enumerate(roles)}
@@ -252,6 +253,7 @@ def admissions(tmp_path):
     }
 
 
+@pytest.mark.slow
 async def test_live_peers_end_with_the_weighted_regression_of_the_simulation(admissions):
     experiment = read(admissions)
     run = simulate(experiment, baselines=False)

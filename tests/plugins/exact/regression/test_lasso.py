@@ -46,7 +46,7 @@ def test_the_path_of_a_linear_model_is_that_of_scikit_learn(ratio):
         assert beta[-1] == pytest.approx(oracle.intercept_, rel=1e-9)
 
 
-@pytest.mark.parametrize("penalties", [3, 60])
+@pytest.mark.parametrize("penalties", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_the_path_of_a_linear_model_takes_one_total_of_products_for_all_penalties(penalties):
     features, targets = datasets.load_diabetes(return_X_y=True)
     model = Lasso(features=10, classes=None, lambdas=penalties).alone

@@ -143,6 +143,7 @@ def test_a_long_row_weighs_less_instead_of_bending_the_model():
     assert np.abs((beta - expected.params) / expected.bse).max() < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [linear, logistic])
 def test_intervals_under_noise_cover_the_truth(kind):
     """Of 60 independent intervals of 95 %, fewer than 52 cover the truth once in 300 times."""

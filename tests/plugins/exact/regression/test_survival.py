@@ -59,6 +59,7 @@ def fitted(features, times, events, *, graph=None, **options):
     return found, run
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_cox_regression_is_that_of_statsmodels(rossi, ties):
     features, times, events = rossi
@@ -72,6 +73,7 @@ def test_cox_regression_is_that_of_statsmodels(rossi, ties):
     assert found["likelihood"] == pytest.approx(oracle.llf, rel=CLOSE)
 
 
+@pytest.mark.slow
 def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
     features, times, events = rossi
     found, run = fitted(features, times, events, graph=topology.path(5))
@@ -134,6 +136,7 @@ def test_whoever_stays_beyond_the_horizon_is_censored_there():
     assert event.tolist() == [True, False, True, False, False]
 
 
+@pytest.mark.slow
 async def test_the_concordance_of_all_test_data_is_that_of_lifelines_within_the_stated_bound(rossi, tmp_path):
     features, times, events = rossi
     rows = np.column_stack([features, times, events]).tolist()

@@ -293,6 +293,7 @@ def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys
     assert "give --horizon" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_private_statistics_run_as_the_experiment_says(trial, tmp_path, capsys):
     path, _ = trial
     private = ["privacy.mode=pairwise", "privacy.epsilon=8.0", 'privacy.mask_graph="complete"', "rounds=1"]

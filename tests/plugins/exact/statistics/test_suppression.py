@@ -21,6 +21,7 @@ def published(table, *, least):
     return tuple(None if np.isnan(count) else int(count) for count in found)
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("least", [2, 3, 5])
 @pytest.mark.parametrize(("cells", "largest"), [(2, 24), (3, 16), (4, 12)])
 def test_no_hidden_cell_can_be_computed_and_no_small_one_is_shown(cells, largest, least):

@@ -53,6 +53,7 @@ def part(features):
     return Part(np.asarray(features, np.float32), np.zeros(len(features), np.int64))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_categories_of_two_classes_are_those_of_scikit_learn(missing):
     features, score = mixed(missing=missing)

@@ -34,6 +34,7 @@ def sizes(model, federation, peer="peer0"):
             return found
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("task", LOADS)
 @pytest.mark.parametrize("graph", [topology.ring(8), topology.path(5)], ids=["ring", "path"])
 def test_peers_under_masks_end_with_the_extra_trees_of_their_pooled_data_bit_for_bit(graph, task):
@@ -123,6 +124,7 @@ def test_a_total_of_extra_trees_has_the_numbers_that_are_stated_and_no_more():
     assert all(size % (4 * 2 * 3) == 0 for size in totals)
 
 
+@pytest.mark.slow
 def test_extra_trees_are_as_good_as_those_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(targets))

@@ -65,6 +65,7 @@ def test_importances_of_a_tree_are_those_of_scikit_learn(task):
     assert min(np.abs(own - each).max() for each in oracles) < 1e-6  # scikit-learn draws which of equal splits it takes
 
 
+@pytest.mark.slow
 def test_importances_of_forests_agree_with_those_of_scikit_learn_as_its_own_seeds_do():
     features, targets, _ = loaded("classes")
     own, theirs = [], []

@@ -41,6 +41,7 @@ def paths(tensors, tree, node=0, above=frozenset()):
         yield from paths(tensors, tree, child, above | {feature})
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("shape", [{}, {"max_depth": None, "max_leaf_nodes": 9}], ids=["levels", "best first"])
 def test_margins_are_those_of_scikit_learn(sets, shape):
@@ -69,6 +70,7 @@ def test_columns_of_levels_interact_as_one_column():
     assert any(len(each & {1, 2, 3, 4}) > 1 and 5 in each for each in found)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("graph", [topology.ring(8), topology.path(5)], ids=["ring", "path"])
 def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(graph):
     features, targets = cancer()

@@ -59,6 +59,7 @@ def codes_of(model, tensors, features):
     return model.bins(tensors).codes(np.asarray(features, np.float32)).T.astype(np.float64)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("options", [{}, {"l2_regularization": 1.0, "max_depth": None, "max_leaf_nodes": 9}])
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 def test_margins_of_means_with_a_logarithm_are_those_of_scikit_learn(loss, options):
@@ -98,6 +99,7 @@ def test_the_first_tree_of_quantiles_splits_where_that_of_scikit_learn_does(loss
     assert sorted(ours[ours >= 0].astype(int)) == sorted(theirs["feature_idx"][theirs["is_leaf"] == 0])
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("loss", "share"), [("quantile", 0.8), ("absolute_error", 0.5)])
 def test_quantiles_are_as_good_as_those_of_scikit_learn(loss, share):
     features, targets, model, tensors, margins = fitted(loss, rounds=60)
@@ -179,6 +181,7 @@ def test_a_loss_of_the_users_own_is_that_of_xgboost():
     assert np.abs(margins - oracle.predict(matrix, output_margin=True)).max() < 2e-6
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_users_own_has_one_margin_for_two_classes():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     federation = shared_out(features, targets, classes=2, peers=3)

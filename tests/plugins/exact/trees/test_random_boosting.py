@@ -75,6 +75,7 @@ def test_splits_follow_from_the_seed_and_no_data_and_the_module_predicts_them():
     assert (model.predicted(one, part).argmax(axis=1) == targets).mean() > 0.8
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("clip", [0.4, 0.7, 1.0])
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_one_sample_changes_a_total_by_no_more_than_is_declared(classes, clip):

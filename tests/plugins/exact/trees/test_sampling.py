@@ -38,6 +38,7 @@ def split_by(tensors, tree):
     return {*features[features >= 0].astype(int).tolist()}
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(shares, graph):
@@ -47,6 +48,7 @@ def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(s
     masked_as_pooled(model, federation, graph, rounds=4)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("numbers", [False, True])
 def test_trees_of_drawn_samples_and_columns_are_those_of_xgboost_on_them(numbers):
     features, targets = (

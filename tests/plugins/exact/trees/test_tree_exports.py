@@ -87,6 +87,7 @@ def estimator(path):
     return module.estimator
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("target", ["two", "number"])
 def test_forests_are_estimators_of_scikit_learn(target, tmp_path):
     predictor = trained(tmp_path, target=target, name="forest", n_estimators=5)
@@ -102,6 +103,7 @@ def test_forests_are_estimators_of_scikit_learn(target, tmp_path):
         export(predictor, tmp_path / "model.json", to="xgboost")
 
 
+@pytest.mark.sampled(fast=1)
 def test_xgboost_loads_the_trees_and_predicts_the_same(predictor):
     predictor, folder = predictor
     booster = xgboost.Booster(model_file=export(predictor, folder / "model.json", to="xgboost"))

@@ -10,7 +10,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import describe_error
 from p2pfl.experiment.catalogue import TOPOLOGIES, imported
-from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
 
