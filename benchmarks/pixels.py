@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.rows import draw
-from p2pfl.data.bundled import bundled
+from p2pfl.data.bundled import read_bundled
 
 
 def load(
@@ -19,7 +19,7 @@ def load(
     ((40, 64), (40,))
     """
     del peers  # a peer's samples do not depend on the others
-    rng, table = draw(seed, "pixels", peer), bundled("digits")
+    rng, table = draw(seed, "pixels", peer), read_bundled("digits")
     chosen = rng.integers(len(table.data), size=samples)
     pictures = table.data[chosen] / 16 + 0.1 * rng.standard_normal((samples, 64))  # [samples, 64]
     return pictures.astype(np.float32), table.target[chosen].astype(np.int64)

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.timing import pair
 from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, Rule, SelfCentredClipping, TrimmedMean
-from p2pfl.algorithms.robust.net import by_rule, groups
+from p2pfl.algorithms.robust.net import aggregate_received, groups
 from p2pfl.core.neighbourhood import ReceivedModels, Released, run_without_loop
 from p2pfl.core.process import keep_freed_memory, set_threads
 from p2pfl.core.rows import Rows
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"{'':24}{'at once, ms':>14}{'one by one, ms':>16}   ratio")
     for name, rule in RULES.items():
         ours, other, ratio = pair(
-            lambda rule=rule: by_rule(rule, received, rows),  # type: ignore[misc]
+            lambda rule=rule: aggregate_received(rule, received, rows),  # type: ignore[misc]
             lambda rule=rule: one_by_one(rule, received, rows),  # type: ignore[misc]
             repeats=options.repeats,
             clock=time.process_time,

@@ -24,7 +24,7 @@ from p2pfl.algorithms.mask_payment import places, settle, settling_places
 from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial_sharing import PartialSharing
-from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
+from p2pfl.algorithms.parts import average_of, count_extra, count_shared, share_all
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip
@@ -34,7 +34,7 @@ from p2pfl.algorithms.quasi_global import QGDSGDm
 from p2pfl.algorithms.relay import RelaySGD
 from p2pfl.algorithms.round_loop import StopCondition, learn
 from p2pfl.algorithms.scaffold import SCAFFOLD
-from p2pfl.algorithms.statistics import Statistics, pooled, statistics
+from p2pfl.algorithms.statistics import Statistics, score_pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
 from p2pfl.algorithms.trait_checks import CheckedAlgorithm
 
@@ -84,16 +84,16 @@ __all__ = [
     "Statistics",
     "StopCondition",
     "average_of",
-    "beside_of",
     "change",
+    "count_extra",
+    "count_shared",
     "learn",
     "maximum",
-    "on_factors",
     "places",
-    "pooled",
+    "score_pooled",
     "settle",
     "settling_places",
-    "shared_of",
+    "share_all",
     "slots",
     "start",
     "statistics",

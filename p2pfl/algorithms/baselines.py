@@ -12,7 +12,7 @@ from p2pfl.learning import Learner, home
 from p2pfl.learning.checks import check_losses
 
 
-def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
+def score_alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
     """Return the scores ``[R]`` of peers that train for as many rounds without any communication.
 
     For the peer ``pooled`` of a pooled federation this is the score of one model on all data.
@@ -51,19 +51,19 @@ class Baseline:
 
 
 def baseline(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
-    """Return the scores and the models of peers that train as for :func:`alone`."""
-    *_, rows = training(learner, peers, rounds=rounds)
+    """Return the scores and the models of peers that train as for :func:`score_alone`."""
+    *_, rows = train_alone(learner, peers, rounds=rounds)
     scores = {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}
     return Baseline(scores, rows)
 
 
-def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:
+def train_alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:
     """Yield the models of peers that train without any communication, at the start and after each round.
 
     Parameters
     ----------
     learner, peers, rounds
-        As for :func:`alone`.
+        As for :func:`score_alone`.
 
     Yields
     ------

@@ -14,14 +14,14 @@ THREADS = 4
 """Selections of rows that are kept, one for each thread that trains."""
 
 
-def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
+def select_on_device(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
     """Return a function that selects K of R rows on the device of training, to which it copies them once.
 
     Steps of the same rows follow each other, so what was selected last is kept, for a few threads.
 
     Examples
     --------
-    >>> beside(torch.tensor([[1.0], [2.0]]))(torch.zeros(1, 1), torch.tensor([1]))
+    >>> select_on_device(torch.tensor([[1.0], [2.0]]))(torch.zeros(1, 1), torch.tensor([1]))
     tensor([[2.]])
     """
 
@@ -38,7 +38,7 @@ def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
 
 def constant(terms: Rows) -> Correction:
     """Return a correction that adds the same terms ``[R, P]`` at every step."""
-    return beside(terms)
+    return select_on_device(terms)
 
 
 def proximal(anchor: Rows, *, strength: float) -> Correction | None:
@@ -53,5 +53,5 @@ def proximal(anchor: Rows, *, strength: float) -> Correction | None:
     """
     if not strength:
         return None
-    home = beside(anchor)
+    home = select_on_device(anchor)
     return lambda rows, indices: torch.sub(rows, home(rows, indices)).mul_(strength)

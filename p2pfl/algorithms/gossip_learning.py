@@ -59,11 +59,11 @@ class GossipLearning:
         ages = before + to_device(fitted.report.steps, before.device).to(before).unsqueeze(-1)  # [R, 1]
         released = await net.release(fitted.rows, since=state.public)
         own = torch.cat([released.values, ages.to(released.values)], dim=-1)  # [R, P + 1]
-        rows, ages = merged(await net.receive(Released(own)), own)
+        rows, ages = merge_models(await net.receive(Released(own)), own)
         return State(rows, Released(rows).public, fitted.memory, {"age": ages}, fitted.report)
 
 
-def merged(received: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
+def merge_models(received: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     """Return the mean of received models weighted by their ages, and the largest age.
 
     Parameters
@@ -83,7 +83,7 @@ def merged(received: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     >>> own = torch.tensor([[4.0, 1.0]])
     >>> rows = torch.tensor([[4.0, 1.0], [8.0, 3.0]])
     >>> both = ReceivedModels(rows, torch.tensor([0, 0]), torch.arange(2), torch.ones(2) / 2)
-    >>> [each.tolist() for each in merged(both, own)]
+    >>> [each.tolist() for each in merge_models(both, own)]
     [[[7.0]], [[3.0]]]
     """
     listener, sender, _ = received.beside()  # [E]

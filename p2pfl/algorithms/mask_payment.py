@@ -91,12 +91,12 @@ async def settle(
     released = await net.release(public.rows, since=public, masses=masses)
     mean = (await gossip(net, released)).average(own=public)  # [R, Q]
     average = derived(lambda rows, part: rows.index_copy(-1, where, part), state.public, mean)  # [R, P]
-    declared = getattr(algorithm, "settle", followed)
+    declared = getattr(algorithm, "settle", follow_average)
     settled: State = declared(state, average)
     return settled
 
 
-def followed(state: State, average: Public) -> State:
+def follow_average(state: State, average: Public) -> State:
     """Return the state with ``average`` as its public rows, and its own rows moved as far as these."""
     before, after = state.public.rows, average.rows
     moved = state.rows + (after - before)

@@ -52,12 +52,12 @@ def average_of(algorithm: Algorithm) -> Averaging | None:
     return found if isinstance(found, Averaging) else None
 
 
-def shared_of(algorithm: Algorithm, size: int) -> int:
+def count_shared(algorithm: Algorithm, size: int) -> int:
     """Return how many of ``size`` parameters leave a peer."""
     return algorithm.shared if isinstance(algorithm, SharesPart) else size
 
 
-def beside_of(algorithm: Algorithm) -> int:
+def count_extra(algorithm: Algorithm) -> int:
     """Return how many numbers an algorithm sends beside a model at most.
 
     Raises
@@ -73,7 +73,7 @@ def beside_of(algorithm: Algorithm) -> int:
     return found
 
 
-def on_factors(algorithm: Algorithm, size: int) -> Algorithm:
+def share_all(algorithm: Algorithm, size: int) -> Algorithm:
     """Return an algorithm that releases all ``size`` numbers of a row, which are no parameters."""
     if not isinstance(algorithm, SharesPart):
         return algorithm

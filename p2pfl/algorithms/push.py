@@ -56,7 +56,7 @@ class SGP:
         """Run one round: a local step and its gossip steps."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
         masses = state.extra.get("mass", torch.ones(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
-        rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
+        rows = rescale_step(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pushed = await self.gossip(net, released)
         mixed = pushed.average(own=state.public)
@@ -64,7 +64,7 @@ class SGP:
         return State(mixed.rows, mixed, fitted.memory, extra, fitted.report)
 
 
-def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
+def rescale_step(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
     r"""Return the step of the sums as a step of their quotients, ``[R, P]``: :math:`z - \gamma g / w`.
 
     If all weights are one, it is the step itself, bit for bit. Smaller weights make it longer.

@@ -76,7 +76,7 @@ async def statistics(
     return Statistics(counts[:, :1], counts[:, 1:], middle, deviation.float())
 
 
-async def pooled(
+async def score_pooled(
     total: Sum, *, scores: Mapping[str, torch.Tensor], targets: torch.Tensor, squared: bool
 ) -> dict[str, torch.Tensor]:
     r"""Return the scores of one model on the test data of all peers, each ``[R]``.

@@ -50,7 +50,7 @@ def import_callable(
 
     Examples
     --------
-    >>> imported("math:floor")(2.5)
+    >>> import_callable("math:floor")(2.5)
     2
     """
     said = f'{key}: "{reference}"' if key else f'"{reference}"'
@@ -164,7 +164,7 @@ def describe_error(error: BaseException, *, module: str) -> str:
 
     Examples
     --------
-    >>> located(ValueError("too cold"), module="clinic")
+    >>> describe_error(ValueError("too cold"), module="clinic")
     'ValueError: too cold'
     """
     first = (str(error).splitlines() or [""])[0]
@@ -186,7 +186,7 @@ def pause_collection() -> Iterator[None]:
 
     Examples
     --------
-    >>> with uncollected():
+    >>> with pause_collection():
     ...     import p2pfl.core.errors
     """
     on, before = gc.isenabled(), len(sys.modules)

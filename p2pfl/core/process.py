@@ -49,7 +49,7 @@ def watch_generators() -> Iterator[list[str]]:
 
     Examples
     --------
-    >>> with watched_generators() as drawn:
+    >>> with watch_generators() as drawn:
     ...     _ = random.random()
     >>> drawn
     ["Python's"]

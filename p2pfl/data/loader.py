@@ -16,7 +16,7 @@ from p2pfl.core.rows import draw
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.peer_data import AddProcesses, gathered, set_aside
+from p2pfl.data.peer_data import AddProcesses, load_peers, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
@@ -25,7 +25,7 @@ from p2pfl.data.tables.common_table import csv
 from p2pfl.data.tables.declaration import Table
 from p2pfl.data.tables.heart import fed_heart
 from p2pfl.data.tables.peer_tables import table as own_table
-from p2pfl.data.user_functions import imported, own_split
+from p2pfl.data.user_functions import import_source, own_split
 
 SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "digits": sources.digits,
@@ -65,7 +65,7 @@ def federate(
     ----------
     name
         A key of :data:`SOURCES`, or a ``package.module:function`` that returns the data of a peer
-        (see :func:`~p2pfl.data.user_functions.imported`).
+        (see :func:`~p2pfl.data.user_functions.import_source`).
     peers
         Names of all peers of the run, in any order.
     seed
@@ -130,7 +130,7 @@ def federate(
             raise DataError(
                 f'each peer of "{name}" owns its data, which cannot be split by "{split}"; leave the split out'
             )
-        return gathered(source, names, hands, seed=seed, test=test, validation=validation, total=total)
+        return load_peers(source, names, hands, seed=seed, test=test, validation=validation, total=total)
     values = _values(source, column, name) if split == "column" else None
     whole, held = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
@@ -219,7 +219,7 @@ def gather(
             raise DataError(f'table of peer "{peer}": {error}') from None
 
     source = Private(load, classes=classes) if table is None else table.source(load)
-    return gathered(source, names, names, seed=seed, test=test, validation=validation)
+    return load_peers(source, names, names, seed=seed, test=test, validation=validation)
 
 
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
 
 def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
     if ":" in name:
-        return imported(name, options)
+        return import_source(name, options)
     check_name(name)
     load = SOURCES[name]
     parameters = inspect.signature(load).parameters.values()

@@ -90,7 +90,7 @@ def _placed(part: torch.Tensor, whole: torch.Tensor, begin: int) -> int:
     return end
 
 
-def gathered(
+def load_peers(
     source: Private,
     names: tuple[str, ...],
     hands: tuple[str, ...],

@@ -72,7 +72,7 @@ def target_totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
     return torch.stack([torch.stack([y.new_tensor(len(y)), y.sum(), y.square().sum()]) for y in own])  # [R, 3]
 
 
-def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch.Tensor) -> Federation:
+def standardise(federation: Federation, *, mean: torch.Tensor, deviation: torch.Tensor) -> Federation:
     r"""Return the same samples with each feature as :math:`(x - \mu) / \sigma`.
 
     Parameters
@@ -88,7 +88,7 @@ def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch
     >>> from p2pfl.data import Dataset
     >>> data = Dataset(torch.tensor([[1.0], [5.0]]), torch.tensor([0, 1]), classes=2)
     >>> own = {"ada": np.array([0, 1])}
-    >>> scaled = standardised(Federation(data, own, own, own), mean=torch.tensor([3.0]), deviation=torch.tensor([2.0]))
+    >>> scaled = standardise(Federation(data, own, own, own), mean=torch.tensor([3.0]), deviation=torch.tensor([2.0]))
     >>> scaled.dataset.features.flatten().tolist()
     [-1.0, 1.0]
     """

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.data.bundled import bundled
+from p2pfl.data.bundled import read_bundled
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Description, Field
 
@@ -107,13 +107,13 @@ def moments(values: FloatArray, train: IntArray) -> tuple[FloatArray, FloatArray
     return mean, np.where(constant, 1, deviation)
 
 
-def scaled(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+def scale_columns(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
     r"""Return :math:`(x - \mu) / \sigma` of each column; missing values (NaN) become the mean first.
 
     Examples
     --------
     >>> values = np.array([[1.0], [3.0], [np.nan], [9.0]])
-    >>> scaled(values, *moments(values, np.array([0, 1]))).ravel().tolist()
+    >>> scale_columns(values, *moments(values, np.array([0, 1]))).ravel().tolist()
     [-1.0, 1.0, 0.0, 7.0]
     """
     found: FloatArray = (np.where(np.isnan(values), mean, values) - mean) / deviation
@@ -122,7 +122,7 @@ def scaled(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> Float
 
 def digits(_: Path | None) -> Central:
     """Load 1,797 handwritten digits, ``(1, 8, 8)`` in [0, 1], 10 classes (UCI, CC BY 4.0; Alpaydin and Kaynak 1998)."""
-    table = bundled("digits")
+    table = read_bundled("digits")
     pictures = table.data.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
     description = Description(
         raw="the pictures of sklearn.datasets.load_digits: whole numbers from 0 to 16", deviation=16.0, classes=DIGITS
@@ -159,7 +159,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _standardised(name: str, classes: int | None) -> Central:
-    table = bundled(name)
+    table = read_bundled(name)
     options = "scaled=False" if name == "diabetes" else ""
     raw = f"the columns of sklearn.datasets.load_{name}({options})"
     names = None if classes is None else table.target_names
@@ -168,6 +168,6 @@ def _standardised(name: str, classes: int | None) -> Central:
         mean, deviation = moments(table.data, train)
         pairs = zip(table.feature_names, mean.tolist(), strict=True)
         columns = tuple(Field(column, missing=middle) for column, middle in pairs)
-        return scaled(table.data, mean, deviation)[keep], Description(raw, columns, mean, deviation, names)
+        return scale_columns(table.data, mean, deviation)[keep], Description(raw, columns, mean, deviation, names)
 
     return Central(table.target, classes, encode)

@@ -19,7 +19,7 @@ from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
 
 
-def imported(name: str, options: Mapping[str, Any]) -> Private:
+def import_source(name: str, options: Mapping[str, Any]) -> Private:
     """Use ``package.module:function`` as the source of each peer's private data.
 
     p2pfl calls ``function(peer=name, peers=names, seed=seed, **options)`` for each local peer, and the function

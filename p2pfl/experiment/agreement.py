@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import State, Statistics, pooled, statistics
+from p2pfl.algorithms import State, Statistics, score_pooled, statistics
 from p2pfl.algorithms.statistics import Sum
 from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
@@ -21,7 +21,7 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import learner_traits
-from p2pfl.learning.histograms import counted
+from p2pfl.learning.histograms import count_samples
 from p2pfl.learning.learner import Tallies
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg.in_process import partners
@@ -160,7 +160,7 @@ class PeersAgreement:
             tallied.append(added)
             return sums
 
-        found = await pooled(total, scores=scores, targets=targets, squared=squared)
+        found = await score_pooled(total, scores=scores, targets=targets, squared=squared)
         sums = tallied[0]
         curves: dict[str, float] = {}
         if isinstance(learner, Tallies) and len(sums):
@@ -171,7 +171,7 @@ class PeersAgreement:
         """Return how many peers have counted each test sample: one, or all that share a common test part."""
         if self.plan.experiment.data.owned:
             return 1
-        return max(1, counted(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
+        return max(1, count_samples(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:
@@ -182,7 +182,7 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
     ModelError
         A learner of one's own.
     """
-    federation = scaling.standardised(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
+    federation = scaling.standardise(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
     return replace(plan, federation=federation, learner=plan.learner.on(federation))
 
 

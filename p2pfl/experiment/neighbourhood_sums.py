@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.algorithms import Algorithm, Idle, State, average_of, on_factors
+from p2pfl.algorithms import Algorithm, Idle, State, average_of, share_all
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Public
 from p2pfl.experiment.catalogue import traits_of
@@ -177,7 +177,7 @@ def _watched(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds
     """Return what everybody sees of an algorithm in all rounds."""
     rows = torch.zeros(len(weights.peers), rounds * len(weights.peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, Public(rows))  # factors, not parameters
-    algorithm = on_factors(algorithm, rows.shape[-1])
+    algorithm = share_all(algorithm, rows.shape[-1])
 
     async def act(net: FactorNeighbourhood, round: int) -> None:
         nonlocal state

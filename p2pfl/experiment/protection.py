@@ -14,7 +14,7 @@ from p2pfl.experiment import schema
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, account, table
-from p2pfl.privacy.accounting.isolation import isolated
+from p2pfl.privacy.accounting.isolation import find_isolated
 from p2pfl.privacy.accounting.noisy_totals import guarantee as guarantee_of_total
 from p2pfl.privacy.accounting.spending import Cost, affordable, spent
 
@@ -204,7 +204,7 @@ class Protection:
         """
         peer, mu = given.peer, self.local.mu
         if self.sums is None:
-            peer, mu = isolated(self.graph, colluders=len(given.colluders), **self._numbers)
+            peer, mu = find_isolated(self.graph, colluders=len(given.colluders), **self._numbers)
         most = rounds
         if self.wanted.epsilon is not None and self.claimed:
             budget = self.wanted.epsilon * (1 + SLACK)

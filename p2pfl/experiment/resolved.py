@@ -21,12 +21,12 @@ from p2pfl.algorithms import (
     Gossip,
     StopCondition,
     average_of,
-    beside_of,
-    shared_of,
+    count_extra,
+    count_shared,
 )
-from p2pfl.algorithms.robust import Attack, Rule, attacked, robust
-from p2pfl.algorithms.robust.attacks import Sums, whole
-from p2pfl.algorithms.robust.net import StepObserver, Work, here
+from p2pfl.algorithms.robust import Attack, Rule, add_attack, robust
+from p2pfl.algorithms.robust.attacks import Sums, sum_locally
+from p2pfl.algorithms.robust.net import StepObserver, Work, compute_here
 from p2pfl.core.codecs import Codec, Zstd
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Neighbourhood
@@ -152,9 +152,9 @@ class Plan:
         *,
         round: int,
         observer: StepObserver,
-        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = compute_here,
         together: Sequence[str] | None = None,
-        sums: Sums = whole,
+        sums: Sums = sum_locally,
     ) -> Neighbourhood:
         """Return the neighbourhood of a round in which Byzantine peers attack and the robust rule mixes models.
 
@@ -178,7 +178,7 @@ class Plan:
         Neighbourhood
             The wrapped neighbourhood; ``hidden`` itself without a rule and an attack.
         """
-        attacking = attacked(hidden, self.attack, round=round, observer=observer, together=together, sums=sums)
+        attacking = add_attack(hidden, self.attack, round=round, observer=observer, together=together, sums=sums)
         return robust(attacking, self.rule, observer=observer, elsewhere=elsewhere)
 
     @cached_property
@@ -196,7 +196,7 @@ class Plan:
             even = all(weights.keeps_consensus for weights in self.weights)
             played = Compressed(played, self.codec, options.get("gamma"), options.get("refresh"), even=even)
         name, size = type(self.algorithm).__name__, self.learner.layout.size
-        return CheckedAlgorithm(played, name, size, beside_of(self.algorithm), self.learner.dtype)
+        return CheckedAlgorithm(played, name, size, count_extra(self.algorithm), self.learner.dtype)
 
     @property
     def zstd(self) -> Zstd | None:
@@ -211,7 +211,7 @@ class Plan:
     @property
     def shared(self) -> int:
         """Number of parameters that leave a peer."""
-        return shared_of(self.algorithm, self.learner.layout.size)
+        return count_shared(self.algorithm, self.learner.layout.size)
 
     @property
     def decided(self) -> bool:

@@ -59,7 +59,7 @@ def settings(learner: Stepping) -> dict[str, Any]:
     }
 
 
-def adjusted(learner: T, *, seed: int, epochs: int | None, steps: int | None, full_batch: bool) -> T:
+def adjust_learner(learner: T, *, seed: int, epochs: int | None, steps: int | None, full_batch: bool) -> T:
     """Return a learner with a seed where it has none, and with epochs or steps where they are given."""
     made = copy.copy(learner)
     if not learner.seeded:
@@ -73,7 +73,7 @@ def adjusted(learner: T, *, seed: int, epochs: int | None, steps: int | None, fu
     return made
 
 
-def pooled(learner: T, federation: Federation, *, peers: int, rounds: int) -> T:
+def pool_learner(learner: T, federation: Federation, *, peers: int, rounds: int) -> T:
     """Return the learner of one peer that does in a round what ``peers`` do together, and waits for nobody.
 
     A schedule by step counts the steps of a peer of mean size, so that it is as far in a round as those of the peers.

@@ -80,7 +80,7 @@ def finite(given: object, *, key: str) -> float:
     return number
 
 
-def whole(given: object, *, key: str, least: int = 1) -> int:
+def check_whole(given: object, *, key: str, least: int = 1) -> int:
     """Return a whole number as an int, whatever library it comes from.
 
     Raises
@@ -363,7 +363,7 @@ def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
 
 
 @contextmanager
-def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
+def blame_model(model: nn.Module, *, doing: str) -> Iterator[None]:
     """Turn an error that a user's own module raises into one sentence; other errors pass unchanged.
 
     Raises

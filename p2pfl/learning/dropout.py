@@ -75,7 +75,7 @@ class KeyedDropout(nn.Module):
         return x * stays.to(x.dtype) * (1 / (1 - self.p) if self.p < 1 else 0.0)
 
 
-def keyed(model: nn.Module) -> dict[str, KeyedDropout]:
+def key_dropout(model: nn.Module) -> dict[str, KeyedDropout]:
     """Replace every dropout of ``model`` in place; return the new layers by the names of their keys."""
     replaced: dict[int, KeyedDropout] = {}
     names: dict[str, KeyedDropout] = {}

@@ -133,7 +133,7 @@ class _Found:
                 self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
 
 
-def predicted(
+def predict_row(
     learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the outputs ``[n, *outputs]`` of a single row ``[1, P]`` on all samples of its part, and their targets."""
@@ -145,7 +145,7 @@ def predicted(
     return torch.cat(outputs), torch.cat(targets)
 
 
-def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs, classes: int) -> torch.Tensor:
+def tally_rows(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs, classes: int) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):

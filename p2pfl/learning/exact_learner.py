@@ -17,7 +17,7 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
-from p2pfl.learning.histograms import histograms, length, scored
+from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
@@ -259,7 +259,7 @@ class ExactLearner:
         """
         if isinstance(self.model, Tallied):
             return self.model.tallied(self.tensors(row), total)
-        return scored(total, copies=copies)
+        return score_histograms(total, copies=copies)
 
     def own(self, peer: str) -> Own:
         """Return the samples of a peer, which only the answer of a question and scores may read."""

@@ -212,7 +212,7 @@ class ExamplePrivateLearner(TorchLearner):
             row = _Row(
                 self, trained[index : index + 1], {name: value[index : index + 1] for name, value in kept.items()}
             )
-            with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
                 self.model.train()
                 last = min(count, max(1, math.ceil(1 / rate)))
                 mean = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
@@ -226,7 +226,7 @@ class ExamplePrivateLearner(TorchLearner):
         if back.type == "cpu" and self.exact.type != "cpu":  # the rows of a live peer, who waits for them
             for peer, own in zip(peers, trained.isfinite().all(dim=1).tolist(), strict=True):
                 if not own:
-                    raise diverged(peer, round)
+                    raise divergence_error(peer, round)
         found = {name: _beside(value, back) for name, value in kept.items()}
         return Fitted(trained.to(back), found, Report(loss.to(back), steps))
 
@@ -379,10 +379,10 @@ class _Row:
         if self.learner.exact.type != "cpu":
             return row, torch.where(finite, loss, torch.nan)
         if not finite:
-            raise diverged(peer, round)
+            raise divergence_error(peer, round)
         return row, loss
 
 
-def diverged(peer: str, round: int) -> LearningError:
+def divergence_error(peer: str, round: int) -> LearningError:
     """Return the error of a row that is no longer finite."""
     return LearningError(f"training of {peer} diverged in round {round}; set a smaller learning.rate")

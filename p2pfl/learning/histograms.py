@@ -93,12 +93,12 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def counted(total: IntArray) -> int:
+def count_samples(total: IntArray) -> int:
     """Return the number of samples in the sum of histograms."""
     return int(total[:CONFIDENCES].sum())
 
 
-def scored(total: IntArray, *, copies: int = 1) -> dict[str, float]:
+def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     """Return the scores that follow from the sum of histograms over all peers, by name; none without samples.
 
     Parameters
@@ -112,7 +112,7 @@ def scored(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     Examples
     --------
     >>> logits = torch.tensor([[0.0, 2.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
-    >>> found = scored(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
+    >>> found = score_histograms(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
     >>> round(found["calibration_error"], 3), found["auc"]
     (0.425, 0.75)
     """

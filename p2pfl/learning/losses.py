@@ -111,7 +111,7 @@ class UserFunction:
         )
 
 
-def named(function: PerSample) -> PerSample:
+def name_loss(function: PerSample) -> PerSample:
     """Return a built-in function unchanged, and any other under its own name."""
     if function in BUILT_IN or isinstance(function, UserFunction):
         return function

@@ -11,7 +11,7 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import import_callable, kind_of
 from p2pfl.core.rows import draw
-from p2pfl.learning.modules.references import is_reference, read_weights, referenced
+from p2pfl.learning.modules.references import build_reference, is_reference, read_weights
 
 
 def linear(*, shape: Sequence[int], outputs: int) -> nn.Sequential:
@@ -83,7 +83,7 @@ def build(
         Key of the initial values. The generators of torch keep their state.
     options
         Arguments of the model: ``hidden`` widths for ``mlp`` and ``cnn``, any for your own; for a model of a library
-        also ``weights``, see :func:`p2pfl.learning.modules.references.referenced`.
+        also ``weights``, see :func:`p2pfl.learning.modules.references.build_reference`.
     outputs
         Number of outputs, if it is not that of the classes; not for your own.
     pretrained
@@ -113,7 +113,7 @@ def build(
             if name in MODELS:
                 return MODELS[name](shape=tuple(shape), outputs=wanted, **options)
             if is_reference(name):
-                return referenced(name, shape=tuple(shape), outputs=wanted, options=options, pretrained=pretrained)
+                return build_reference(name, shape=tuple(shape), outputs=wanted, options=options, pretrained=pretrained)
             model = _class(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())

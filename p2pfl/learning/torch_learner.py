@@ -19,24 +19,24 @@ from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
-from p2pfl.learning.adjustment import adjusted, pooled, settings
-from p2pfl.learning.evaluation import evaluate, predicted, tallied
-from p2pfl.learning.histograms import scored
+from p2pfl.learning.adjustment import adjust_learner, pool_learner, settings
+from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
+from p2pfl.learning.histograms import score_histograms
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
-from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, named, squared_error
+from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
 from p2pfl.learning.modules.norms import Norm
-from p2pfl.learning.modules.trained_part import divided
-from p2pfl.learning.scores.named_scores import chosen, metrics_named
-from p2pfl.learning.scores.set_scores import WHOLE, SetScore, r2, scores_of, usual
+from p2pfl.learning.modules.trained_part import divide_model
+from p2pfl.learning.scores.named_scores import choose_score, metrics_named
+from p2pfl.learning.scores.set_scores import WHOLE, SetScore, choose_usual, r2, scores_of
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmentation import Augment, augmenting
+from p2pfl.learning.steps.augmentation import Augment, make_augmenting
 from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Held
-from p2pfl.learning.steps.inputs import accepted, inputs
+from p2pfl.learning.steps.inputs import check_inputs, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.round_batches import scheduled
+from p2pfl.learning.steps.round_batches import schedule_batches
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.trials.engine_proof import OTHERWISE, EngineProof
 from p2pfl.learning.trials.engine_trial import Trial, engines
@@ -102,7 +102,7 @@ class TorchLearner:
     frozen
         Globs or prefixes of parameters that do not train.
     norm
-        Treatment of batch normalisation, see :func:`p2pfl.learning.modules.norms.normalised`.
+        Treatment of batch normalisation, see :func:`p2pfl.learning.modules.norms.replace_norms`.
     device
         ``auto``, ``cpu``, ``cuda`` or ``mps``. Results return to the device of the arguments.
     dtype
@@ -157,10 +157,10 @@ class TorchLearner:
     ) -> None:
         self.given, self.seeded = None if isinstance(federation, Federation) else federation, seed is not None
         self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
-        self.seed, self.dtype = checks.whole(seed or 0, key="seed", least=0), dtype
-        self.batch = None if batch in (None, "all") else checks.whole(batch, key="learning.batch")
-        self.epochs = checks.whole(epochs, key="learning.epochs")
-        self.steps = None if steps is None else checks.whole(steps, key="learning.steps")
+        self.seed, self.dtype = checks.check_whole(seed or 0, key="seed", least=0), dtype
+        self.batch = None if batch in (None, "all") else checks.check_whole(batch, key="learning.batch")
+        self.epochs = checks.check_whole(epochs, key="learning.epochs")
+        self.steps = None if steps is None else checks.check_whole(steps, key="learning.steps")
         self.stragglers = checks.finite(stragglers, key="learning.stragglers")
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
@@ -186,10 +186,10 @@ class TorchLearner:
         dataset = self.federation.dataset
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         own = squared_error if dataset.classes is None else cross_entropy
-        self.loss = own if loss is None else named(chosen(loss, key="learning.loss", known=LOSSES))
-        self.augment = augmenting(augment)
+        self.loss = own if loss is None else name_loss(choose_score(loss, key="learning.loss", known=LOSSES))
+        self.augment = make_augmenting(augment)
         wanted: Mapping[str, PerSample | SetScore]
-        wanted = usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
+        wanted = choose_usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
         self.metrics: Mapping[str, PerSample]
         self.whole: Mapping[str, SetScore]
         self.metrics, self.whole = scores_of(wanted)
@@ -197,7 +197,7 @@ class TorchLearner:
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        made = divided(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
+        made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
@@ -210,7 +210,7 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        counted, first, self.features = accepted(self.model, self.federation.dataset, self.features, few=FEW)
+        counted, first, self.features = check_inputs(self.model, self.federation.dataset, self.features, few=FEW)
         few, targets = self.features[:FEW], self.targets[:FEW]
         self.products = counted.products
         if self.augment is not None:
@@ -261,9 +261,9 @@ class TorchLearner:
         """Compare the engine for stacks with plain torch on a batch of each peer, as a fit of many rows does."""
         if self.proof.knows([peer for peer in peers if len(self.federation.train[peer])], self.engine):
             return
-        schedule = scheduled(self, peers, round=round, active=None, only=0)
+        schedule = schedule_batches(self, peers, round=round, active=None, only=0)
         work = training.Work(self.start(peers).to(self.device), {}, schedule, tuple(peers), round)
-        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+        with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
             if not self.proof.holds(work, learner=self._unchanged(), engine=self.engine):
                 warnings.warn(OTHERWISE, stacklevel=3)
                 self.engine = self.plain
@@ -294,11 +294,11 @@ class TorchLearner:
         self, *, seed: int, epochs: int | None = None, steps: int | None = None, full_batch: bool = False
     ) -> Self:
         """Return the same learner with a seed where it has none, and with epochs or steps where they are given."""
-        return adjusted(self, seed=seed, epochs=epochs, steps=steps, full_batch=full_batch)
+        return adjust_learner(self, seed=seed, epochs=epochs, steps=steps, full_batch=full_batch)
 
     def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
         """Return the learner of one peer that does in a round what ``peers`` do together."""
-        return pooled(self, federation, peers=peers, rounds=rounds)
+        return pool_learner(self, federation, peers=peers, rounds=rounds)
 
     def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""
@@ -358,7 +358,7 @@ class TorchLearner:
             A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
-        schedule = scheduled(self, peers, round=round, active=active)
+        schedule = schedule_batches(self, peers, round=round, active=active)
 
         def trained() -> training.Work:
             work = training.Work(
@@ -393,7 +393,7 @@ class TorchLearner:
         def numbers(work: training.Work) -> list[torch.Tensor]:
             return [work.rows if since is None else work.rows - since.to(work.rows), work.loss]
 
-        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+        with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
             if isinstance(self.engine, Kernels) and self.augment is None:
                 return trained()
             return self.repeatable(trained, numbers=numbers)
@@ -410,7 +410,7 @@ class TorchLearner:
         self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
     ) -> Result:
         """Return what models compute in evaluation."""
-        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
+        with self.alone, checks.blame_model(self.model, doing=f"on the {part} part"):
             self.model.eval()
             return self.repeatable(compute, numbers=numbers)
 
@@ -447,7 +447,7 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
-        schedule = scheduled(self, peers, round=round, active=active, only=step, whole=whole)
+        schedule = schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
 
         def sloped() -> training.Work:
             start = rows.to(self.device, self.dtype, copy=True)
@@ -529,14 +529,14 @@ class TorchLearner:
         stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
         engine = self._engine(stack)
         return self._scored(
-            lambda: predicted(self, stack, held, engine=engine), part=part, numbers=lambda both: both[:1]
+            lambda: predict_row(self, stack, held, engine=engine), part=part, numbers=lambda both: both[:1]
         )
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.
 
-        Sums of them over peers give the scores of :func:`p2pfl.learning.histograms.scored`. T is 0 unless the model
-        is a classifier of single samples under the cross-entropy.
+        Sums of them over peers give the scores of :func:`p2pfl.learning.histograms.score_histograms`. T is 0 unless the
+        model is a classifier of single samples under the cross-entropy.
         """
         classes = self.federation.dataset.classes
         if classes is None or self.loss is not cross_entropy or self.targets.dim() > 1:
@@ -546,14 +546,14 @@ class TorchLearner:
         engine = self._engine(rows)
 
         def counted() -> torch.Tensor:
-            return tallied(self, stack, held, engine=engine, classes=classes).cpu()
+            return tally_rows(self, stack, held, engine=engine, classes=classes).cpu()
 
         return self._scored(counted, part="test", numbers=lambda counts: [counts.double()])
 
     def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:
         """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers."""
         del row
-        return scored(total, copies=copies)
+        return score_histograms(total, copies=copies)
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""

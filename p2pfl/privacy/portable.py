@@ -19,7 +19,7 @@ _HALF = 0x1FF8000000000000
 """Half the bits of 1.0."""
 
 
-def folded(values: Array) -> Array:
+def fold_sums(values: Array) -> Array:
     r"""Return the sums along the last axis, ``[...]``, and overwrite ``values``.
 
     While more than one number is left, with h the largest power of two below their count n, number i becomes
@@ -35,7 +35,7 @@ def folded(values: Array) -> Array:
 
     Examples
     --------
-    >>> folded(np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 0.0]]))
+    >>> fold_sums(np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 0.0]]))
     array([6. , 0.5])
     """
     width = values.shape[-1]

@@ -78,23 +78,23 @@ def zeros(size: int, width: int) -> Ring:
     return np.zeros(size, WIDTHS[width])
 
 
-def unsigned(points: Ints, width: int) -> Ring:
+def to_unsigned(points: Ints, width: int) -> Ring:
     """Return whole numbers in a ring, ``[P]``, as two's complement; of 64 bits in the same memory.
 
     Examples
     --------
-    >>> unsigned(np.array([1, -1]), 32)
+    >>> to_unsigned(np.array([1, -1]), 32)
     array([         1, 4294967295], dtype=uint32)
     """
     return points.view(np.uint64) if width == 64 else points.astype(WIDTHS[width])
 
 
-def signed(values: Ring) -> Ints:
-    """Return the whole numbers that numbers of a ring stand for, ``[P]``: the inverse of :func:`unsigned`.
+def to_signed(values: Ring) -> Ints:
+    """Return the whole numbers that numbers of a ring stand for, ``[P]``: the inverse of :func:`to_unsigned`.
 
     Examples
     --------
-    >>> signed(np.array([1, 4294967295], np.uint32))
+    >>> to_signed(np.array([1, 4294967295], np.uint32))
     array([ 1, -1])
     """
     return values.view(f"i{values.itemsize}").astype(np.int64)

@@ -27,7 +27,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy.keys import edge_key
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.ring_masks import Ring, mask, unsigned
+from p2pfl.privacy.ring_masks import Ring, mask, to_unsigned
 from p2pfl.topology import Topology, cut
 
 FEWEST = 3
@@ -128,7 +128,7 @@ class TotalMasks:
         PrivacyError
             The secret of an edge is missing.
         """
-        hidden = unsigned(values.copy(), bits)  # [K]
+        hidden = to_unsigned(values.copy(), bits)  # [K]
         keys = self.keys(peer, slot=slot, participants=participants)
         plus = [key for other, key in keys.items() if peer < other]
         minus = [key for other, key in keys.items() if peer > other]

@@ -16,7 +16,7 @@ from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.normal_stream import BLOCK, LIMIT, Floats, spans
-from p2pfl.privacy.portable import folded, root
+from p2pfl.privacy.portable import fold_sums, root
 
 Magnitudes = list[tuple[slice, torch.Tensor]]
 """Rows, and the magnitudes ``[G, ...]`` of numbers of each, on the device."""
@@ -132,7 +132,7 @@ class Update:
             parts = [slice(start + part.start, start + part.stop) for part in spans(size, self._step)]
             sums = [_squared(self._difference(group, part)) for part in parts]  # [G, blocks] each
             if sums:
-                squares[:, layer] = folded(torch.cat(sums, dim=-1))
+                squares[:, layer] = fold_sums(torch.cat(sums, dim=-1))
             start += size
         self.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
@@ -155,9 +155,9 @@ def _squared(values: torch.Tensor) -> torch.Tensor:
     """Return the sums of squares of each block of numbers, ``[G, blocks]``."""
     squares = values.square()
     if squares.shape[-1] <= BLOCK:
-        return folded(squares)[:, None]
+        return fold_sums(squares)[:, None]
     whole = torch.nn.functional.pad(squares, (0, -squares.shape[-1] % BLOCK))  # zeros change no sum
-    return folded(whole.view(len(squares), -1, BLOCK))
+    return fold_sums(whole.view(len(squares), -1, BLOCK))
 
 
 def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
-from p2pfl.algorithms.baselines import Baseline, baseline, training
+from p2pfl.algorithms.baselines import Baseline, baseline, train_alone
 from p2pfl.core.explanations import Explained
 from p2pfl.core.process import one_thread
 from p2pfl.core.rows import Rows
@@ -298,7 +298,7 @@ def _compared(
         return Compared(single)
     union = (everyone() if everyone else plan.federation).of(*plan.honest).pooled()
     everything = bare.pooled(union, peers=len(peers), rounds=rounds)
-    *_, rows = training(everything, union.peers, rounds=rounds)
+    *_, rows = train_alone(everything, union.peers, rounds=rounds)
     pooled = float(everything.evaluate(rows, peers=union.peers)[metric][0])
     comparable = plan.protection.totals and plan.federation.elsewhere is None
     return Compared(single, pooled, _lossless(plan, together, rows) if comparable else None)

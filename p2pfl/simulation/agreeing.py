@@ -8,7 +8,7 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
-from p2pfl.data.scaling import standardised
+from p2pfl.data.scaling import standardise
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.resolving import federated
@@ -51,4 +51,4 @@ def everyone(resolved: Plan, found: Statistics | None) -> Federation:
     if federation.elsewhere is None:
         return federation
     whole = federated(resolved.experiment, resolved.topology.peers)
-    return whole if found is None else standardised(whole, mean=found.mean[0], deviation=found.deviation[0])
+    return whole if found is None else standardise(whole, mean=found.mean[0], deviation=found.deviation[0])

@@ -19,7 +19,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import score_alone
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
@@ -148,7 +148,7 @@ def compare(plan: Plan) -> CuratorComparison:
     InputError
         The plan claims no differential privacy.
     """
-    single = alone(plan.learner, plan.topology.peers, rounds=_rounds(plan))
+    single = score_alone(plan.learner, plan.topology.peers, rounds=_rounds(plan))
     metric = next((name for name in single if name != "loss"), "loss")
     own = float(single[metric].double().mean())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from p2pfl.algorithms.baselines import Baseline, alone, baseline
+from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
 from p2pfl.core.rows import Rows, draw, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
@@ -257,7 +257,7 @@ class LocalScores:
         """Return the scores of peers that train for as many rounds, where this process leads."""
         if self.shard.workers == 1:
             return baseline(learner, peers, rounds=rounds)
-        own = by_peer(alone(learner, self.shard.peers, rounds=rounds))
+        own = by_peer(score_alone(learner, self.shard.peers, rounds=rounds))
         listed = self.shard.collect(own, Scores)
         found = dict(zip(self.shard.everyone, listed, strict=False))
         return Baseline(_columns(found, peers) if self.shard.leads else {}, None)

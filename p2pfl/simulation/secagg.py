@@ -19,7 +19,7 @@ from p2pfl.privacy.device.masks import weighted_sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
-from p2pfl.privacy.secagg.in_process import exchanged, grid_points, refuse_rows, senders
+from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows, run_sum, senders
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
 from p2pfl.privacy.secagg.weighted_sums import portion, portions
 from p2pfl.privacy.total_masks import TotalMasks
@@ -199,7 +199,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
                 colluders=self.colluders,
             )
             points = {self.peers[each]: portion(rows[each], weight=weight) for each, weight in terms.items()}
-            here, total = exchanged(known, points, secrets=self.masking.secrets, source=self.masking.source)
+            here, total = run_sum(known, points, secrets=self.masking.secrets, source=self.masking.source)
             assert total is not None and len(here) == len(terms)  # noqa: S101, PT018 (enough contributions)
             sums[row] += total
         return sums

@@ -8,7 +8,7 @@ from stacks import RATE, SEED, classifier, play, wine
 from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, Ditto, FedAvg, Gossip
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import score_alone
 
 COMPLETE = topology.complete(5)
 RING = topology.ring(5)
@@ -45,7 +45,7 @@ def test_what_is_shared_is_fedavg_bit_for_bit(pull, fraction):
 def test_without_a_pull_everybody_learns_alone():
     learner, _ = classifier(wine(RING.peers), batch=8)
     rows = play(ditto(RING, 0.0), learner, RING, rounds=4)[-1].rows
-    single = alone(learner, RING.peers, rounds=4)
+    single = score_alone(learner, RING.peers, rounds=4)
     assert torch.equal(learner.evaluate(rows, peers=RING.peers)["loss"], single["loss"])
 
 

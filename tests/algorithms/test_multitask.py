@@ -8,7 +8,7 @@ from stacks import RATE, classifier, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import MultiTask
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import score_alone
 from p2pfl.algorithms.multitask import relations
 
 GRAPH = topology.small_world(6, degree=4, rewire=0.3, seed=1)
@@ -46,7 +46,7 @@ def test_the_alternating_scheme_peer_by_peer():
 def test_without_a_pull_everybody_learns_alone():
     learner, _ = classifier(wine(GRAPH.peers), batch=8)
     rows = play(MultiTask(pull=0.0), learner, GRAPH, rounds=3)[-1].rows
-    expected = alone(learner, GRAPH.peers, rounds=3)
+    expected = score_alone(learner, GRAPH.peers, rounds=3)
     assert torch.equal(learner.evaluate(rows, peers=GRAPH.peers)["loss"], expected["loss"])
 
 

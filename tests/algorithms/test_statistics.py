@@ -6,7 +6,7 @@ import torch
 from stacks import stack
 
 from p2pfl import topology
-from p2pfl.algorithms import maximum, pooled, statistics
+from p2pfl.algorithms import maximum, score_pooled, statistics
 from p2pfl.core.encodings import from_wide, wide
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Dataset, Federation, scaling
@@ -95,7 +95,7 @@ def test_scaled_features_have_mean_zero_and_deviation_one():
     graph = topology.ring(6)
     federation = owned(graph.peers)
     told = found(graph, federation)
-    scaled = scaling.standardised(federation, mean=told.mean[0], deviation=told.deviation[0])
+    scaled = scaling.standardise(federation, mean=told.mean[0], deviation=told.deviation[0])
     x = scaled.dataset.features.double()
     assert x.mean(0).abs().max() < 1e-4
     assert torch.allclose(x.std(0, correction=0)[:3], torch.ones(3).double(), atol=1e-4)
@@ -123,9 +123,9 @@ def test_a_pooled_score_is_the_score_on_all_test_data():
         "r2": torch.zeros(5),
     }
     targets = torch.stack([torch.stack([t.new_tensor(len(t)), t.sum(), t.square().sum()]) for t in y])
-    told = run_without_loop(pooled(total(taking(graph)), scores=scores, targets=targets, squared=True))
+    told = run_without_loop(score_pooled(total(taking(graph)), scores=scores, targets=targets, squared=True))
     everybody, error = torch.cat(y), torch.cat(errors)
     assert torch.allclose(told["loss"], error.mean().expand(5), atol=1e-5)
     assert torch.allclose(told["r2"], (1 - error.mean() / everybody.var(correction=0)).expand(5), atol=1e-5)
-    unknown = run_without_loop(pooled(total(taking(graph)), scores=scores, targets=targets, squared=False))
+    unknown = run_without_loop(score_pooled(total(taking(graph)), scores=scores, targets=targets, squared=False))
     assert set(unknown) == {"loss"}

@@ -16,9 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from p2pfl.core.errors import DataError
 from p2pfl.data import federate
-from p2pfl.data.bundled import bundled
+from p2pfl.data.bundled import read_bundled
 from p2pfl.data.pictures import DEBIAN, mnist, read_idx
-from p2pfl.data.sources import moments, scaled
+from p2pfl.data.sources import moments, scale_columns
 
 PEERS = ("ada", "bob")
 UNSCALED = {"diabetes": {"scaled": False}}  # else its columns are scaled by all samples
@@ -33,7 +33,7 @@ def test_standardising_equals_the_imputer_and_scaler_of_scikit_learn(values, hol
         values[hole] = np.nan
     train = np.arange(5)
     oracle = make_pipeline(SimpleImputer(), StandardScaler()).fit(values[train])
-    assert scaled(values, *moments(values, train)) == pytest.approx(oracle.transform(values), rel=1e-6, abs=1e-6)
+    assert scale_columns(values, *moments(values, train)) == pytest.approx(oracle.transform(values), rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.sampled(fast=1)
@@ -60,7 +60,7 @@ def test_digits_are_pictures_between_zero_and_one():
 
 @pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "digits", "wine"])
 def test_a_bundled_table_is_what_scikit_learn_loads(name):
-    ours, theirs = bundled(name), getattr(datasets, f"load_{name}")(**UNSCALED.get(name, {}))
+    ours, theirs = read_bundled(name), getattr(datasets, f"load_{name}")(**UNSCALED.get(name, {}))
     assert np.array_equal(ours.data, theirs.data)
     assert np.array_equal(ours.target, theirs.target)
     assert ours.target.dtype == theirs.target.dtype
@@ -89,12 +89,12 @@ def test_a_bundled_table_that_cannot_be_read_is_one_sentence(files, problem, tmp
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "sklearn")
     with pytest.raises(DataError, match=problem):
-        bundled.__wrapped__("wine")
+        read_bundled.__wrapped__("wine")
 
 
 def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    bundled.cache_clear()
+    read_bundled.cache_clear()
     with pytest.raises(DataError, match=r'pip install "p2pfl-mqtt\[local\]"'):
         federate("wine", peers=PEERS, seed=7)
 

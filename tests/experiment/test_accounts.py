@@ -19,7 +19,7 @@ from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
 from p2pfl.plugins.study.valuation import valuation
-from p2pfl.privacy.accounting.examples import SampledSteps, composed
+from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.results.card import card
 from p2pfl.results.spending.budget import Budget, PeerAccounts
@@ -291,8 +291,8 @@ def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     found = simulate(trains, baselines=False).summary["privacy"]["examples"]["epsilon"]
     steps = {SampledSteps(1.5, *resolved.learner.bare.cost("peer0")): 1}
     total = {SampledSteps(1 / cost.mu, 1.0, 1): 1}
-    assert found == pytest.approx(composed(steps | total, delta=1e-5), rel=1e-3)
-    assert found > max(composed(steps, delta=1e-5), composed(total, delta=1e-5))
+    assert found == pytest.approx(compose_epsilon(steps | total, delta=1e-5), rel=1e-3)
+    assert found > max(compose_epsilon(steps, delta=1e-5), compose_epsilon(total, delta=1e-5))
 
 
 def test_an_account_of_peers_does_not_count_totals_for_samples(cells, tmp_path):

@@ -9,7 +9,7 @@ from p2pfl.data import scaling
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.agreement import PeersAgreement, directly
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.learning.histograms import scored
+from p2pfl.learning.histograms import score_histograms
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -53,7 +53,7 @@ def test_at_consensus_all_peers_hold_one_model_whose_score_is_that_on_all_test_d
     learner = resolved.learner.on(federation.pooled())
     row = learner.layout.join({name: tensor.unsqueeze(0) for name, tensor in models[0].items()})
     scores = learner.evaluate(row, peers=["pooled"])
-    curves = scored(learner.tallies(row, peers=["pooled"])[0].numpy())
+    curves = score_histograms(learner.tallies(row, peers=["pooled"])[0].numpy())
     expected = {name: float(value) for name, value in scores.items()} | curves
     assert {*expected} == {"loss", "accuracy", "calibration_error", "brier"}
     assert ended.summary["common"] == pytest.approx(expected, abs=1e-5)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from p2pfl.learning.dropout import KeyedDropout, keyed, mask
+from p2pfl.learning.dropout import KeyedDropout, key_dropout, mask
 
 
 def test_masks_keep_the_share_they_should_and_do_not_correlate():
@@ -51,7 +51,7 @@ def test_a_stack_drops_what_each_row_drops():
 def test_every_dropout_is_replaced_also_one_that_is_used_twice():
     shared = nn.Dropout(0.5)
     model = nn.Sequential(shared, nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1)), shared)
-    names = keyed(model)
+    names = key_dropout(model)
     assert sorted(names) == ["0.key", "1.1.key"]
     assert model[0] is model[2]
     assert not any(type(module) is nn.Dropout for module in model.modules())

@@ -11,7 +11,7 @@ from effort import MANY
 from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import colluders
-from p2pfl.privacy.accounting.colluders import parted, worst_colluders, worst_rows
+from p2pfl.privacy.accounting.colluders import find_parted_peers, worst_colluders, worst_rows
 from p2pfl.privacy.accounting.leakage import NoiseCover, leakage
 from p2pfl.topology import Topology
 
@@ -188,5 +188,5 @@ def test_who_can_be_parted_from_all_others_is_left_among_fewer_than_three_by_som
         for part in nx.connected_components(whole.subgraph(set(graph.peers) - set(some)))
         if len(part) < 3
     ]
-    found = parted(graph, colluders=count)
+    found = find_parted_peers(graph, colluders=count)
     assert set(found) in few if few else not found

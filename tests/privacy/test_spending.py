@@ -5,7 +5,7 @@ import math
 import pytest
 
 from p2pfl.privacy.accounting import divergence
-from p2pfl.privacy.accounting.examples import SampledSteps, composed
+from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, affordable, per_round, spent
 
 MANY = {"delta": 1e-5, "rounds": 1000, "probability": 0.01}
@@ -49,5 +49,7 @@ def test_a_round_that_is_calibrated_keeps_its_epsilon_beside_the_cut_of_the_nois
 
 def test_the_cut_of_the_noise_of_totals_counts_for_single_samples_as_well():
     totals = {SampledSteps(1 / 3.0, 1.0, 1): 4}
-    assert composed(totals, delta=1e-5) == pytest.approx(spent({Cost(3.0): 4}, delta=1e-5), rel=1e-3)
-    assert composed({SampledSteps(1 / 8.0, 1.0, 1): 1}, delta=1e-5) == spent({Cost(8.0): 1}, delta=1e-5) == math.inf
+    assert compose_epsilon(totals, delta=1e-5) == pytest.approx(spent({Cost(3.0): 4}, delta=1e-5), rel=1e-3)
+    assert (
+        compose_epsilon({SampledSteps(1 / 8.0, 1.0, 1): 1}, delta=1e-5) == spent({Cost(8.0): 1}, delta=1e-5) == math.inf
+    )

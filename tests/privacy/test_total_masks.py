@@ -14,7 +14,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy import total_masks
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring_masks import signed
+from p2pfl.privacy.ring_masks import to_signed
 from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.topology import Topology, circulant, complete, path, ring, spanning, star
 
@@ -33,7 +33,7 @@ def test_masks_cancel_over_the_participants_to_the_last_bit(graph, bits, data):
     }
     given = {"slot": SLOT, "participants": among, "bits": bits}
     found = sum(masks(graph).hide(values[peer], peer=peer, **given) for peer in among)
-    assert signed(found).tolist() == sum(values.values()).tolist()
+    assert to_signed(found).tolist() == sum(values.values()).tolist()
 
 
 # ---------------------------------------------------------------------- hiding, by enumeration of all masks

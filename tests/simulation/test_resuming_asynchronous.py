@@ -107,7 +107,7 @@ def test_a_resumed_simulation_leaves_the_directory_of_one_that_was_never_interru
 def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_before(tmp_path, monkeypatch):
     table = TABLE | CASES["late, lost and slow"]
     simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
-    calls, merged = count(), gossip_learning.merged
+    calls, merged = count(), gossip_learning.merge_models
 
     def stop(received, own):
         if next(calls) == 4:
@@ -115,7 +115,7 @@ def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_be
         return merged(received, own)
 
     with monkeypatch.context() as patch:
-        patch.setattr(gossip_learning, "merged", stop)
+        patch.setattr(gossip_learning, "merge_models", stop)
         with pytest.raises(KeyboardInterrupt):
             simulate(table, folder=tmp_path / "run", baselines=False, source=SOURCE)
     assert loaded(tmp_path / "run", table).facts.round == 3

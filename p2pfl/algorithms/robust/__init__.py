@@ -1,6 +1,6 @@
 """Byzantine peers: attacks on learning, and aggregation rules that tolerate them."""
 
-from p2pfl.algorithms.robust.attacks import Attack, attacked
+from p2pfl.algorithms.robust.attacks import Attack, add_attack
 from p2pfl.algorithms.robust.net import robust
 from p2pfl.algorithms.robust.rules import (
     ClippedGossip,
@@ -21,6 +21,6 @@ __all__ = [
     "Rule",
     "SelfCentredClipping",
     "TrimmedMean",
-    "attacked",
+    "add_attack",
     "robust",
 ]

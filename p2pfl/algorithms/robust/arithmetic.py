@@ -75,7 +75,7 @@ def _comparisons(count: int) -> Iterator[tuple[int, int]]:
         size >>= 1
 
 
-def ordered(rows: Rows, low: int, high: int) -> list[torch.Tensor]:
+def select_ordered(rows: Rows, low: int, high: int) -> list[torch.Tensor]:
     """Return the values in some places of the order of ``[..., n, P]`` along n, each ``[..., P]``; NaN is the largest.
 
     Parameters
@@ -87,7 +87,7 @@ def ordered(rows: Rows, low: int, high: int) -> list[torch.Tensor]:
 
     Examples
     --------
-    >>> ordered(torch.tensor([[5.0], [torch.nan], [1.0], [4.0]]), 1, 3)
+    >>> select_ordered(torch.tensor([[5.0], [torch.nan], [1.0], [4.0]]), 1, 3)
     [tensor([4.]), tensor([5.])]
     """
     values = list(rows.nan_to_num(torch.inf, torch.inf, -torch.inf).unbind(-2))
@@ -100,7 +100,7 @@ def ordered(rows: Rows, low: int, high: int) -> list[torch.Tensor]:
     return values[low:high]
 
 
-def by_columns(function: Callable[[Rows], torch.Tensor], rows: Rows) -> torch.Tensor:
+def apply_by_columns(function: Callable[[Rows], torch.Tensor], rows: Rows) -> torch.Tensor:
     """Return ``function(rows)``, ``[..., P]``, of a function of each column by itself, in blocks of columns."""
     width = max(1, room(rows.device) * rows.shape[-1] // max(1, rows.numel()))
     if width >= rows.shape[-1]:
@@ -126,12 +126,12 @@ def mean(each: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
     return _repaired(found, again)
 
 
-def taken(rows: Rows, places: torch.Tensor) -> Rows:
+def take_models(rows: Rows, places: torch.Tensor) -> Rows:
     """Return the models ``[..., m, P]`` of ``[..., n, P]`` in places ``[..., m]``.
 
     Examples
     --------
-    >>> taken(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), torch.tensor([[1], [0]])).flatten()
+    >>> take_models(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), torch.tensor([[1], [0]])).flatten()
     tensor([2., 3.])
     """
     above = rows.shape[:-2]
@@ -167,7 +167,7 @@ def distances(rows: Rows) -> torch.Tensor:
     return found
 
 
-def from_first(rows: Rows) -> torch.Tensor:
+def measure_from_first(rows: Rows) -> torch.Tensor:
     r"""Return :math:`\lVert x_i - x_0 \rVert_2` of ``[..., n, P]`` as :func:`distances` does, ``[..., n]`` float64."""
     doubles = rows.double()  # [..., n, P]
     return _apart(doubles, doubles[..., :1, :], rows.dtype)
@@ -201,7 +201,7 @@ def average(rows: Rows, weights: torch.Tensor) -> torch.Tensor:
     return (weights.to(rows.dtype).unsqueeze(-2) @ rows).squeeze(-2)
 
 
-def clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
+def sum_clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
     r"""Return the sums of models, each clipped around the first one to a radius.
 
     It is :math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`. Clipping moves weight to the own model, so the

@@ -35,7 +35,7 @@ from statistics import NormalDist
 import numpy as np
 import torch
 
-from p2pfl.algorithms.robust.net import StepObserver, weighted
+from p2pfl.algorithms.robust.net import StepObserver, average_received
 from p2pfl.core.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.core.rows import Rows, draw, to_device
 
@@ -49,7 +49,7 @@ ALL = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
 """Attacks that need the models of honest peers, which only a simulation can provide, with their scales."""
 
 
-def whole(values: torch.Tensor) -> torch.Tensor:
+def sum_locally(values: torch.Tensor) -> torch.Tensor:
     """Return the sum over all processes where one has all peers."""
     return values
 
@@ -90,7 +90,7 @@ class Attack:
         return torch.tensor([peer in self.attackers for peer in peers])
 
     def corrupted(
-        self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int, sums: Sums = whole
+        self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int, sums: Sums = sum_locally
     ) -> Rows:
         """Return what is sent instead of the rows, ``[R, P]``; those of honest peers stay as they are.
 
@@ -133,7 +133,7 @@ class Attack:
         return to_device(torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows.dtype), rows.device)  # [L, P]
 
 
-def moments(rows: Rows, sums: Sums = whole) -> tuple[torch.Tensor, torch.Tensor]:
+def moments(rows: Rows, sums: Sums = sum_locally) -> tuple[torch.Tensor, torch.Tensor]:
     r"""Return the mean of the rows of all processes and their deviation, :math:`\sqrt{\sum (y_i - \mu)^2 / (n - 1)}`.
 
     Parameters
@@ -178,25 +178,25 @@ def little(peers: int, attackers: int) -> float:
     return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0
 
 
-def flipped(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
+def flip_labels(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
     """Flip labels y to C - 1 - y.
 
     Examples
     --------
-    >>> flipped(torch.tensor([0, 1, 9]), classes=10)
+    >>> flip_labels(torch.tensor([0, 1, 9]), classes=10)
     tensor([9, 8, 0])
     """
     return classes - 1 - targets
 
 
-def attacked(
+def add_attack(
     net: Neighbourhood,
     attack: Attack | None,
     *,
     round: int,
     observer: StepObserver | None = None,
     together: Sequence[str] | None = None,
-    sums: Sums = whole,
+    sums: Sums = sum_locally,
 ) -> Neighbourhood:
     """Wrap a neighbourhood so that Byzantine peers send the models of an attack.
 
@@ -226,7 +226,7 @@ def attacked(
 
 
 class AttackedNeighbourhood(Wrapped):
-    """Neighbourhood with Byzantine peers; :func:`attacked` makes it and explains the parameters.
+    """Neighbourhood with Byzantine peers; :func:`add_attack` makes it and explains the parameters.
 
     A Byzantine peer uses its own true model: it mixes as if it were honest, and it adds its true integers to totals.
     """
@@ -250,7 +250,7 @@ class AttackedNeighbourhood(Wrapped):
     async def mix(self, released: Released) -> Released:
         """Return the plain average of the received models."""
         own = released.values
-        mixed = Released(weighted(await self.receive(released), own))  # [R, P]
+        mixed = Released(average_received(await self.receive(released), own))  # [R, P]
         if self._observer is not None:
             self._observer.record_step(released, mixed)
         return mixed
@@ -288,7 +288,7 @@ def dissent(received: ReceivedModels, own: Rows, attack: Attack) -> ReceivedMode
     )  # [R]
     pull = torch.where(power > 0, attack.factor / power, 0.0)[received.listener]  # [E]
     away = torch.where(lying, 0.0, -pull * received.weights)  # [E]; the receiver's own model gets what these leave
-    lies = weighted(replace(received, weights=away), own)  # [R, P]
+    lies = average_received(replace(received, weights=away), own)  # [R, P]
     sender = torch.where(hit, len(received.rows) + received.listener, received.sender)  # [E]
     return replace(
         received,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms.robust.arithmetic import HELD, average, room
-from p2pfl.algorithms.robust.rules import ClippedGossip, Rule, stacked
+from p2pfl.algorithms.robust.rules import ClippedGossip, Rule, takes_stacks
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
 from p2pfl.core.rows import Rows, for_each_block, to_device
@@ -26,7 +26,7 @@ class StepObserver(Protocol):
         ...
 
 
-async def here(work: Work) -> Rows:
+async def compute_here(work: Work) -> Rows:
     """Compute at once, in this thread."""
     return work()
 
@@ -36,7 +36,7 @@ def robust(
     rule: Rule | None,
     *,
     observer: StepObserver | None = None,
-    elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+    elsewhere: Callable[[Work], Awaitable[Rows]] = compute_here,
 ) -> Neighbourhood:
     """Wrap a neighbourhood so that it mixes by a rule.
 
@@ -95,16 +95,16 @@ class RobustNeighbourhood(Wrapped):
             )
         received = await self._net.receive(released)
         own = released.values
-        mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, received, own)))  # [R, P]
+        mixed = Released(await self._elsewhere(lambda: aggregate_received(self._rule, received, own)))  # [R, P]
         if self._observer is not None:
             self._observer.record_step(released, mixed)
         return mixed
 
 
-def by_rule(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
+def aggregate_received(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
     """Aggregate the models that each receiver has, ``[R, P]``, on their device; one with too few keeps its own."""
-    if stacked(rule):
-        return aggregated(rule, received, own, fewest=rule.fewest)
+    if takes_stacks(rule):
+        return aggregate_in_blocks(rule, received, own, fewest=rule.fewest)
     there, own, known = own.device, own.cpu(), received.rows.cpu()
     out = own.clone()  # [R, P]
     for listener, sender, weights in sorted(_singles(received, len(own))):
@@ -114,12 +114,12 @@ def by_rule(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
     return to_device(out, there)
 
 
-def weighted(received: ReceivedModels, own: Rows) -> Rows:
+def average_received(received: ReceivedModels, own: Rows) -> Rows:
     """Return the weighted average of the models that each receiver has, ``[R, P]``."""
-    return aggregated(average, received, own)
+    return aggregate_in_blocks(average, received, own)
 
 
-def aggregated(
+def aggregate_in_blocks(
     function: Callable[[Rows, torch.Tensor], torch.Tensor], received: ReceivedModels, own: Rows, *, fewest: int = 1
 ) -> Rows:
     """Aggregate the models that each receiver has, in blocks of receivers that have as many.

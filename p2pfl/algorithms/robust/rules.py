@@ -16,14 +16,14 @@ from typing import ClassVar, Protocol
 import torch
 
 from p2pfl.algorithms.robust.arithmetic import (
-    by_columns,
-    clipped,
+    apply_by_columns,
     distances,
-    from_first,
     mean,
-    ordered,
+    measure_from_first,
     scaled_norms,
-    taken,
+    select_ordered,
+    sum_clipped,
+    take_models,
 )
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import RuleTraits
@@ -42,7 +42,7 @@ class Rule(Protocol):
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """Aggregate ``[n, P]``, the peer's own model first, under weights ``[n]`` (float64) to one model ``[P]``.
 
-        With the trait ``stacked`` all three have the same leading axes, one entry for each peer.
+        With the trait ``takes_stacks`` all three have the same leading axes, one entry for each peer.
         """
         ...
 
@@ -89,16 +89,16 @@ class ClippedGossip:
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """Aggregate ``[..., n, P]`` to ``[..., P]``."""
-        apart = from_first(rows)  # [..., n]
+        apart = measure_from_first(rows)  # [..., n]
         terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [..., n], the roots; that of the own is zero
         others = rows.shape[-2] - 1
         f = min(self.attackers, others)
         if not f:
-            return clipped(rows, weights, apart, torch.full_like(apart[..., :1], torch.inf))
+            return sum_clipped(rows, weights, apart, torch.full_like(apart[..., :1], torch.inf))
         suspected = weights[..., 1:].topk(f, dim=-1).values.sum(-1)  # [...]
         kept = scaled_norms(terms[..., 1:].sort(dim=-1).values[..., : others - f])  # [...]
         radius = (kept / suspected.sqrt()).unsqueeze(-1)  # [..., 1]
-        return clipped(rows, weights, apart, radius)
+        return sum_clipped(rows, weights, apart, radius)
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class SelfCentredClipping:
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
-        apart = from_first(rows)  # [..., n]
+        apart = measure_from_first(rows)  # [..., n]
         alike = torch.full_like(apart, 1 / rows.shape[-2])
-        return clipped(rows, alike, apart, torch.full_like(apart[..., :1], self.radius))
+        return sum_clipped(rows, alike, apart, torch.full_like(apart[..., :1], self.radius))
 
 
 @dataclass(frozen=True)
@@ -181,10 +181,10 @@ class TrimmedMean:
         low = self.attackers
 
         def trimmed(part: Rows) -> torch.Tensor:
-            kept = ordered(part, low, low + count)
+            kept = select_ordered(part, low, low + count)
             return mean(kept.__getitem__, count)
 
-        return by_columns(trimmed, rows)
+        return apply_by_columns(trimmed, rows)
 
 
 @dataclass(frozen=True)
@@ -218,15 +218,15 @@ class Median:
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
-        return by_columns(_middle, rows)
+        return apply_by_columns(_middle, rows)
 
 
 def _middle(rows: Rows) -> torch.Tensor:
     """Return the median of ``[..., n, P]`` along n, ``[..., P]``."""
     middle = rows.shape[-2] // 2
     if rows.shape[-2] % 2:
-        return ordered(rows, middle, middle + 1)[0]
-    lower, upper = ordered(rows, middle - 1, middle + 1)
+        return select_ordered(rows, middle, middle + 1)[0]
+    lower, upper = select_ordered(rows, middle - 1, middle + 1)
     return lower / 2 + upper / 2  # their sum may be too large for a number
 
 
@@ -276,7 +276,7 @@ class Krum:
             ..., 1 : count - self.attackers - 1
         ]  # [..., n, n - f - 2], without itself
         order = nearest.sum(-1).sort(dim=-1, stable=True).indices  # [..., n]
-        best = taken(rows, order[..., : count - self.attackers if self.several else 1])  # [..., m, P]
+        best = take_models(rows, order[..., : count - self.attackers if self.several else 1])  # [..., m, P]
         return mean(lambda place: best[..., place, :], best.shape[-2])  # [..., P]
 
 
@@ -314,7 +314,7 @@ class NearestMixed:
     Examples
     --------
     >>> rows = torch.tensor([[0.0], [1.0], [2.0], [30.0]])
-    >>> mixed(rows, attackers=1).squeeze()
+    >>> mix_nearest(rows, attackers=1).squeeze()
     tensor([ 1.,  1.,  1., 11.])
     >>> NearestMixed(Median(1), 1)(rows, torch.ones(4))
     tensor([1.])
@@ -331,26 +331,26 @@ class NearestMixed:
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
         """Aggregate ``[..., n, P]`` to ``[..., P]``."""
-        near = mixed(rows, attackers=self.attackers)
-        return applied(self.rule, near, weights)
+        near = mix_nearest(rows, attackers=self.attackers)
+        return apply_rule(self.rule, near, weights)
 
 
-def mixed(rows: Rows, *, attackers: int) -> Rows:
+def mix_nearest(rows: Rows, *, attackers: int) -> Rows:
     """Apply nearest-neighbour mixing to ``[..., n, P]``, see :class:`NearestMixed`."""
     count = rows.shape[-2] - attackers
     nearest = distances(rows).sort(dim=-1, stable=True).indices[..., :count]  # [..., n, n - f]
-    return mean(lambda place: taken(rows, nearest[..., place]), count)  # [..., n, P]
+    return mean(lambda place: take_models(rows, nearest[..., place]), count)  # [..., n, P]
 
 
-def applied(rule: Rule, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+def apply_rule(rule: Rule, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
     """Aggregate ``[..., n, P]`` to ``[..., P]``, one peer after the other if that is what the rule takes."""
-    if rows.dim() == 2 or stacked(rule):
+    if rows.dim() == 2 or takes_stacks(rule):
         return rule(rows, weights)
     pairs = zip(rows.flatten(0, -3), weights.flatten(0, -2), strict=True)
     return torch.stack([rule(*each) for each in pairs]).view(*rows.shape[:-2], rows.shape[-1])
 
 
-def stacked(rule: Rule) -> bool:
+def takes_stacks(rule: Rule) -> bool:
     """Return whether a rule takes the models of several peers at once."""
     inner = rule.rule if isinstance(rule, NearestMixed) else rule
     traits: RuleTraits = getattr(inner, "traits", RuleTraits())

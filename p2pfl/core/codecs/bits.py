@@ -21,9 +21,9 @@ def pack_bits(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
 
     Examples
     --------
-    >>> packed(torch.tensor([[1, 2, 3]]), bits=4)
+    >>> pack_bits(torch.tensor([[1, 2, 3]]), bits=4)
     tensor([[33,  3]], dtype=torch.uint8)
-    >>> unpacked(packed(torch.tensor([[5, 0, 7]]), bits=3), bits=3, count=3)
+    >>> unpack_bits(pack_bits(torch.tensor([[5, 0, 7]]), bits=3), bits=3, count=3)
     tensor([[5, 0, 7]])
     """
     values = codes.cpu().numpy()  # [R, K]

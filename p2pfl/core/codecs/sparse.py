@@ -77,7 +77,7 @@ def find_largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
 
     Examples
     --------
-    >>> largest(torch.tensor([[2.0, 3.0, 2.0, 2.0]]), 2)
+    >>> find_largest(torch.tensor([[2.0, 3.0, 2.0, 2.0]]), 2)
     tensor([[0, 1]])
     """
     if sizes.device.type == "cpu":  # which of equal numbers topk takes depends on the device
@@ -158,7 +158,7 @@ def choose_positions(
 
     Examples
     --------
-    >>> chosen(10, share=0.3, seed=0, round=2)
+    >>> choose_positions(10, share=0.3, seed=0, round=2)
     array([0, 7, 9])
     """
     places = draw(seed, f"places {step}", peer, round).choice(

@@ -116,12 +116,12 @@ def is_missing(cell: str, missing: Collection[str] = MISSING) -> bool:
     return cell.lower() in missing
 
 
-def whole(cell: str) -> str:
+def drop_decimal_point(cell: str) -> str:
     """Return a whole number without its decimal point, and any other cell as it is.
 
     Examples
     --------
-    >>> whole("1.0"), whole("1.5"), whole("01"), whole("east")
+    >>> drop_decimal_point("1.0"), drop_decimal_point("1.5"), drop_decimal_point("01"), drop_decimal_point("east")
     ('1', '1.5', '01', 'east')
     """
     found = WHOLE.fullmatch(cell)

@@ -14,9 +14,9 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
-from p2pfl.data.sources import Central, moments, nearest, scaled
+from p2pfl.data.sources import Central, moments, nearest, scale_columns
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
-from p2pfl.data.tables.peer_tables import located
+from p2pfl.data.tables.peer_tables import locate_file
 from p2pfl.data.tables.proposal import MOST_CLASSES
 
 MOST_LEVELS = 1000
@@ -82,7 +82,7 @@ def csv(
         An option is invalid, the file is missing or malformed, or a column cannot be used.
     """
     _check_options(path=path, target=target, drop=drop, header=header, bounds=bounds)
-    file = located(path, data_dir)
+    file = locate_file(path, data_dir)
     columns = _columns(read(file, header=header))
     for name in (str(target), *map(str, drop)):
         if name not in columns:
@@ -213,7 +213,9 @@ def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[f
             mean, deviation = moments(numbers, train)
         else:
             mean, deviation = (np.array([each]) for each in _units(bounds.get(column.name)))
-        return _Encoded(scaled(numbers, mean, deviation), Field(column.name, None, float(mean[0])), mean, deviation)
+        return _Encoded(
+            scale_columns(numbers, mean, deviation), Field(column.name, None, float(mean[0])), mean, deviation
+        )
     levels = np.unique(column.cells[~column.missing])
     found, counts = np.unique(column.cells[known], return_counts=True)
     usual = found[counts.argmax()] if bounds is None else levels[0]

@@ -11,7 +11,7 @@ from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Private, nearest
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
-from p2pfl.data.tables.encoding import coded, encoded, labels, numbers
+from p2pfl.data.tables.encoding import code_cells, encode_features, labels, numbers
 
 NUMBER, INTEGER = "number", "integer"
 
@@ -120,7 +120,7 @@ class Table:
             A column is missing, or a cell does not fit; the message names the place, the column and the value.
         """
         cells = source if isinstance(source, TextCells) else read(source)
-        features = encoded(coded(cells, self.fields), self.fields)
+        features = encode_features(code_cells(cells, self.fields), self.fields)
         return (features - self.mean) / self.deviation, self._targets(cells)
 
     def _targets(self, cells: TextCells) -> FloatArray | IntArray:

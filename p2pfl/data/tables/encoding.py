@@ -8,7 +8,7 @@ import numpy as np
 from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Field
-from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, whole
+from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing
 
 EXACT = 2**24
 """Whole numbers up to this one are exact in single precision, in which models take them."""
@@ -18,7 +18,7 @@ Role = Literal["feature", "target"]
 """Use of a column; rules for cells that do not fit are for features alone."""
 
 
-def coded(cells: TextCells, fields: Sequence[Field], *, missing: Collection[str] = MISSING) -> FloatArray:
+def code_cells(cells: TextCells, fields: Sequence[Field], *, missing: Collection[str] = MISSING) -> FloatArray:
     """Return one number per cell: the number itself, or the position of the level.
 
     The rules of the columns replace missing cells and unknown levels.
@@ -45,7 +45,7 @@ def coded(cells: TextCells, fields: Sequence[Field], *, missing: Collection[str]
     Examples
     --------
     >>> cells = TextCells("patients", {"sex": lambda: ["m", ""], "age": lambda: ["31", "44.5"]}, rows=2)
-    >>> coded(cells, [Field("sex", ("f", "m"), missing="f"), Field("age")]).tolist()
+    >>> code_cells(cells, [Field("sex", ("f", "m"), missing="f"), Field("age")]).tolist()
     [[1.0, 31.0], [0.0, 44.5]]
     """
     columns = [
@@ -55,12 +55,12 @@ def coded(cells: TextCells, fields: Sequence[Field], *, missing: Collection[str]
     return np.stack(columns, axis=1)  # [n, C]
 
 
-def encoded(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
+def encode_features(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
     """Return the features of coded cells, ``[n, F]``: a number stays, a level becomes 1 in its feature.
 
     Examples
     --------
-    >>> encoded(np.array([[1.0, 31.0]]), [Field("sex", ("f", "m")), Field("age")]).tolist()
+    >>> encode_features(np.array([[1.0, 31.0]]), [Field("sex", ("f", "m")), Field("age")]).tolist()
     [[0.0, 1.0, 31.0]]
     """
     parts = [
@@ -128,7 +128,9 @@ def labels(cells: TextCells, field: Field, *, missing: Collection[str] = MISSING
     unknown = -1 if field.unknown is None else places[field.unknown]
     filler = _filler(cells, field, missing=missing, role=role)
     found = [
-        places[str(filler)] if is_missing(cell, missing) else places.get(cell, places.get(whole(cell), unknown))
+        places[str(filler)]
+        if is_missing(cell, missing)
+        else places.get(cell, places.get(drop_decimal_point(cell), unknown))
         for cell in cells.column(field.name)
     ]
     positions = np.array(found, dtype=np.int64)  # [n]

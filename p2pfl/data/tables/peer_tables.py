@@ -47,7 +47,7 @@ def table(
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[FloatArray, FloatArray | IntArray]:
         del peers, seed
-        file = located(str(path).replace(PEER, peer), data_dir)
+        file = locate_file(str(path).replace(PEER, peer), data_dir)
         if read.setdefault(file, peer) != peer:
             raise DataError(
                 f'peers "{read[file]}" and "{peer}" would both own {file}; write {PEER} in `path` for the name of the '
@@ -58,7 +58,7 @@ def table(
     return declared.source(load)
 
 
-def located(path: str | Path, data_dir: Path | None) -> Path:
+def locate_file(path: str | Path, data_dir: Path | None) -> Path:
     """Return the path of a file as it stands, or in the data folder.
 
     Raises

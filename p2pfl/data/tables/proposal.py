@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from p2pfl.core.errors import DataError
-from p2pfl.data.tables.cells import TextCells, is_missing, whole
+from p2pfl.data.tables.cells import TextCells, drop_decimal_point, is_missing
 from p2pfl.data.tables.encoding import number
 
 FEW_ROWS = 8
@@ -96,7 +96,7 @@ def _rare(cells: list[str], kind: Any) -> set[str]:
     """Return the levels of a column that few rows have; none in a table that is an example."""
     if not isinstance(kind, list) or len(cells) <= FEW_ROWS:
         return set()
-    counts = Counter(cell if cell in kind else whole(cell) for cell in cells)
+    counts = Counter(cell if cell in kind else drop_decimal_point(cell) for cell in cells)
     return {level for level, count in counts.items() if count < LEAST_ROWS}
 
 
@@ -114,7 +114,7 @@ def _kind(cells: list[str], *, most: int) -> Any:
     if cells and all(map(math.isfinite, numbers)):
         if not all(number.is_integer() for number in numbers):
             return "number"
-        codes = {whole(cell) for cell in cells}
+        codes = {drop_decimal_point(cell) for cell in cells}
         return sorted(codes, key=float) if len(codes) <= most else "integer"
     levels = sorted(set(cells))
     identifies = len(cells) > FEW_ROWS and 2 * len(levels) > len(cells)

@@ -15,8 +15,8 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
-from p2pfl.privacy.accounting.colluders import parted
-from p2pfl.privacy.accounting.noisy_totals import calibrated as calibrated_total
+from p2pfl.privacy.accounting.colluders import find_parted_peers
+from p2pfl.privacy.accounting.noisy_totals import calibrate_total as calibrated_total
 from p2pfl.privacy.accounting.spending import Cost, per_round, spent
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
@@ -152,7 +152,7 @@ def protection(
     if wanted.mask_graph == "complete":  # any two peers can agree on a key through the broker
         graph = graphs.complete(len(graph.peers)).named(graph.peers)
     claimed = wanted.epsilon is not None or _claims(wanted) or bool(totals and wanted.noise)
-    if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
+    if traits.masks and claimed and (few := find_parted_peers(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
             'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "complete", add '

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
-from p2pfl.algorithms.robust.attacks import ALL, flipped
+from p2pfl.algorithms.robust.attacks import ALL, flip_labels
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.rows import draw
 from p2pfl.data import Federation
@@ -169,5 +169,5 @@ def misled(federation: Federation, attack: Attack | None) -> Federation:
     targets = dataset.targets.clone()
     for peer in attack.attackers & set(federation.train):
         own = federation.train[peer]
-        targets[own] = flipped(targets[own], classes=dataset.classes)
+        targets[own] = flip_labels(targets[own], classes=dataset.classes)
     return replace(federation, dataset=replace(dataset, targets=targets))

@@ -86,10 +86,10 @@ def language(
             model = kind.from_pretrained(path, config=settings, local_files_only=True, ignore_mismatched_sizes=True)
         except (OSError, ValueError) as error:
             raise _absent(path, error) from None
-    return Tokens(model if lora is None else adapted(model, lora, name=name), pad=pad)
+    return Tokens(model if lora is None else add_adapters(model, lora, name=name), pad=pad)
 
 
-def adapted(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.Module:
+def add_adapters(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.Module:
     """Return a model with LoRA adapters, of which all other parameters but a new head are frozen.
 
     Parameters

@@ -43,13 +43,13 @@ def own_copy(model: nn.Module) -> nn.Module:
                 f"parameter {name!r} has a hook, which the stacks and copies of p2pfl lose; change its gradient in a "
                 "hook of its layer (register_full_backward_hook), or in the loss"
             )
-    before = hooked(made)
+    before = find_hooked(made)
     replace_layers(made, lambda layer: _inside(layer) if _is_compiled(layer) else layer)
     check_hooks_left(_inside(made) if _is_compiled(made) else made, before)
     return made
 
 
-def hooked(model: nn.Module) -> set[nn.Module]:
+def find_hooked(model: nn.Module) -> set[nn.Module]:
     """Return the layers that have hooks, or a forward of their own."""
     return {layer for layer in model.modules() if (has_hooks if _is_compiled(layer) else is_hooked)(layer)}
 

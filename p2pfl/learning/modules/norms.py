@@ -100,7 +100,7 @@ class LocalNorm(nn.Module):
         return _passed(x, self.drop, self.act)
 
 
-def normalised(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
+def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     """Replace the batch normalisation of a model in place.
 
     A layer whose parameters are frozen becomes constant as a whole, whatever ``norm`` says.

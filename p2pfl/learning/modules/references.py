@@ -37,7 +37,7 @@ def is_reference(name: str) -> bool:
     return bool(colon) and library in LIBRARIES
 
 
-def referenced(
+def build_reference(
     reference: str, *, shape: tuple[int, ...], outputs: int, options: Mapping[str, Any], pretrained: str | Path | None
 ) -> nn.Module:
     """Build a model of torchvision, timm or transformers.
@@ -83,7 +83,7 @@ def referenced(
     if pretrained is None:
         cached = _cached_torchvision if library == "torchvision" else _cached_timm
         pretrained = cached(found, name, weights)
-    return adopted(model, read_weights(pretrained), outputs=outputs, source=str(pretrained))
+    return adopt_weights(model, read_weights(pretrained), outputs=outputs, source=str(pretrained))
 
 
 def _filled(model: nn.Module, pretrained: str | Path) -> nn.Module:
@@ -164,7 +164,7 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def adopted(model: nn.Module, weights: Mapping[str, torch.Tensor], *, outputs: int, source: str) -> nn.Module:
+def adopt_weights(model: nn.Module, weights: Mapping[str, torch.Tensor], *, outputs: int, source: str) -> nn.Module:
     """Load weights into a model, except for a last layer of another number of outputs.
 
     Parameters

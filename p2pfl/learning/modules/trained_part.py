@@ -13,10 +13,10 @@ from torch import nn
 
 from p2pfl.core.rows import Layout, raw
 from p2pfl.learning import checks
-from p2pfl.learning.dropout import KeyedDropout, keyed
+from p2pfl.learning.dropout import KeyedDropout, key_dropout
 from p2pfl.learning.models import fill
-from p2pfl.learning.modules.model_copy import check_hooks_left, hooked, own_copy
-from p2pfl.learning.modules.norms import STATISTICS, Norm, normalised
+from p2pfl.learning.modules.model_copy import check_hooks_left, find_hooked, own_copy
+from p2pfl.learning.modules.norms import STATISTICS, Norm, replace_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Divided:
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
 
 
-def divided(
+def divide_model(
     model: nn.Module,
     *,
     pretrained: Mapping[str, torch.Tensor] | str | Path | None,
@@ -94,15 +94,15 @@ def divided(
         The model cannot learn with others.
     """
     model = own_copy(model)
-    before = hooked(model)
+    before = find_hooked(model)
     if pretrained is not None:
         fill(model, pretrained)
-    dropouts = keyed(model)
+    dropouts = key_dropout(model)
     checks.check_parameters(model)
     names = checks.trained_names(model, frozen)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
-    local = normalised(model, norm)
+    local = replace_norms(model, norm)
     check_hooks_left(model, before)
     checks.check_modules(model)
     model.to(device, dtype)

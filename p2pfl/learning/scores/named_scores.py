@@ -23,7 +23,7 @@ Find = Callable[..., Callable[..., Any]]
 _find: Find = partial(import_callable, refused=ModelError)
 
 
-def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Find = _find) -> Any:
+def choose_score(given: str | Score, *, key: str, known: Mapping[str, Score], find: Find = _find) -> Any:
     """Return a loss or a metric.
 
     Parameters
@@ -44,7 +44,7 @@ def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Fi
 
     Examples
     --------
-    >>> chosen("accuracy", key="learning.metrics.accuracy", known=METRICS).__name__
+    >>> choose_score("accuracy", key="learning.metrics.accuracy", known=METRICS).__name__
     'accuracy'
     """
     if not isinstance(given, str):
@@ -62,7 +62,7 @@ def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Fi
 def metrics_named(
     given: Mapping[str, PerSample | SetScore | str], *, find: Find = _find
 ) -> dict[str, PerSample | SetScore]:
-    """Return metrics by the names under which they are reported, see :func:`chosen`.
+    """Return metrics by the names under which they are reported, see :func:`choose_score`.
 
     Raises
     ------
@@ -79,7 +79,8 @@ def metrics_named(
             f'metrics are of type {type(given).__name__}; give them by name, such as metrics={{"accuracy": "accuracy"}}'
         )
     return {
-        name: chosen(metric, key=f"learning.metrics.{name}", known=METRICS, find=find) for name, metric in given.items()
+        name: choose_score(metric, key=f"learning.metrics.{name}", known=METRICS, find=find)
+        for name, metric in given.items()
     }
 
 

@@ -80,7 +80,7 @@ def hosmer_lemeshow(samples: Ints, positive: Ints, expected: Floats) -> Goodness
     return GoodnessOfFit(statistic, len(starts), float(scipy.special.chdtrc(len(starts), statistic)))
 
 
-def ungrouped(chances: Floats, positive: npt.NDArray[np.bool_]) -> GoodnessOfFit | None:
+def hosmer_lemeshow_ungrouped(chances: Floats, positive: npt.NDArray[np.bool_]) -> GoodnessOfFit | None:
     """Return the test of Hosmer and Lemeshow for the probability of class 1 of each sample, ``[n]``."""
     cells, where = np.unique(chances, return_inverse=True)
     samples, hits = (np.bincount(where, weights=each, minlength=len(cells)) for each in (None, positive))

@@ -14,7 +14,7 @@ import torch
 from p2pfl.core.errors import LearningError
 from p2pfl.core.importing import describe_error
 from p2pfl.data import Dataset
-from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
+from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, name_loss, squared_error
 from p2pfl.learning.metrics import auc as area
 from p2pfl.learning.metrics import determination, macro_auc
 
@@ -47,7 +47,7 @@ class FunctionScore:
 
     Examples
     --------
-    >>> largest = Function(lambda outputs, targets: outputs.max(), name="clinic:largest")
+    >>> largest = FunctionScore(lambda outputs, targets: outputs.max(), name="clinic:largest")
     >>> largest.score([(torch.tensor([1.0, 3.0]), torch.zeros(2)), (torch.tensor([2.0]), torch.zeros(1))])
     3.0
     """
@@ -145,7 +145,7 @@ WHOLE: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": m
 """Scores by their name in ``learning.metrics``."""
 
 
-def usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | SetScore]:
+def choose_usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | SetScore]:
     """Return the scores of data for which none are chosen; those of numbers besides :math:`R^2`."""
     if loss is binary_cross_entropy:
         return {"auc": auc, "f1": macro_f1}
@@ -161,7 +161,7 @@ def scores_of(metrics: Mapping[str, PerSample | SetScore]) -> tuple[dict[str, Pe
         if isinstance(metric, SetScore):
             whole[name] = metric
             continue
-        own = named(metric)
+        own = name_loss(metric)
         if isinstance(own, UserFunction) and getattr(own.function, "whole", False):
             whole[name] = FunctionScore(own.function, name=own.name)
         else:

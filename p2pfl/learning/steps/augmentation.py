@@ -124,7 +124,7 @@ class Augmenting:
             )
 
 
-def augmenting(function: Augment | None) -> Augmenting | None:
+def make_augmenting(function: Augment | None) -> Augmenting | None:
     """Return what a learner does with a function of the user's, if there is one.
 
     Raises

@@ -42,7 +42,7 @@ def inputs(
     )
 
 
-def accepted(
+def check_inputs(
     model: nn.Module, dataset: Dataset, features: torch.Tensor, *, few: int
 ) -> tuple[checks.Size, torch.Tensor, torch.Tensor]:
     """Return the result of :func:`~p2pfl.learning.checks.check_fit` and the features that the model takes.

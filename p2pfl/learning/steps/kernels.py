@@ -103,7 +103,7 @@ def _distance(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tenso
     return difference.square(), 2 * difference
 
 
-def compiled(
+def compile_kernels(
     model: nn.Module,
     names: Sequence[str],
     sample: torch.Tensor,

@@ -23,7 +23,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import describe_error
 from p2pfl.core.rows import Layout, to_device
 from p2pfl.learning.learner import Memory
-from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
+from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warm_up
 
 ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
     kind.__name__.lower(): kind
@@ -159,7 +159,7 @@ class Recipe:
             settings: Mapping[str, object] = {**self._constant, "lr": self.rate * factor}
         else:
             settings = self._table.at(time if self.schedule_by == "step" else round)
-        return warmed(settings, time=time, steps=self.warmup)
+        return warm_up(settings, time=time, steps=self.warmup)
 
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:

@@ -30,7 +30,7 @@ class Scheduled(Protocol):
         ...
 
 
-def scheduled(
+def schedule_batches(
     learner: Scheduled,
     peers: Sequence[str],
     *,

@@ -159,7 +159,7 @@ def train(
         most = engine.block(int(work.schedule.widths[order].max()))
     else:
         most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
-    blocks = divided(costs[order], most=most)
+    blocks = divide_rows(costs[order], most=most)
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
         chosen = order[slice(*rows)]
@@ -225,7 +225,7 @@ def intra_op(products: int, *, workers: int) -> int:
     return 1 if products < LONG else max(1, cores() // workers)
 
 
-def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
+def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     """Divide rows into blocks of consecutive rows, each from its first row to the one after its last.
 
     A block has at most ``most`` rows. Where there are enough rows for several threads, they make two or four blocks of
@@ -241,11 +241,11 @@ def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
 
     Examples
     --------
-    >>> divided(np.full(1000, 20), most=390)
+    >>> divide_rows(np.full(1000, 20), most=390)
     [(0, 250), (250, 500), (500, 750), (750, 1000)]
-    >>> divided(np.full(100, 20), most=390)
+    >>> divide_rows(np.full(100, 20), most=390)
     [(0, 50), (50, 100)]
-    >>> divided(np.array([900, 100, 100, 1, 1, 1]), most=4)
+    >>> divide_rows(np.array([900, 100, 100, 1, 1, 1]), most=4)
     [(0, 1), (1, 5), (5, 6)]
     """
     least, total = LEAST * most, costs.sum()

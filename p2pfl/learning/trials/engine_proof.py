@@ -24,7 +24,7 @@ from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.steps.training import Trainable, Work, first_step, intra_op
-from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
+from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, perturb_row
 
 TOGETHER = 64
 """Most peers in one pass: among more, one wrong gradient would be lost in the rounding of the others."""
@@ -93,7 +93,7 @@ class EngineProof:
         same: list[bool] = []
 
         def compare(_: int, chosen: IntArray) -> None:
-            rows = (nearby(self.initial, attempt) for attempt in range(ATTEMPTS))
+            rows = (perturb_row(self.initial, attempt) for attempt in range(ATTEMPTS))
             same.append(any(self._holds(_Case(work, learner, engine, chosen=chosen, row=row)) for row in rows))
             proven.update(work.peers[row] for row in chosen if same[-1])
 

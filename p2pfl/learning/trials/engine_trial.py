@@ -15,10 +15,10 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.steps.autograd import Autocast, Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.kernels import Kernels, compiled
+from p2pfl.learning.steps.kernels import Kernels, compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
+from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, perturb_row
 from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, ModelState
 
 SMALL = 2**22
@@ -73,7 +73,7 @@ class Trial:
         try:
             with (
                 watch_generators() as drawn,
-                checks.blamed(self.model, doing="in a first step of training"),
+                checks.blame_model(self.model, doing="in a first step of training"),
             ):
                 first = self._step(engine)
                 before = ModelState(self.model, own=self.layout.names)
@@ -107,7 +107,7 @@ class Trial:
         """
         if self.targets.dim() != 1:
             return None
-        return compiled(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
+        return compile_kernels(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
 
     def perceptrons(self, kernels: Kernels) -> Perceptrons | None:
         """Return the engine for steps by numpy; ``None`` unless the model is a perceptron on the CPU."""
@@ -155,8 +155,8 @@ class Trial:
 
     def _rows(self, attempt: int) -> Rows:
         """Return a row, and for small models one nearby, so that parameters that start at zero count, ``[K, P]``."""
-        row = nearby(self.initial, attempt)
-        return row if row.shape[1] > SMALL else torch.cat([row, nearby(row, ATTEMPTS)])
+        row = perturb_row(self.initial, attempt)
+        return row if row.shape[1] > SMALL else torch.cat([row, perturb_row(row, ATTEMPTS)])
 
     def _parts(self, rows: Rows) -> list[torch.Tensor]:
         """Return copies of the tensors of rows."""

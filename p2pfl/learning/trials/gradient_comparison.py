@@ -93,13 +93,13 @@ NEARBY = 0.01
 """Largest difference of numbers of these rows."""
 
 
-def nearby(row: torch.Tensor, attempt: int) -> torch.Tensor:
+def perturb_row(row: torch.Tensor, attempt: int) -> torch.Tensor:
     """Return a row next to another one, which itself is attempt 0.
 
     Examples
     --------
     >>> row = torch.zeros(2)
-    >>> torch.equal(nearby(row, 0), row), torch.equal(nearby(row, 1), nearby(row, 2))
+    >>> torch.equal(perturb_row(row, 0), row), torch.equal(perturb_row(row, 1), perturb_row(row, 2))
     (True, False)
     """
     if attempt == 0:

@@ -155,12 +155,12 @@ class OwnSchedule:
         return found
 
 
-def warmed(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping[str, object]:
+def warm_up(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping[str, object]:
     """Return settings with the rate in the first steps of a run, which rises by as much at each of them.
 
     Examples
     --------
-    >>> [warmed({"lr": 0.8}, time=time, steps=4)["lr"] for time in (0, 1, 3, 9)]
+    >>> [warm_up({"lr": 0.8}, time=time, steps=4)["lr"] for time in (0, 1, 3, 9)]
     [0.2, 0.4, 0.8, 0.8]
     """
     if time + 1 >= steps:

@@ -17,7 +17,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
-from p2pfl.privacy.ring_masks import Ring, signed, unsigned
+from p2pfl.privacy.ring_masks import Ring, to_signed, to_unsigned
 from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 
 
@@ -91,7 +91,7 @@ class RoundTotals:
             answer = await self.connection.ask(Contribute(masked))
             found = await self._again(answer, masked=masks is not None) if isinstance(answer, Unfinished) else answer
             if isinstance(found, Totalled):
-                return signed(found.values)  # [K]
+                return to_signed(found.values)  # [K]
             if not first:
                 raise RepeatError(
                     "peers were lost after an earlier total of the round; take all totals of the round again"
@@ -145,7 +145,7 @@ class RoundTotals:
     def _masked(self, values: Ints, *, peer: str, bits: int, masks: TotalMasks | None) -> Ring:
         """Return this peer's contribution to the next total, ``[K]`` in the ring, masked where masks are given."""
         if masks is None:
-            return unsigned(values.copy(), bits)
+            return to_unsigned(values.copy(), bits)
         slot = TotalSlot(self.round, self._attempt, self._number)
         return masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
 

@@ -14,7 +14,7 @@ import torch
 from p2pfl.core.neighbourhood import Public
 from p2pfl.experiment import Plan
 from p2pfl.plugins.audit.claims import ExactClaim
-from p2pfl.plugins.audit.pipeline import unspent
+from p2pfl.plugins.audit.pipeline import drop_budget
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost
@@ -167,7 +167,7 @@ def _charge(plan: Plan, name: str, sentence: str, spend: Callable[[Meter], None]
 
 def _meter(plan: Plan) -> Meter:
     """Return the meter of one peer, whose budget never ends and is in no file."""
-    bare = unspent(plan.experiment)
+    bare = drop_budget(plan.experiment)
     endless = replace(plan.protection, wanted=bare.privacy, before=None)
     of: dict[str, Any] = {"experiment": bare, "protection": endless, "sized": None}
     return Meter(replace(plan, **of), plan.protection.graph.peers[:1], run="audit")

@@ -24,10 +24,10 @@ from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
 from p2pfl.plugins.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
 from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, Inference, infer
 from p2pfl.plugins.audit.claims import KEYS, ExactClaim, claims
-from p2pfl.plugins.audit.dp_sgd_claims import training
+from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE
 from p2pfl.plugins.audit.live.restarts import live
-from p2pfl.plugins.audit.noise_claims import stacked
+from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Fresh
 from p2pfl.plugins.audit.total_attacks import totals
@@ -224,9 +224,12 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     if protection.totals:  # no models are released
         held = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
     else:
-        held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
+        held = [
+            *claims(protection.settings, **where, keys=effort.keys),
+            *check_stacked_noise(protection.settings, fresh=fresh),
+        ]
         held += live(plan, rounds=effort.live) if effort.live else []
-    held += [*accounts(plan, stated=guarantees), *training(plan, fresh=fresh)]
+    held += [*accounts(plan, stated=guarantees), *check_training(plan, fresh=fresh)]
     single = protection.sums is None and not protection.totals
     return Audit(
         name=plan.experiment.name,

@@ -9,7 +9,7 @@ import numpy as np
 from p2pfl.plugins.audit.audit import Audit
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.pipeline import Floats
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
 from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Pictures, Section, Styled
 from p2pfl.results.pages.rendering import page
 
@@ -124,7 +124,9 @@ def _claims(audit: Audit) -> list[Block | None]:
 
 def exposure_table(audit: Audit) -> FactTable:
     """Return what the totals of the first tree show; without rows for other models."""
-    return FactTable("By number of peers and observer", EXPOSED_HEADS, [exposed(e) for e in audit.exposures], text=2)
+    return FactTable(
+        "By number of peers and observer", EXPOSED_HEADS, [list_exposed(e) for e in audit.exposures], text=2
+    )
 
 
 def game_table(audit: Audit) -> FactTable:

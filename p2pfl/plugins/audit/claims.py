@@ -94,9 +94,9 @@ def claims(
     found = []
     flat = replace(settings, layers=())  # of rows of any length
     if settings.mask > 0:
-        found.append(cancelled(flat, graph=graph, weights=weights, seed=seed))
+        found.append(check_cancellation(flat, graph=graph, weights=weights, seed=seed))
     if not math.isinf(settings.clip):
-        found.append(clipped(settings, graph=graph, weights=weights, seed=seed))
+        found.append(check_clipping(settings, graph=graph, weights=weights, seed=seed))
     if settings.hidden and settings.participation < 1:
         found += secret(flat, graph=graph, weights=weights, seed=seed)
     if settings.hidden:
@@ -104,7 +104,7 @@ def claims(
     return found
 
 
-def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
+def check_cancellation(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
     """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
     bare = replace(settings, noise=0.0, participation=1.0)
     pipeline = Pipeline.keyed(bare, graph=graph, weights=weights, source=SeededSource(seed))
@@ -114,7 +114,7 @@ def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights]
     return ExactClaim("masks cancel", "The masks of all peers sum to zero exactly.", left, 0.0)
 
 
-def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
+def check_clipping(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
     """Check that an update of any length, under the same keys, moves the release by no more than the clip.
 
     Each layer that is clipped by itself has its share of the length, in all of its numbers or in the first or the last
@@ -251,4 +251,4 @@ def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[E
     ]
 
 
-__all__ = ["ExactClaim", "cancelled", "claims", "clipped", "distinct", "secret", "uniform"]
+__all__ = ["ExactClaim", "check_cancellation", "check_clipping", "claims", "distinct", "secret", "uniform"]

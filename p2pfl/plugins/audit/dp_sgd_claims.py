@@ -33,7 +33,7 @@ from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import LENGTHS, ExactClaim
 from p2pfl.plugins.audit.noise_claims import FIRST, Noise
-from p2pfl.plugins.audit.pipeline import Floats, Fresh, unspent
+from p2pfl.plugins.audit.pipeline import Floats, Fresh, drop_budget
 from p2pfl.plugins.audit.second_accountant import sampled_epsilon
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.keys import SeededSource, Source
@@ -200,7 +200,7 @@ class _Trainee:
         return found
 
 
-def training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
+def check_training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Check all claims on training that hides samples; there are none where it does not.
 
     Parameters
@@ -214,7 +214,7 @@ def training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     --------
     >>> from p2pfl.experiment import plan, read
     >>> from p2pfl.privacy.keys import SeededSource
-    >>> training(plan(read({"topology": {"peers": 2}})), fresh=SeededSource)
+    >>> check_training(plan(read({"topology": {"peers": 2}})), fresh=SeededSource)
     []
     """
     learning = plan.experiment.learning
@@ -371,7 +371,9 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
     """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
-    trained = replace(plan, experiment=unspent(plan.experiment), learner=learner, federation=one.federation, sized=None)
+    trained = replace(
+        plan, experiment=drop_budget(plan.experiment), learner=learner, federation=one.federation, sized=None
+    )
     meter = SamplingMeter(trained, one.peers, run="audit")
     for round in range(2):
         meter.count(round, None)

@@ -113,18 +113,18 @@ class Noise:
             (
                 "is never shared",
                 "No two releases of any peers, rounds, attempts or runs have correlated noise (correlation).",
-                lambda: noise_tests.shared(self.points, apart=self.apart),
+                lambda: noise_tests.find_shared_noise(self.points, apart=self.apart),
             ),
             (
                 "never repeats",
                 "The numbers of a release are independent of each other (standard deviations off).",
-                lambda: noise_tests.repeated(chosen),
+                lambda: noise_tests.find_repeated_noise(chosen),
             ),
         )
         return [_claim(f"{self.what} {name}", sentence, test(), self.part) for name, sentence, test in tests]
 
 
-def stacked(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]:
+def check_stacked_noise(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise and the masks of stacked peers separately.
 
     Parameters

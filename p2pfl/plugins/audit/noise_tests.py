@@ -133,7 +133,7 @@ def places(points: Ints, *, expected: float) -> StatisticalResult:
     return StatisticalResult(surprise, -math.log10(ALARM))
 
 
-def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> StatisticalResult:
+def find_shared_noise(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> StatisticalResult:
     """Find the two releases whose noise is most alike.
 
     Parameters
@@ -152,7 +152,7 @@ def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Stati
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
     >>> noise[7] = noise[8] + noise[9]
-    >>> found = shared(noise)
+    >>> found = find_shared_noise(noise)
     >>> found.measured > 0.6 > found.allowed
     True
     """
@@ -164,7 +164,7 @@ def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Stati
     return StatisticalResult(float(alike[pairs].max()), _correlation(points.shape[1], tests=int(pairs.sum())))
 
 
-def repeated(points: Ints) -> StatisticalResult:
+def find_repeated_noise(points: Ints) -> StatisticalResult:
     """Find the distance at which the numbers of one release are most like each other.
 
     Parameters
@@ -181,7 +181,7 @@ def repeated(points: Ints) -> StatisticalResult:
     --------
     >>> noise = np.rint(np.random.default_rng(0).normal(0.0, 1000.0, (20, 1000))).astype(np.int64)
     >>> twice = np.hstack([noise, noise])
-    >>> [found.measured <= found.allowed for found in map(repeated, (noise, twice))]
+    >>> [found.measured <= found.allowed for found in map(find_repeated_noise, (noise, twice))]
     [True, False]
     """
     size = points.shape[1]

@@ -104,7 +104,7 @@ class Pipeline:
         return np.asarray(points * 2.0**-self.settings.bits, np.float64)
 
 
-def unspent(experiment: Experiment) -> Experiment:
+def drop_budget(experiment: Experiment) -> Experiment:
     """Return an experiment without a budget, and without the data file beside which one may lie.
 
     Its plan cannot be made anew; a meter that is given it neither reads an account nor writes into one.

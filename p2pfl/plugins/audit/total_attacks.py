@@ -39,7 +39,7 @@ from p2pfl.plugins.audit.noise_claims import FIRST, Noise
 from p2pfl.plugins.audit.pipeline import Fresh
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
-from p2pfl.privacy.ring_masks import WIDTHS, Ring, signed, zeros
+from p2pfl.privacy.ring_masks import WIDTHS, Ring, to_signed, zeros
 from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -156,7 +156,7 @@ def _left(masks: TotalMasks, *, bits: int, seed: int) -> float:
     total = zeros(64, bits)
     for peer in peers:
         total += masks.hide(own[peer], peer=peer, slot=TotalSlot(1, 0, 0), participants=peers, bits=bits)
-    return float(np.abs(signed(total) - np.sum([*own.values()], axis=0)).max())
+    return float(np.abs(to_signed(total) - np.sum([*own.values()], axis=0)).max())
 
 
 def _keyed(masks: TotalMasks, peer: str) -> ExactClaim:

@@ -20,17 +20,17 @@ from p2pfl.plugins.audit.dp_sgd_claims import PART
 from p2pfl.plugins.audit.pipeline import OPEN
 
 EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
-"""Heading of the figures of :func:`exposed`."""
+"""Heading of the figures of :func:`list_exposed`."""
 
 EXPOSED_HEADS = ("peers", "seen by", "samples", "bins", "of one", "by a feature", "by any")
-"""Columns of the figures of :func:`exposed`."""
+"""Columns of the figures of :func:`list_exposed`."""
 
 EXPOSED_MEANING = (
     "A bin whose samples all have one class gives that class away, and a bin of one sample its class or target, to "
     'whoever knows in which bin a person is. "Of one" are bins with one sample; "by a feature" is the share of samples '
     'that a given feature gives away, in the mean over features; "by any" is the share that at least one does.'
 )
-"""Meaning of the figures of :func:`exposed`."""
+"""Meaning of the figures of :func:`list_exposed`."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ def number(value: float, *, infinite: str = "none") -> str:
     return "over 1000" if value > 1000 else format(value, ".3g")
 
 
-def exposed(each: Exposure) -> list[str]:
+def list_exposed(each: Exposure) -> list[str]:
     """Return the figures of a number of peers, in the order of :data:`EXPOSED_HEADS`.
 
     Examples
     --------
-    >>> exposed(Exposure(8, "everybody", 800.0, 1200.0, 90.0, 0.125, 0.5))
+    >>> list_exposed(Exposure(8, "everybody", 800.0, 1200.0, 90.0, 0.125, 0.5))
     ['8', 'everybody', '800', '1200', '90', '12.5 %', '50.0 %']
     """
     counts = [f"{count:.0f}" for count in (each.samples, each.bins, each.single)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import score_alone
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
 from p2pfl.core.process import one_thread
@@ -207,7 +207,7 @@ class Game:
         rounds = self._rounds if coalitions else 0
         with one_thread():
             learner = self._learner.pooled(own, peers=1, rounds=self._rounds)
-            found = alone(learner, tuple(names), rounds=rounds)
+            found = score_alone(learner, tuple(names), rounds=rounds)
         return {name: score.double().numpy() for name, score in found.items()}
 
 

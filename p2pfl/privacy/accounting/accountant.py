@@ -17,7 +17,7 @@ import numpy as np
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.colluders import Search, worst_rows
-from p2pfl.privacy.accounting.leakage import Mask, Noise, NoiseCover, first_highest
+from p2pfl.privacy.accounting.leakage import Mask, Noise, NoiseCover, find_first_highest
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.topology import Schedule, Topology
 
@@ -151,7 +151,7 @@ def account(
         adjacency=adjacency,
         mu=change * math.sqrt(leaks.max()),
         local=change * math.sqrt(alone.max()),
-        peer=graph.peers[kept[first_highest(leaks)]],
+        peer=graph.peers[kept[find_first_highest(leaks)]],
         search=search,
         rounds=rounds,
     )

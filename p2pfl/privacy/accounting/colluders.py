@@ -35,7 +35,7 @@ _FINAL = 4
 """Number of the highest-ranked sets that are computed again."""
 
 
-def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:
+def find_parted_peers(graph: Topology, *, colluders: int) -> tuple[str, ...]:
     r"""Return one or two peers that so many colluders could separate from all others; none if they cannot.
 
     Masks hide a peer among those with whom it is connected when the colluders are taken away, and among two each
@@ -45,9 +45,9 @@ def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:
     Examples
     --------
     >>> from p2pfl.topology import complete, ring, star
-    >>> parted(ring(4), colluders=1), parted(ring(4), colluders=2)
+    >>> find_parted_peers(ring(4), colluders=1), find_parted_peers(ring(4), colluders=2)
     ((), ('peer0',))
-    >>> parted(complete(3), colluders=1), parted(star(4), colluders=0)
+    >>> find_parted_peers(complete(3), colluders=1), find_parted_peers(star(4), colluders=0)
     (('peer0', 'peer1'), ())
     """
     for peer in graph.peers:

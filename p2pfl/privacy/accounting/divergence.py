@@ -146,10 +146,10 @@ def subsampled(mu: float, *, probability: float, rounds: int, delta: float) -> f
         return 0.0
     if math.isinf(mu) or probability == 1:
         return epsilon(mu * math.sqrt(rounds), delta=delta)
-    return mixed({(mu, probability): rounds}, delta=delta, interval=1e-4)
+    return mixture_epsilon({(mu, probability): rounds}, delta=delta, interval=1e-4)
 
 
-def mixed(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
+def mixture_epsilon(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
     r"""Return :math:`\varepsilon` of rounds of several kinds.
 
     Parameters
@@ -166,7 +166,7 @@ def mixed(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: 
 
     Examples
     --------
-    >>> round(mixed({(1.0, 0.01): 1000, (0.5, 1.0): 1}, delta=1e-5), 2)
+    >>> round(mixture_epsilon({(1.0, 0.01): 1000, (0.5, 1.0): 1}, delta=1e-5), 2)
     2.76
     """
     if any(math.isinf(mu) for mu, _ in rounds):
@@ -184,7 +184,7 @@ def renyi(rounds: Mapping[tuple[float, float], int], *, delta: float) -> float:
     Parameters
     ----------
     rounds, delta
-        As in :func:`mixed`.
+        As in :func:`mixture_epsilon`.
 
     Raises
     ------

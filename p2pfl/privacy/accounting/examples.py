@@ -35,7 +35,7 @@ class SampledSteps:
     steps: int
 
 
-def composed(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
+def compose_epsilon(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
     r"""Return :math:`\varepsilon` of all rounds together, for each single sample.
 
     Parameters
@@ -52,7 +52,7 @@ def composed(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
 
     Examples
     --------
-    >>> round(composed({Sampling(1.0, 0.01, 100): 10}, delta=1e-5), 3)
+    >>> round(compose_epsilon({SampledSteps(1.0, 0.01, 100): 10}, delta=1e-5), 3)
     1.829
     """
     steps: Counter[tuple[float, float]] = Counter()
@@ -73,15 +73,15 @@ def composed(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
         return math.inf
     delta -= share  # for the cut of the noise of totals, which take all samples
     bound = divergence.renyi(mechanisms, delta=delta)
-    return bound if bound > HOPELESS else divergence.mixed(mechanisms, delta=delta)
+    return bound if bound > HOPELESS else divergence.mixture_epsilon(mechanisms, delta=delta)
 
 
 def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
     r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
 
-    By privacy loss distributions, which round up (:func:`p2pfl.privacy.accounting.divergence.mixed`). Batches must be
-    Poisson samples, as those of :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is hidden
-    any more (an epsilon above 50), by Rényi divergences, which overstate more.
+    By privacy loss distributions, which round up (:func:`p2pfl.privacy.accounting.divergence.mixture_epsilon`). Batches
+    must be Poisson samples, as those of :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is
+    hidden any more (an epsilon above 50), by Rényi divergences, which overstate more.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
             f"noise {noise} and steps {steps} must be at least 0, rate {rate} from 0 to 1 and delta {delta} "
             "between 0 and 1; change them"
         )
-    return composed({SampledSteps(noise, rate, steps): 1}, delta=delta)
+    return compose_epsilon({SampledSteps(noise, rate, steps): 1}, delta=delta)
 
 
 def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
@@ -157,7 +157,7 @@ def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> d
     peers
         For each peer, how many rounds had which steps; at least one peer.
     delta
-        As in :func:`composed`.
+        As in :func:`compose_epsilon`.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> d
 
     Examples
     --------
-    >>> found = worst_off([{Sampling(1.0, 0.01, 50): 10}, {Sampling(1.0, 0.02, 50): 12}], delta=1e-5)
+    >>> found = worst_off([{SampledSteps(1.0, 0.01, 50): 10}, {SampledSteps(1.0, 0.02, 50): 12}], delta=1e-5)
     >>> found["sampling_rate"], found["steps"]
     (0.02, 600)
     """
@@ -180,7 +180,7 @@ def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> d
         found = [(*worst(costs, noise=noise, delta=delta), noise) for noise, costs in by_noise.items()]
         largest, rate, steps, noise = max(found)
         return {"epsilon": largest, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}
-    ranked = [(composed(dict(kind), delta=delta), steps, kind) for steps, kind in totals]
+    ranked = [(compose_epsilon(dict(kind), delta=delta), steps, kind) for steps, kind in totals]
     largest, steps, kind = max(ranked, key=lambda each: each[:2])
     rate, noise = max(each.rate for each, _ in kind), min(each.noise for each, _ in kind)
     return {"epsilon": largest, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}

@@ -18,7 +18,7 @@ from p2pfl.privacy.accounting.accountant import Adjacency, sensitivity
 from p2pfl.topology import Topology
 
 
-def isolated(
+def find_isolated(
     graph: Topology,
     *,
     clip: float,
@@ -41,7 +41,7 @@ def isolated(
     Examples
     --------
     >>> from p2pfl.topology import ring
-    >>> peer, mu = isolated(ring(8), clip=1.0, noise=1.0, mask=4.0)
+    >>> peer, mu = find_isolated(ring(8), clip=1.0, noise=1.0, mask=4.0)
     >>> round(mu, 4)
     0.589
     """

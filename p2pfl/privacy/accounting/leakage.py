@@ -45,7 +45,7 @@ _IN_RANGE = 1e-9
 """Up to which part of its length a column counts as lying in the range of the noise."""
 
 
-def first_highest(leaks: Floats) -> int:
+def find_first_highest(leaks: Floats) -> int:
     """Return the first place of the largest leak; those that differ only by rounding are equal, on every processor."""
     most = leaks.max()
     return int(np.argmax(leaks >= most - 1e-9 * abs(most))) if math.isfinite(most) else int(np.argmax(leaks))

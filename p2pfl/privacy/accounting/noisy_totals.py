@@ -59,12 +59,12 @@ def guarantee(peers: tuple[str, ...], *, noise: float, colluders: int, adjacency
     )
 
 
-def calibrated(mu: float, *, peers: int, colluders: int, adjacency: Adjacency = "zero-out") -> float:
+def calibrate_total(mu: float, *, peers: int, colluders: int, adjacency: Adjacency = "zero-out") -> float:
     r"""Return the deviation :math:`\sigma` with which a total costs :math:`\mu`.
 
     Examples
     --------
-    >>> calibrated(1.0, peers=5, colluders=1)
+    >>> calibrate_total(1.0, peers=5, colluders=1)
     0.5
     """
     change = 2.0 if adjacency == "replace" else 1.0

@@ -64,7 +64,9 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     total = math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items()))
     if all(cost.probability == 1 for cost in costs) or (total > _HOPELESS and _hopeless(costs)):
         return divergence.epsilon(total, delta=delta)
-    return divergence.mixed({(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta)
+    return divergence.mixture_epsilon(
+        {(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta
+    )
 
 
 def affordable(

@@ -40,7 +40,7 @@ from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Relea
 from p2pfl.core.rows import Rows
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
-from p2pfl.privacy.accounting.leakage import Floats, first_highest, whiten
+from p2pfl.privacy.accounting.leakage import Floats, find_first_highest, whiten
 from p2pfl.topology import Weights
 
 EFFORT = 1e9
@@ -121,7 +121,7 @@ class Sums:
         for together in self.sets(count)[0]:
             leaks = self.leaks({self.peers[row] for row in together})
             if leaks.max() >= 1 - _WHOLE:
-                return tuple(self.peers[row] for row in together), self.peers[first_highest(leaks)]
+                return tuple(self.peers[row] for row in together), self.peers[find_first_highest(leaks)]
         return None
 
     def sets(self, count: int) -> tuple[list[tuple[int, ...]], Search]:
@@ -173,7 +173,7 @@ class Sums:
             adjacency=adjacency,
             mu=local * math.sqrt(leak) if leak else 0.0,
             local=local,
-            peer=self.peers[first_highest(leaks)],
+            peer=self.peers[find_first_highest(leaks)],
             search=search,
             rounds=1,
         )

@@ -75,7 +75,7 @@ def refuse_rows(released: Released) -> None:
         )
 
 
-def exchanged(
+def run_sum(
     sum: Sum, terms: Mapping[str, Ints], *, secrets: Mapping[Edge, bytes], source: Source
 ) -> tuple[tuple[str, ...], Ints | None]:
     """Carry out a sum with all its messages, for simulations that draw the masks.
@@ -103,10 +103,10 @@ def exchanged(
     >>> names = ("ada", "bob", "cleo", "dan")
     >>> given = {"secrets": swarm_secrets(complete(4).named(names), source=SeededSource(7), run="demo")}
     >>> terms = {name: np.full(3, number) for number, name in enumerate(names)}
-    >>> exchanged(Sum(SumSlot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
+    >>> run_sum(Sum(SumSlot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
     (('ada', 'bob', 'cleo', 'dan'), array([6, 6, 6]))
     >>> del terms["bob"]
-    >>> exchanged(Sum(SumSlot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
+    >>> run_sum(Sum(SumSlot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
     (('ada', 'cleo', 'dan'), array([5, 5, 5]))
     """
     receiver = Receiver(sum)

@@ -41,7 +41,7 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import KEY_BYTES, Source, edge_key
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import LIMIT, Ints
-from p2pfl.privacy.ring_masks import WIDTHS, Ring, mask, signed, unsigned, zeros
+from p2pfl.privacy.ring_masks import WIDTHS, Ring, mask, to_signed, to_unsigned, zeros
 
 VERSION = "aes256-ctr-ring-v2"
 """Version of masks and messages; peers with different versions unmask nothing."""
@@ -199,7 +199,7 @@ class Sender:
 
     Examples
     --------
-    See :func:`p2pfl.privacy.secagg.in_process.exchanged`.
+    See :func:`p2pfl.privacy.secagg.in_process.run_sum`.
     """
 
     def __init__(self, sum: Sum, *, peer: str, secrets: Mapping[Edge, bytes], source: Source) -> None:
@@ -232,7 +232,7 @@ class Sender:
                 f"ring of {self.sum.width} bits are exact only below {self.sum.limit}; clip, lower the learning rate "
                 "or use fewer bits"
             )
-        values = unsigned(points, self.sum.width)  # [P]
+        values = to_unsigned(points, self.sum.width)  # [P]
         keys = self.mask_keys()
         plus = [key for other, key in keys.items() if self.peer <= other]
         minus = [key for other, key in keys.items() if self.peer > other]
@@ -327,7 +327,7 @@ class Receiver:
 
     Examples
     --------
-    See :func:`p2pfl.privacy.secagg.in_process.exchanged`.
+    See :func:`p2pfl.privacy.secagg.in_process.run_sum`.
     """
 
     def __init__(self, sum: Sum) -> None:
@@ -395,7 +395,7 @@ class Receiver:
         """Return the sum of all contributions, ``[P]`` grid points; ``None`` as long as it is masked."""
         if self.roll is None or self._unlocked != self._here:
             return None
-        return signed(self._values)  # [P]
+        return to_signed(self._values)  # [P]
 
     def _check(self, slot: SumSlot, sender: str, known: set[str]) -> None:
         if slot != self.sum.slot or sender not in known:

@@ -11,7 +11,7 @@ import numpy as np
 from p2pfl.core.errors import DataError
 from p2pfl.data.tables.cells import TextCells, is_missing
 from p2pfl.learning import metrics
-from p2pfl.learning.scores.probability_calibration import GoodnessOfFit, ungrouped
+from p2pfl.learning.scores.probability_calibration import GoodnessOfFit, hosmer_lemeshow_ungrouped
 from p2pfl.results.models.predictor import Predictor, cells_of
 
 MOST_GROUPS = 20
@@ -134,7 +134,7 @@ def evaluate(
         return GroupScores(name, len(own[1]), {key: Score(kinds[key](*own), *ranges[key]) for key in kinds})
 
     groups = [] if names is None else [scored(name, names == name) for name in np.unique(names)]
-    goodness = ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY else None
+    goodness = hosmer_lemeshow_ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY else None
     return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws, goodness)
 
 

@@ -20,7 +20,7 @@ from p2pfl.data.tables.cells import MISSING
 from p2pfl.experiment.catalogue import MODELS as EXACT
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
-from p2pfl.learning.modules.norms import Norm, normalised
+from p2pfl.learning.modules.norms import Norm, replace_norms
 from p2pfl.learning.modules.trained_part import digest
 
 KEY = "p2pfl"
@@ -260,7 +260,7 @@ def _module(
         with torch.device("meta" if name in MODELS else "cpu"):
             module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
             if about.model.norm == "group":  # the other kinds keep the layers
-                normalised(module, "group")
+                replace_norms(module, "group")
     else:
         raise ModelError(
             f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"

@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError, LearningError, ModelError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import TextCells, read
-from p2pfl.data.tables.encoding import coded, labels, numbers
+from p2pfl.data.tables.encoding import code_cells, labels, numbers
 from p2pfl.experiment.accounts import admitted_table
 from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.models.model_file import SavedModel, load
@@ -103,7 +103,7 @@ class Predictor:
         for name in () if self.saved.exact is None else self.saved.exact.training_only:
             if name not in cells.names:
                 cells = cells.beside(name, "1")  # a prediction does not depend on it
-        return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
+        return code_cells(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any, *, unaccounted: bool = False) -> Predictions:
         """Return the predictions for a table.

@@ -18,7 +18,7 @@ from p2pfl.core.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import Account, Counts, Entry, SampleEntry, accounts, beside, contents, entries
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.privacy.accounting.examples import SampledSteps, composed
+from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Budget:
             As :meth:`before`.
         """
         self._catch_up()
-        return self._counted(self._samplings, peers, counts, partial(composed, delta=self._wanted.delta))
+        return self._counted(self._samplings, peers, counts, partial(compose_epsilon, delta=self._wanted.delta))
 
     def _counted(
         self,

@@ -9,7 +9,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import NOT_ACCOUNTED, beside
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
-from p2pfl.privacy.accounting.colluders import parted
+from p2pfl.privacy.accounting.colluders import find_parted_peers
 
 RECOMPUTABLE = "no differential privacy is claimed, because the noise can be recomputed from the seed"
 """Statement on private noise that follows from a seed, or from another source that the caller gave."""
@@ -157,7 +157,7 @@ def _hides(protection: Protection, mode: Mode) -> str:
 def _bare(protection: Protection, mode: Mode) -> str:
     """Describe what colluders could do where masks are not guaranteed to hide; with a claim this is refused."""
     colluders = protection.wanted.colluders
-    few = parted(protection.graph, colluders=colluders) if mode.traits.masks else ()
+    few = find_parted_peers(protection.graph, colluders=colluders) if mode.traits.masks else ()
     if not few:
         return _thin(protection) if mode.traits.masks else ""
     what = "remove all masks from a model" if len(few) == 1 else "leave only two peers to hide each other"

@@ -263,7 +263,7 @@ def build_numbered(
 
     Examples
     --------
-    >>> numbered(11, [(1, 10)]).edges
+    >>> build_numbered(11, [(1, 10)]).edges
     (('peer01', 'peer10'),)
     """
     peers = names(n)

@@ -12,7 +12,7 @@ from p2pfl.algorithms.robust import (
     Median,
     SelfCentredClipping,
     TrimmedMean,
-    attacked,
+    add_attack,
     robust,
 )
 from p2pfl.core.errors import RunError
@@ -95,9 +95,9 @@ def test_how_far_rows_moved_is_told_as_it_is_of_a_plain_average():
 
 def test_where_nobody_lies_the_neighbourhood_is_itself():
     net = stack()
-    assert attacked(net, None, round=0) is net
-    assert attacked(net, Attack("sign_flip", frozenset(), 9), round=0) is net
-    assert attacked(net, attacking("label_flip"), round=0) is net
+    assert add_attack(net, None, round=0) is net
+    assert add_attack(net, Attack("sign_flip", frozenset(), 9), round=0) is net
+    assert add_attack(net, attacking("label_flip"), round=0) is net
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_random_lies_are_drawn_by_key_afresh_for_each_peer_round_and_exchange():
 
 
 def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
-    net = attacked(stack(), attacking("sign_flip"), round=0)
+    net = add_attack(stack(), attacking("sign_flip"), round=0)
     found = exchanged(net)
     told = ROWS.clone()
     told[[3, 7]] *= -1
@@ -148,7 +148,7 @@ def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
 
 
 def test_a_rule_hears_what_the_average_hears():
-    net = robust(attacked(stack(), attacking("scaled", scale=1e6), round=0), TrimmedMean(2))
+    net = robust(add_attack(stack(), attacking("scaled", scale=1e6), round=0), TrimmedMean(2))
     found = exchanged(net)
     honest = [0, 1, 2, 4, 5, 6, 8]
     assert (found <= ROWS[honest].amax(0) + 1e-12)[honest].all()
@@ -157,19 +157,19 @@ def test_a_rule_hears_what_the_average_hears():
 
 def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
     topology = small_world(9, degree=4, rewire=0.5, seed=3)
-    found = exchanged(attacked(stack(topology), attacking("dissensus"), round=0))
+    found = exchanged(add_attack(stack(topology), attacking("dissensus"), round=0))
     met = [
         i for i, peer in enumerate(topology.peers) if peer not in BYZANTINE and BYZANTINE & {*topology.receivers(peer)}
     ]
     assert len(met) > 3
     assert torch.allclose(found[met], ROWS[met], atol=1e-13)
-    away = exchanged(attacked(stack(topology), attacking("dissensus", scale=2.0), round=0))
+    away = exchanged(add_attack(stack(topology), attacking("dissensus", scale=2.0), round=0))
     spread = [float(rows[met].std(0).norm()) for rows in (exchanged(stack(topology)), found, away)]
     assert spread == sorted(spread)
 
 
 def test_what_is_heard_before_rows_are_released_is_true():
-    net = attacked(stack(), attacking("sign_flip"), round=0)
+    net = add_attack(stack(), attacking("sign_flip"), round=0)
     heard = run_without_loop(net.receive(Released(ROWS)))
     assert torch.equal(heard.rows, ROWS)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from effort import FEW
 from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
-from p2pfl.algorithms.robust.rules import mixed
+from p2pfl.algorithms.robust.rules import mix_nearest
 
 SINGLE = 2e-6
 """byzfl computes in single precision, and its numbers are kept to six digits."""
@@ -61,7 +61,7 @@ def test_a_rule_gives_what_byzfl_gives(name, rule, rows):
 
 @pytest.mark.parametrize("row", [0, 6])
 def test_rows_are_mixed_with_the_nearest_as_byzfl_mixes_them(row):
-    found = mixed(scattered(9), attackers=4)[row]
+    found = mix_nearest(scattered(9), attackers=4)[row]
     assert found.tolist() == pytest.approx(GOLDEN[f"nearest mixed {row}"], abs=SINGLE)
 
 
@@ -89,7 +89,7 @@ def decided(rule, rows):
     """Whether more than rounding says which row Krum takes: mixed rows often repeat, and then others score alike."""
     if not isinstance(rule, NearestMixed) or not isinstance(rule.rule, Krum):
         return True
-    near = mixed(rows, attackers=2).numpy()
+    near = mix_nearest(rows, attackers=2).numpy()
     found = scores(near)
     best = found.argmin()
     return all(np.allclose(near[i], near[best]) for i in np.flatnonzero(found < found[best] + 1e-9))

@@ -18,11 +18,11 @@ from p2pfl.algorithms.robust import (
     NearestMixed,
     SelfCentredClipping,
     TrimmedMean,
+    add_attack,
     arithmetic,
-    attacked,
     robust,
 )
-from p2pfl.algorithms.robust.arithmetic import distances, mean, network, ordered, taken
+from p2pfl.algorithms.robust.arithmetic import distances, mean, network, select_ordered, take_models
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import metropolis, small_world, star
@@ -129,7 +129,7 @@ def test_a_network_sorts_the_places_that_it_is_asked_for(count, data):
     low = data.draw(st.integers(0, count - 1))
     high = data.draw(st.integers(low + 1, count))
     values = torch.tensor(data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))).double()
-    found = ordered(values.unsqueeze(-1), low, high)
+    found = select_ordered(values.unsqueeze(-1), low, high)
     assert torch.cat(found).tolist() == sorted(values.tolist())[low:high]
     assert len(network(count, low, high)) <= len(network(count, 0, count))
 
@@ -142,8 +142,8 @@ def test_models_are_taken_from_their_places_whatever_lies_how_in_memory():
     rows = drawn(2, 3, 5, 4)
     places = torch.tensor([[4, 0], [1, 1], [2, 3]])
     wanted = torch.stack([own[place] for own, place in zip(rows, places, strict=True)])
-    assert torch.equal(taken(rows, places), wanted)
-    assert torch.equal(taken(rows.transpose(0, 1).contiguous().transpose(0, 1), places), wanted)
+    assert torch.equal(take_models(rows, places), wanted)
+    assert torch.equal(take_models(rows.transpose(0, 1).contiguous().transpose(0, 1), places), wanted)
 
 
 def test_distances_are_symmetric_zero_to_oneself_and_finite_where_squares_are_not():
@@ -217,7 +217,7 @@ def test_without_most_messages_the_plain_average_under_an_attack_is_that_of_what
     topology, rows = small_world(12, degree=4, rewire=0.8, seed=3), drawn(7, 12, 6)
     faults = Faults(loss=0.5)
     attack = Attack("sign_flip", frozenset({"peer03", "peer07"}), 12)
-    found = mixed(attacked(net_of(topology, faults=faults), attack, round=0), rows)
+    found = mixed(add_attack(net_of(topology, faults=faults), attack, round=0), rows)
     matrix = faults.senders(metropolis(topology).matrix, seed=3, round=0, step=0).toarray()
     sent = rows.clone()
     sent[[3, 7]] *= -1
@@ -230,7 +230,7 @@ def test_without_most_messages_the_plain_average_under_an_attack_is_that_of_what
 def test_dissensus_sends_each_receiver_what_its_paper_says():
     topology, rows, bad = small_world(12, degree=4, rewire=0.8, seed=3), drawn(8, 12, 6), {"peer03", "peer07"}
     attack, weights = Attack("dissensus", frozenset(bad), 12, scale=1.5), metropolis(topology)
-    net = attacked(net_of(topology), attack, round=0)
+    net = add_attack(net_of(topology), attack, round=0)
 
     async def received():
         return await net.receive(await net.release(rows, since=Public(torch.zeros_like(rows))))

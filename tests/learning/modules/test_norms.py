@@ -11,7 +11,7 @@ from norming import Normed
 from p2pfl.core.errors import ModelError
 from p2pfl.data import batches
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.modules.norms import FrozenNorm, groups, normalised
+from p2pfl.learning.modules.norms import FrozenNorm, groups, replace_norms
 
 SIZES = {"ada": 9, "bob": 8, "cleo": 5}
 PEERS = tuple(SIZES)
@@ -145,7 +145,7 @@ def test_group_normalisation_takes_the_place_and_the_parameters():
     made = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 2))
     nn.init.uniform_(made[1].weight)
     weight = made[1].weight.clone()
-    assert normalised(made, "group") == ()
+    assert replace_norms(made, "group") == ()
     assert (made[1].num_groups, made[1].num_channels) == (4, 8)
     assert torch.equal(made[1].weight, weight)
     data = {peer: (torch.randn(6, 3, 6, 6), torch.tensor([0, 1] * 3)) for peer in PEERS}

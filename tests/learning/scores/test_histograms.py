@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from p2pfl.experiment import plan, read
-from p2pfl.learning.histograms import CONFIDENCES, SCORES, histograms, length, scored
+from p2pfl.learning.histograms import CONFIDENCES, SCORES, histograms, length, score_histograms
 from p2pfl.simulation import simulate
 
 BINARY = {
@@ -32,10 +32,10 @@ def samples(seed, *, classes, count=500):
 def test_the_area_is_that_of_scikit_learn_for_scores_in_bins(seed):
     outputs, targets = samples(seed, classes=2)
     chances = outputs.softmax(-1)[:, 1].numpy()
-    found = scored(histograms(outputs, targets).numpy())["auc"]
+    found = score_histograms(histograms(outputs, targets).numpy())["auc"]
     assert found == pytest.approx(roc_auc_score(targets, np.floor(chances * SCORES)), abs=1e-12)
     assert found == pytest.approx(roc_auc_score(targets, chances), abs=2e-3)
-    bound = scored(histograms(outputs, targets).numpy())["auc_bound"]
+    bound = score_histograms(histograms(outputs, targets).numpy())["auc_bound"]
     assert abs(found - roc_auc_score(targets, chances)) <= bound < 2e-3
 
 
@@ -48,7 +48,7 @@ def test_the_brier_score_of_the_sum_over_peers_is_that_of_scikit_learn(classes):
         oracle = brier_score_loss(targets, chances[:, 1])
     else:
         oracle = brier_score_loss(targets, chances, labels=range(classes)) / 2
-    assert scored(total)["brier"] == pytest.approx(oracle, abs=1e-8)
+    assert score_histograms(total)["brier"] == pytest.approx(oracle, abs=1e-8)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -62,7 +62,9 @@ def test_the_calibration_error_is_that_of_its_formula(classes):
         for b in range(CONFIDENCES)
         if (place == b).any()
     )
-    assert scored(histograms(outputs, targets).numpy())["calibration_error"] == pytest.approx(expected, abs=1e-6)
+    assert score_histograms(histograms(outputs, targets).numpy())["calibration_error"] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 @given(st.lists(st.integers(0, 3), min_size=60, max_size=60), st.sampled_from([2, 4]))
@@ -76,8 +78,8 @@ def test_histograms_of_parts_add_up_to_those_of_all_samples(owners, classes):
 
 def test_certain_outputs_fall_into_the_last_bin_and_one_class_alone_has_no_curve():
     outputs, targets = torch.tensor([[0.0, 900.0]]), torch.tensor([1])
-    assert scored(histograms(outputs, targets).numpy()) == {"calibration_error": 0.0, "brier": 0.0}
-    assert scored(np.zeros(length(2), np.int64)) == {}
+    assert score_histograms(histograms(outputs, targets).numpy()) == {"calibration_error": 0.0, "brier": 0.0}
+    assert score_histograms(np.zeros(length(2), np.int64)) == {}
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "synthetic"])
@@ -86,8 +88,8 @@ def test_scores_of_the_sum_over_peers_are_those_of_all_test_data_together(name):
     learner, peers = resolved.learner, resolved.topology.peers
     rows = learner.start(peers) + 0.1
     together = learner.on(resolved.federation.pooled())
-    found = scored(learner.tallies(rows, peers=peers).sum(0).numpy(), copies=len(peers))
-    assert found == pytest.approx(scored(together.tallies(rows[:1], peers=["pooled"])[0].numpy()), abs=1e-9)
+    found = score_histograms(learner.tallies(rows, peers=peers).sum(0).numpy(), copies=len(peers))
+    assert found == pytest.approx(score_histograms(together.tallies(rows[:1], peers=["pooled"])[0].numpy()), abs=1e-9)
     assert ("auc" in found) == (name == "breast_cancer")
 
 
@@ -102,6 +104,6 @@ def test_a_test_part_that_all_peers_share_counts_once_in_the_hosmer_lemeshow_tes
     learner = plan(read(BINARY)).learner
     pooled = learner.on(plan(read(BINARY)).federation.pooled())
     row = learner.layout.join({name: tensor.unsqueeze(0) for name, tensor in run.models["peer0"].items()})
-    once = scored(pooled.tallies(row, peers=["pooled"])[0].numpy())
+    once = score_histograms(pooled.tallies(row, peers=["pooled"])[0].numpy())
     for name in ("hosmer_lemeshow", "hosmer_lemeshow_p", "auc"):
         assert run.summary["common"][name] == pytest.approx(once[name], rel=1e-9)

@@ -6,7 +6,7 @@ import torch
 from sklearn import metrics as oracle
 
 from p2pfl.learning import metrics
-from p2pfl.learning.histograms import histograms, scored
+from p2pfl.learning.histograms import histograms, score_histograms
 
 
 def said(seed, classes, *, ties=False, size=300):
@@ -79,7 +79,7 @@ def test_the_calibration_error_weighs_the_gap_of_each_bin():
 def test_the_calibration_error_of_an_evaluation_is_that_of_the_common_model(classes):
     probabilities, targets = said(classes, classes)
     logits, labels = torch.from_numpy(np.log(probabilities)), torch.from_numpy(targets)
-    common = scored(histograms(logits, labels).numpy())["calibration_error"]
+    common = score_histograms(histograms(logits, labels).numpy())["calibration_error"]
     assert metrics.calibration_error(probabilities, targets) == pytest.approx(common, abs=1e-6)
 
 

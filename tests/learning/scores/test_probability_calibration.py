@@ -7,8 +7,8 @@ import torch
 from statsmodels.stats.diagnostic_gen import test_chisquare_binning as chisquare_binning
 
 from p2pfl.learning import metrics
-from p2pfl.learning.histograms import histograms, scored
-from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow, intercept, slope, ungrouped
+from p2pfl.learning.histograms import histograms, score_histograms
+from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow, hosmer_lemeshow_ungrouped, intercept, slope
 
 RNG = np.random.default_rng(0)
 LEVELS = RNG.permutation(np.linspace(0.0453, 0.8912, 10).repeat(60))  # sixty samples of each probability
@@ -23,7 +23,7 @@ def oracle():
 
 
 def test_the_test_of_hosmer_and_lemeshow_is_that_of_statsmodels():
-    found = ungrouped(LEVELS, TARGETS == 1)
+    found = hosmer_lemeshow_ungrouped(LEVELS, TARGETS == 1)
     assert found.groups == 10
     assert found.statistic == pytest.approx(oracle().statistic, rel=1e-10)
     assert found.p == pytest.approx(oracle().pvalue, rel=1e-10)
@@ -32,7 +32,7 @@ def test_the_test_of_hosmer_and_lemeshow_is_that_of_statsmodels():
 def test_the_test_from_integer_histograms_of_several_peers_is_that_of_statsmodels():
     logits = torch.from_numpy(np.column_stack([np.zeros(600), LOGITS]))
     total = sum(histograms(logits[part::7], torch.from_numpy(TARGETS[part::7])) for part in range(7))
-    found = scored(total.numpy())
+    found = score_histograms(total.numpy())
     assert found["hosmer_lemeshow"] == pytest.approx(oracle().statistic, rel=1e-7)  # probabilities have 30 bits
     assert found["hosmer_lemeshow_p"] == pytest.approx(oracle().pvalue, rel=1e-7)
 
@@ -46,8 +46,8 @@ def test_samples_of_one_probability_stay_in_one_group():
 
 
 def test_one_probability_for_all_samples_has_no_test():
-    assert ungrouped(np.full(20, 0.3), np.arange(20) < 7) is None
-    assert "hosmer_lemeshow" not in scored(histograms(torch.zeros(20, 2), torch.zeros(20).long()).numpy())
+    assert hosmer_lemeshow_ungrouped(np.full(20, 0.3), np.arange(20) < 7) is None
+    assert "hosmer_lemeshow" not in score_histograms(histograms(torch.zeros(20, 2), torch.zeros(20).long()).numpy())
 
 
 def test_slope_and_intercept_are_those_of_statsmodels():

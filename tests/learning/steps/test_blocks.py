@@ -16,7 +16,7 @@ from p2pfl.learning import TorchLearner, evaluation
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.steps.training import divided
+from p2pfl.learning.steps.training import divide_rows
 
 PEERS = tuple(f"peer{i:02}" for i in range(16))
 KERNELS = nn.Sequential(nn.Conv2d(1, 2, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(24, 3))
@@ -164,29 +164,29 @@ def test_a_row_that_diverges_in_a_thread_is_named(workers):
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=200), st.integers(1, 300))
 def test_blocks_are_consecutive_bounded_and_hold_every_row_once(counts, most):
-    bounds = divided(np.array(sorted(counts, reverse=True)), most=most)
+    bounds = divide_rows(np.array(sorted(counts, reverse=True)), most=most)
     assert [row for low, high in bounds for row in range(low, high)] == list(range(len(counts)))
     assert all(0 < high - low <= most for low, high in bounds)
 
 
 def test_rows_with_many_steps_do_not_share_a_block_with_all_others():
     counts = np.array([1000] * 100 + [10] * 5000)
-    bounds = divided(counts, most=300)
+    bounds = divide_rows(counts, most=300)
     assert bounds[:2] == [(0, 38), (38, 76)]  # a quarter of all steps each
     assert len(bounds) <= 20
 
 
 def test_few_rows_that_take_half_of_the_steps_are_a_block_of_their_own_if_there_are_many_others():
     counts = np.array([800] * 10 + [8] * 990)
-    assert divided(counts, most=900) == [(0, 10), (10, 508), (508, 1000)]
-    assert divided(counts[:100], most=900) == [(0, 100)]
+    assert divide_rows(counts, most=900) == [(0, 10), (10, 508), (508, 1000)]
+    assert divide_rows(counts[:100], most=900) == [(0, 100)]
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(100, [100]), (256, [128, 128]), (1000, [250] * 4), (4000, [895] * 4)])
 def test_rows_of_equal_length_make_blocks_that_keep_threads_busy(count, sizes):
-    found = [high - low for low, high in divided(np.full(count, 20), most=895)]
+    found = [high - low for low, high in divide_rows(np.full(count, 20), most=895)]
     assert found[: len(sizes)] == sizes
 
 
 def test_few_rows_are_one_block():
-    assert divided(np.full(30, 5000), most=390) == [(0, 30)]
+    assert divide_rows(np.full(30, 5000), most=390) == [(0, 30)]

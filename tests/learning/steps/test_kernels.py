@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from p2pfl.core.rows import Layout
-from p2pfl.learning.dropout import keyed
+from p2pfl.learning.dropout import key_dropout
 from p2pfl.learning.losses import cross_entropy, squared_error
 from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.kernels import compiled
+from p2pfl.learning.steps.kernels import compile_kernels
 
 MODELS = {
     "linear": ((6,), lambda: nn.Linear(6, 3)),
@@ -54,9 +54,9 @@ def both(make, shape, loss):
     """The kernels of a model, and autograd on the same."""
     torch.manual_seed(0)
     model = make().double()
-    dropouts = keyed(model)
+    dropouts = key_dropout(model)
     names = tuple(name for name, _ in model.named_parameters())
-    kernels = compiled(model, names, torch.zeros(1, *shape).double(), loss=loss, footprint=Footprint(1, 1, 1))
+    kernels = compile_kernels(model, names, torch.zeros(1, *shape).double(), loss=loss, footprint=Footprint(1, 1, 1))
     model.train()
     plain = Plain(model, names, loss=loss, dropouts=dropouts, autocast=torch.enable_grad)
     layout = Layout(names, tuple(tuple(p.shape) for p in model.parameters()))
@@ -132,10 +132,15 @@ def test_what_the_kernels_do_not_know_is_left_to_vmap():
     ]
     for shape, model in unknown:
         names = tuple(name for name, _ in model.named_parameters())
-        assert compiled(model, names, torch.zeros(1, *shape), loss=cross_entropy, footprint=Footprint(1, 1, 1)) is None
+        assert (
+            compile_kernels(model, names, torch.zeros(1, *shape), loss=cross_entropy, footprint=Footprint(1, 1, 1))
+            is None
+        )
     twice = nn.Linear(6, 6)
     model = nn.Sequential(twice, nn.Tanh(), twice)
     assert (
-        compiled(model, ("0.weight", "0.bias"), torch.zeros(1, 6), loss=cross_entropy, footprint=Footprint(1, 1, 1))
+        compile_kernels(
+            model, ("0.weight", "0.bias"), torch.zeros(1, 6), loss=cross_entropy, footprint=Footprint(1, 1, 1)
+        )
         is None
     )

@@ -12,7 +12,7 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy, squared_error
 from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.kernels import compiled
+from p2pfl.learning.steps.kernels import compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 
 MODELS = {
@@ -40,7 +40,9 @@ def laid_out(model):
 
 def engine_of(model, layout, *, loss=cross_entropy):
     dtype = next(model.parameters(), torch.zeros(0).double()).dtype
-    kernels = compiled(model, layout.names, torch.zeros(1, 6, dtype=dtype), loss=loss, footprint=Footprint(1, 1, 1))
+    kernels = compile_kernels(
+        model, layout.names, torch.zeros(1, 6, dtype=dtype), loss=loss, footprint=Footprint(1, 1, 1)
+    )
     return perceptrons(model, layout, kernels=kernels, loss=loss)
 
 

@@ -74,7 +74,7 @@ async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):
             made.append(round)
             yield learner
 
-    monkeypatch.setattr(worker, "training", training)
+    monkeypatch.setattr(worker, "train_alone", training)
     task = asyncio.create_task(worker._alone("learner", "ada", rounds=10**9))
     await wait_until(lambda: made, "training begins")
     task.cancel()

@@ -174,7 +174,7 @@ def rejuvenated(heard, own):
 
 opened = Envelope.open
 weighed = Edges.row
-merging = gossip_learning.merged
+merging = gossip_learning.merge_models
 ANY = range(40)
 contributing = Convergecast.contribute
 totalling = RoundTotals.total

@@ -290,7 +290,7 @@ def _secagg():
 
 
 def _released(settings):
-    return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
+    return restarts.check_releases(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
 
 
 def _planned(table):
@@ -308,15 +308,15 @@ def _accounted():
 
 PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
-    "stacked": lambda: noise_claims.stacked(BOTH, fresh=_fresh),
+    "stacked": lambda: noise_claims.check_stacked_noise(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),
-    "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
+    "settling": lambda: restarts.check_settling(replace(BOTH, participation=1.0)),
     "sums": lambda: secure_sums.sums(_secagg()),
     "keys of sums": lambda: [secure_sums.keyed()],
     "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
     "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
-    "training": lambda: dp_sgd_claims.training(_planned(SAMPLED), fresh=_fresh),
+    "training": lambda: dp_sgd_claims.check_training(_planned(SAMPLED), fresh=_fresh),
     "accounting": _accounted,
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""

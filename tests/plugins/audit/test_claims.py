@@ -1,7 +1,7 @@
 import builds
 import pytest
 
-from p2pfl.plugins.audit.claims import cancelled, claims, clipped, distinct
+from p2pfl.plugins.audit.claims import check_cancellation, check_clipping, claims, distinct
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.topology import exponential, metropolis, ring, star
@@ -30,13 +30,13 @@ def test_nothing_is_claimed_where_nothing_is_hidden():
 
 
 def test_a_clipped_update_reaches_as_far_as_the_clip():
-    found = clipped(SETTINGS, graph=ring(5), weights=[metropolis(ring(5))])
+    found = check_clipping(SETTINGS, graph=ring(5), weights=[metropolis(ring(5))])
     assert found.measured == pytest.approx(0.5, abs=1e-4)
 
 
 def test_masks_of_an_odd_ring_that_both_ends_add_do_not_cancel(monkeypatch):
     builds.wrong_sign(monkeypatch)
-    assert cancelled(SETTINGS, graph=ring(5), weights=[metropolis(ring(5))]).measured > 1.0
+    assert check_cancellation(SETTINGS, graph=ring(5), weights=[metropolis(ring(5))]).measured > 1.0
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ TESTS = {
     "distribution": lambda points: noise_tests.distribution(points, expected=DEVIATION),
     "low bits": lambda points: noise_tests.low_bits(points, expected=DEVIATION),
     "places": lambda points: noise_tests.places(points, expected=DEVIATION),
-    "shared": noise_tests.shared,
-    "repeated": noise_tests.repeated,
+    "shared": noise_tests.find_shared_noise,
+    "repeated": noise_tests.find_repeated_noise,
 }
 
 

@@ -12,8 +12,8 @@ from mutants import RING, SAMPLED
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.claims import uniform
-from p2pfl.plugins.audit.dp_sgd_claims import PART, training
-from p2pfl.plugins.audit.live.ciphers import Encryptions, recorded
+from p2pfl.plugins.audit.dp_sgd_claims import PART, check_training
+from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
@@ -33,7 +33,7 @@ def test_epsilon_of_a_gaussian_mechanism_is_that_of_the_accountant(mu, delta):
 )
 def test_epsilon_of_secret_samples_is_hardly_less_than_that_of_google(rate, steps, noise):
     ours = sampled_epsilon({(1 / noise, rate): steps}, delta=1e-5)
-    theirs = divergence.mixed({(1 / noise, rate): steps}, delta=1e-5)
+    theirs = divergence.mixture_epsilon({(1 / noise, rate): steps}, delta=1e-5)
     assert ours <= theirs * 1.001
     assert ours >= 0.98 * theirs or steps > 10_000
 
@@ -63,7 +63,7 @@ def test_bits_that_are_always_zero_are_noticed():
 def test_two_messages_under_one_key_and_nonce_are_counted_over_runs_and_one_that_repeats_is_not():
     sealed = Encryptions()
     for run, (key, data) in enumerate([(b"a", b"one"), (b"a", b"one"), (b"b", b"two"), (b"a", b"two")]):
-        with recorded(lambda *each, run=run: sealed.note(run, *each)):
+        with record_ciphers(lambda *each, run=run: sealed.note(run, *each)):
             SenderKey(key * 32).seal(data, stream=0, sequence=1, header=b"")
         assert sealed.repeated() == (run == 3)
     SenderKey(b"a" * 32).seal(b"three", stream=0, sequence=1, header=b"")
@@ -73,7 +73,7 @@ def test_two_messages_under_one_key_and_nonce_are_counted_over_runs_and_one_that
 
 def test_training_without_noise_and_runs_without_a_claim_have_nothing_to_check():
     resolved = plan(read(RING))
-    assert training(resolved, fresh=builds.fresh) == []
+    assert check_training(resolved, fresh=builds.fresh) == []
     assert accounts(resolved, stated=resolved.protection.observers()) == []
 
 
@@ -81,7 +81,7 @@ def test_training_without_noise_and_runs_without_a_claim_have_nothing_to_check()
 @pytest.mark.parametrize("learning", [{}, {"batch": 1, "steps": 5}, {"batch": 64, "epochs": 3, "example_noise": 0.3}])
 def test_training_as_it_is_breaks_no_claim(learning):
     resolved = plan(read(SAMPLED | {"learning": SAMPLED["learning"] | learning}))
-    found = training(resolved, fresh=builds.fresh)
+    found = check_training(resolved, fresh=builds.fresh)
     assert [claim.name for claim in found if claim.broken] == []
     assert {claim.part for claim in found} == {PART}
     assert len(found) == 16

@@ -19,7 +19,7 @@ from p2pfl.privacy.device import masks as device_masks
 from p2pfl.privacy.device.masks import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
-from p2pfl.privacy.portable import folded, root
+from p2pfl.privacy.portable import fold_sums, root
 from p2pfl.privacy.release import private
 from p2pfl.privacy.release_settings import Settings
 from p2pfl.privacy.secagg.weighted_sums import portions
@@ -154,9 +154,9 @@ def test_a_value_beyond_the_grid_is_refused_with_the_sentence_of_the_cpu(part):
     zeros=st.integers(0, 70),
 )
 def test_sums_are_folded_alike_by_numpy_and_torch_and_zeros_at_the_end_change_nothing(values, zeros):
-    expected = folded(np.array(values))
+    expected = fold_sums(np.array(values))
     assert expected == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-8)
-    assert folded(torch.tensor([values + [0.0] * zeros], dtype=torch.float64)).item() == expected
+    assert fold_sums(torch.tensor([values + [0.0] * zeros], dtype=torch.float64)).item() == expected
 
 
 @given(values=st.lists(st.floats(2.0**-1022, 1e308), min_size=1, max_size=20))

@@ -14,8 +14,8 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
-from p2pfl.privacy.ring_masks import mask, signed, unsigned, zeros
-from p2pfl.privacy.secagg.in_process import exchanged, partners
+from p2pfl.privacy.ring_masks import mask, to_signed, to_unsigned, zeros
+from p2pfl.privacy.secagg.in_process import partners, run_sum
 from p2pfl.privacy.secagg.protocol import (
     Consent,
     Keys,
@@ -83,7 +83,7 @@ def test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit(c
     which = the_sum(count, size=size, width=bits)
     drawn = np.random.default_rng(seed).integers(1 - which.limit, which.limit, (count, size))
     terms = {peer: row for peer, row in zip(which.senders, drawn, strict=True) if peer not in lost}
-    here, total = exchanged(which, terms, secrets=SECRETS, source=SOURCE)
+    here, total = run_sum(which, terms, secrets=SECRETS, source=SOURCE)
     if len(terms) < 3:
         assert (here, total) == ((), None)
     else:
@@ -96,9 +96,7 @@ def test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit(c
 def test_rows_of_any_length_are_unmasked(size, bits):
     which = the_sum(4, size=size, width=bits)
     terms = {peer: np.arange(size) * (1 - number) for number, peer in enumerate(which.senders) if peer != "dan"}
-    np.testing.assert_array_equal(
-        exchanged(which, terms, secrets=SECRETS, source=SecretSource())[1], sum(terms.values())
-    )
+    np.testing.assert_array_equal(run_sum(which, terms, secrets=SECRETS, source=SecretSource())[1], sum(terms.values()))
 
 
 @pytest.mark.parametrize("extreme", [1, -1])
@@ -106,7 +104,7 @@ def test_rows_of_any_length_are_unmasked(size, bits):
 def test_sums_of_the_largest_terms_do_not_wrap_around_and_larger_ones_are_refused(bits, extreme):
     which = the_sum(width=bits)
     largest = np.full(4, extreme * (which.limit - 1))
-    assert set(exchanged(which, dict.fromkeys(NAMES, largest), secrets=SECRETS, source=SOURCE)[1].tolist()) == {
+    assert set(run_sum(which, dict.fromkeys(NAMES, largest), secrets=SECRETS, source=SOURCE)[1].tolist()) == {
         5 * int(largest[0])
     }
     with pytest.raises(PrivacyError, match=rf"ring of {bits} bits are exact only below {which.limit};"):
@@ -427,7 +425,7 @@ def test_the_ring_is_the_smallest_that_holds_every_sum():
 def test_twos_complement_goes_there_and_back(numbers):
     points = np.array(numbers)
     for bits in (32, 64):
-        np.testing.assert_array_equal(signed(unsigned(points, bits)), points)
+        np.testing.assert_array_equal(to_signed(to_unsigned(points, bits)), points)
 
 
 def test_keys_do_not_show_in_a_representation():

@@ -1,8 +1,8 @@
 """Each notice as a sentence; other tests compare kinds and fields."""
 
 import pytest
-from p2pfl.network.peer.ending import left_open
 
+from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices import course, damage, device, neighbours, observing, room
 from p2pfl.results.notices.kinds import Notice

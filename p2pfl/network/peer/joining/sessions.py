@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import p2pfl
-from p2pfl.algorithms import beside_of
+from p2pfl.algorithms import count_extra
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.masking.mask_cover import kept_by
@@ -103,7 +103,7 @@ def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox
     """
     name, settings = membership.me.peer, plan.experiment.transport
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
-    size, partners = plan.learner.layout.size + beside_of(plan.algorithm), len(plan.topology.peers) * plan.decided
+    size, partners = plan.learner.layout.size + count_extra(plan.algorithm), len(plan.topology.peers) * plan.decided
     largest, chunk = row_bytes(size, dtype, partners=partners), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights)
     ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))

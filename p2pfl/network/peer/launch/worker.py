@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.algorithms import State
-from p2pfl.algorithms.baselines import training
+from p2pfl.algorithms.baselines import train_alone
 from p2pfl.core.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.core.process import one_heap, private_memory, set_threads
 from p2pfl.core.rows import Rows
@@ -189,7 +189,7 @@ def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Map
 
 async def _alone(learner: Learner, name: str, *, rounds: int) -> Rows:
     """Return the model ``[1, P]`` that a peer trains alone; it can be cancelled after each round."""
-    steps = training(learner, (name,), rounds=rounds)
+    steps = train_alone(learner, (name,), rounds=rounds)
     rows = next(steps)
     while (trained := await asyncio.to_thread(next, steps, None)) is not None:
         rows = trained

@@ -180,7 +180,7 @@ def analytic(gradient: Mapping[str, torch.Tensor], *, weight: str, bias: str) ->
     return (moved @ gradient[weight]) / moved.square().sum().clamp_min(torch.finfo(moved.dtype).tiny)
 
 
-def optimised(
+def optimise_sample(
     learner: TorchLearner, gradient: torch.Tensor, *, low: float, high: float, iterations: int = ITERATIONS
 ) -> torch.Tensor:
     """Return the sample whose gradient at the initial parameters is most nearly parallel to this one.
@@ -298,7 +298,9 @@ def _attacked(
             attacks["analytic"] = [one.numpy().reshape(truth.shape[1:]) for one in inputs]
         if learner.layout.size <= LARGEST and learner.features.is_floating_point():
             with contextlib.suppress(RuntimeError):  # a user-defined layer may have no second derivative
-                back = [optimised(learner, gradient, low=low, high=high, iterations=iterations) for gradient in each]
+                back = [
+                    optimise_sample(learner, gradient, low=low, high=high, iterations=iterations) for gradient in each
+                ]
                 attacks["optimised"] = [one.double().cpu().numpy() for one in back]
         for attack, pictures in attacks.items():
             found.append(
@@ -341,4 +343,4 @@ def _variation(x: torch.Tensor) -> torch.Tensor:
     return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()
 
 
-__all__ = ["Inversion", "Inversions", "analytic", "invert", "optimised", "psnr", "ssim"]
+__all__ = ["Inversion", "Inversions", "analytic", "invert", "optimise_sample", "psnr", "ssim"]

@@ -73,7 +73,7 @@ class RecordingCipher:
 
 
 @contextmanager
-def recorded(note: Note) -> Iterator[None]:
+def record_ciphers(note: Note) -> Iterator[None]:
     """Call a function before everything that the peers of this process encrypt.
 
     The record is taken at the cipher itself, whichever part of a peer calls it: a key that two parts share by mistake

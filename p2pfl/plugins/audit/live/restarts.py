@@ -17,10 +17,10 @@ from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import ExactClaim
-from p2pfl.plugins.audit.live.ciphers import Encryptions, recorded
+from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.live.tap import Tap, Tapped, TappedRelease
-from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupted, launched, overlooked
+from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupt_run, launch_peers, overlook_mask
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy import Settings
@@ -81,9 +81,9 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     found = [] if plan.protection.sums is None else sums(plan)
     if not settings.hidden:
         return found
-    found += released(settings, rounds=rounds)
+    found += check_releases(settings, rounds=rounds)
     if settings.mask:
-        found += settling(settings, adjacency=plan.protection.wanted.adjacency)
+        found += check_settling(settings, adjacency=plan.protection.wanted.adjacency)
     return found
 
 
@@ -124,7 +124,7 @@ def short(
     return replace(found, protection=replace(found.protection, settings=settings, found=None))
 
 
-def released(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
+def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     """Run the same peers twice, and once more with a restart, and check all their releases.
 
     Parameters
@@ -137,12 +137,12 @@ def released(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     tap, sealed = Tap(), Encryptions()
     plan = Tapped.of(short(settings, kind="ring", peers=RING, rounds=rounds), tap, size=SIZE)
     brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=AGAIN + 2), tap, size=SIZE)
-    with recorded(lambda *encrypted: sealed.note(tap.run, *encrypted)):
+    with record_ciphers(lambda *encrypted: sealed.note(tap.run, *encrypted)):
         for run in range(2):
             tap.run = run
-            _in_folder(lambda folder: launched(plan, folder))
+            _in_folder(lambda folder: launch_peers(plan, folder))
         tap.run = 2
-        costs = _in_folder(lambda folder: interrupted(brief, folder, round=AGAIN))
+        costs = _in_folder(lambda folder: interrupt_run(brief, folder, round=AGAIN))
     peers = plan.topology.peers
     before, after, again = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3], [4]))
     return [
@@ -202,7 +202,7 @@ def fresh_bytes(tap: Tap) -> ExactClaim:
     return ExactClaim("live peers seal anew", sentence, float(len(first & second)), 0.0, PART)
 
 
-def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactClaim]:
+def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactClaim]:
     """Let one peer miss another in the last round: both are charged for it, and the correction is public.
 
     Parameters
@@ -215,7 +215,7 @@ def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactCl
     tap = Tap()
     table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST + 1, "adjacency": adjacency}
     plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
-    found = asyncio.run(overlooked(plan, round=LAST))
+    found = asyncio.run(overlook_mask(plan, round=LAST))
     claims = _settled(found, settings=settings)
     if plan.protection.claimed:
         claims.append(_charged(found, plan))

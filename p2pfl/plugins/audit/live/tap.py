@@ -9,8 +9,8 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from p2pfl.algorithms.robust.attacks import Sums, whole
-from p2pfl.algorithms.robust.net import StepObserver, Work, here
+from p2pfl.algorithms.robust.attacks import Sums, sum_locally
+from p2pfl.algorithms.robust.net import StepObserver, Work, compute_here
 from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Layout, Rows, draw
@@ -65,7 +65,7 @@ class Tap:
 
     def note(self, peer: str, round: int, released: Released, since: Public) -> None:
         """Record a release of points of the grid."""
-        self.releases.append(TappedRelease(self.run, peer, round, beyond(released, since)))
+        self.releases.append(TappedRelease(self.run, peer, round, subtract_public(released, since)))
 
     def overhear(self, client: str, message: Message) -> bool:
         """Record a message, and do not drop it; a memory transport calls this to decide which messages to drop."""
@@ -84,7 +84,7 @@ class Tap:
         return sorted(chosen, key=lambda each: (each.run, each.round, each.peer))
 
 
-def beyond(released: Released, since: Public) -> Ints:
+def subtract_public(released: Released, since: Public) -> Ints:
     """Return a release less the public model before it, ``[P]`` points of the grid.
 
     Parameters
@@ -142,9 +142,9 @@ class Tapped(Plan):
         *,
         round: int,
         observer: StepObserver,
-        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = compute_here,
         together: Sequence[str] | None = None,
-        sums: Sums = whole,
+        sums: Sums = sum_locally,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
         watched = Watched(hidden, self.tap, round)

@@ -20,7 +20,7 @@ from p2pfl.network.peer.rounds import FirstRound, Rounds
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
-from p2pfl.plugins.audit.live.tap import Tapped, beyond
+from p2pfl.plugins.audit.live.tap import Tapped, subtract_public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import Identity, SecretSource
 
@@ -28,7 +28,7 @@ DEADLINE = 120.0
 """Timeout of a short run in seconds."""
 
 
-async def launched(plan: Tapped, folder: Path) -> None:
+async def launch_peers(plan: Tapped, folder: Path) -> None:
     """Run all peers of a plan as ``p2pfl peer`` runs them, each with a fresh identity.
 
     Parameters
@@ -47,7 +47,7 @@ async def launched(plan: Tapped, folder: Path) -> None:
             tasks.create_task(live(plan, name, transport=transport, **how))
 
 
-async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
+async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
     """Kill all peers once all have sent the models of a round, and let them resume with that round, twice.
 
     The second time they resume from copies of their folders, with the same incarnation as the first time: so do peers
@@ -56,7 +56,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
     Parameters
     ----------
     plan
-        Plan as in :func:`launched`. Releases after each restart count as another run.
+        Plan as in :func:`launch_peers`. Releases after each restart count as another run.
     folder
         Folder of checkpoints and journals.
     round
@@ -127,7 +127,7 @@ class SettlementResult:
     costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
 
 
-async def overlooked(plan: Tapped, *, round: int) -> SettlementResult:
+async def overlook_mask(plan: Tapped, *, round: int) -> SettlementResult:
     """Let the first peer release a round without the mask that it shares with the second one.
 
     Parameters
@@ -209,7 +209,7 @@ class SettlingRounds(Rounds):
     async def _shown(self, released: Released, mix: Callable[[Released], Any]) -> Released:
         if released.grid is not None:
             name = self.parts.name
-            self.settlement.paid[name] = beyond(released, self.settlement.public[name].public)
+            self.settlement.paid[name] = subtract_public(released, self.settlement.public[name].public)
         mixed: Released = await mix(released)
         return mixed
 

@@ -6,7 +6,7 @@ import pytest
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.live.restarts import short
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
-from p2pfl.plugins.audit.live.watched_runs import launched
+from p2pfl.plugins.audit.live.watched_runs import launch_peers
 from p2pfl.privacy import Settings
 from swarms import live
 
@@ -20,7 +20,7 @@ def plans(tap):
 
 
 async def as_children(plan, folder):
-    await launched(plan, folder)
+    await launch_peers(plan, folder)
 
 
 async def as_objects(plan, folder):

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.totals import Subtotal, Total
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring_masks import signed, unsigned
+from p2pfl.privacy.ring_masks import to_signed, to_unsigned
 from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.topology import Tree, complete, path, spanning, star
 
@@ -87,7 +87,7 @@ def test_every_peer_ends_with_the_sum_to_the_last_bit_on_every_graph_whatever_is
     carrier = Carrier(graph, size=size, bits=bits, piece=piece)
     carrier.run(masked, choose=lambda count: data.draw(st.integers(0, count - 1)), lossy=6)
     expected = sum(own.values()).tolist()
-    assert all(signed(part.total).tolist() == expected for part in carrier.parts.values())
+    assert all(to_signed(part.total).tolist() == expected for part in carrier.parts.values())
     assert len({part.digest for part in carrier.parts.values()}) == 1
 
 
@@ -112,7 +112,7 @@ def test_pieces_go_up_as_soon_as_they_are_whole():
 
 def middle():
     part = Convergecast(Tree("c", {"b": "c", "a": "b"}), "b", slot=SLOT, size=4, bits=64, piece=16)
-    part.contribute(unsigned(np.ones(4, np.int64), 64))
+    part.contribute(to_unsigned(np.ones(4, np.int64), 64))
     return part
 
 

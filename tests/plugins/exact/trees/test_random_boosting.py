@@ -23,7 +23,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import RandomBoosting
 from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
+from p2pfl.privacy.accounting.noisy_totals import calibrate_total, guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.release import private
@@ -150,7 +150,7 @@ def test_the_noise_of_all_peers_adds_up():
 def test_no_attack_beats_the_guarantee_unless_the_noise_is_that_of_too_few_colluders(colluders, claimed):
     """The attacker is a colluder that knows everything but the noise of the others and whether a sample is there."""
     peers, mu, games, change = 4, 1.0, 40_000, 2.0**10
-    noise = calibrated(mu, peers=peers, colluders=colluders)
+    noise = calibrate_total(mu, peers=peers, colluders=colluders)
     given = noisy_total(Settings(noise=noise, clip=1.0), peers=peers - claimed, size=games, change=change)
     there = np.random.default_rng(0).random(games) < 0.5
     area = roc_auc_score(there, given + there * change)  # the colluder has subtracted its own noise

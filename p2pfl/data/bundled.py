@@ -1,4 +1,8 @@
-"""Tables of scikit-learn, read from its files."""
+"""The tables that come inside scikit-learn, read from its files without importing it.
+
+Importing scikit-learn imports scipy.stats and, where they are installed, pandas and pyarrow: more than a second of
+processor time in every process that learns from a table of a hundred kilobytes.
+"""
 
 import csv
 import gzip
@@ -10,8 +14,47 @@ from pathlib import Path
 import numpy as np
 
 from p2pfl.core.errors import DataError
-from p2pfl.data.bundled.columns import COLUMNS
 from p2pfl.data.dataset import FloatArray, IntArray
+
+MEASURES = (
+    "radius",
+    "texture",
+    "perimeter",
+    "area",
+    "smoothness",
+    "compactness",
+    "concavity",
+    "concave points",
+    "symmetry",
+    "fractal dimension",
+)
+"""Measurements of each cell nucleus of a tumour."""
+
+COLUMNS = {
+    "breast_cancer": (
+        *(f"mean {measure}" for measure in MEASURES),
+        *(f"{measure} error" for measure in MEASURES),
+        *(f"worst {measure}" for measure in MEASURES),
+    ),
+    "diabetes": ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
+    "digits": tuple(f"pixel_{line}_{column}" for line in range(8) for column in range(8)),
+    "wine": (
+        "alcohol",
+        "malic_acid",
+        "ash",
+        "alcalinity_of_ash",
+        "magnesium",
+        "total_phenols",
+        "flavanoids",
+        "nonflavanoid_phenols",
+        "proanthocyanins",
+        "color_intensity",
+        "hue",
+        "od280/od315_of_diluted_wines",
+        "proline",
+    ),
+}
+"""Names of the columns of each table, in the order of its file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +80,8 @@ class Bundled:
 
 
 @cache
-def bundled(name: str) -> Bundled:
-    """Return a table by its name, one of :data:`~p2pfl.data.bundled.columns.COLUMNS`; it is read once in a process.
+def read_bundled(name: str) -> Bundled:
+    """Return a table by its name, one of :data:`COLUMNS`; it is read once in a process.
 
     Raises
     ------
@@ -47,7 +90,7 @@ def bundled(name: str) -> Bundled:
 
     Examples
     --------
-    >>> bundled("wine").data.shape, bundled("wine").feature_names[0]
+    >>> read_bundled("wine").data.shape, read_bundled("wine").feature_names[0]
     ((178, 13), 'alcohol')
     """
     folder = _folder(name)
