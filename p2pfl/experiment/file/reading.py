@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 import tomli_w
@@ -505,7 +505,11 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
 
 @cache
 def _sections(section: type[Section]) -> dict[str, type[Section]]:
-    kinds = {field.name: get_args(field.type) or (field.type,) for field in msgspec.structs.fields(section)}
+    """Return the sections of a section by their keys; a table of many sections has no keys of its own."""
+    kinds = {
+        field.name: (field.type,) if get_origin(field.type) is dict else get_args(field.type) or (field.type,)
+        for field in msgspec.structs.fields(section)
+    }
     return {
         name: kind
         for name, union in kinds.items()

@@ -134,7 +134,6 @@ def test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_i
     privacy.show(found)
     said = " ".join(capsys.readouterr().out.split())
     assert f"epsilon {together:.3g} for the bold row" in said
-    assert f"with what was spent before {together:.3g}" in said
 
 
 @pytest.mark.slow

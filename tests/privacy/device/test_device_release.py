@@ -86,7 +86,8 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
     weights = None if masses is None else torch.tensor(masses, dtype=torch.float64)[:, None]
     if Settings(**chosen).neutral:
         return
-    with mock.patch.object(update, "WIDE", wide):
+    # What is computed together is whole blocks, within which sums of squares have one order.
+    with mock.patch.multiple(update, WIDE=wide, BLOCK=min(wide, update.BLOCK)):
         expected, found, waits = both(draw(size, dtype=dtype), draw(size, seed=1, dtype=dtype), weights, **chosen)
     assert not waits
     for one, (other, rows) in zip(expected, found, strict=True):
