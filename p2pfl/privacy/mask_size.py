@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse.linalg import eigsh
 
 from p2pfl.topology import Topology, Weights
 
@@ -198,6 +197,8 @@ def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np
     Graphs that need many steps, such as large rings, have few of them. ``None`` where a product of matrices is as fast:
     for small graphs, few steps, and weights that are not symmetric or have eigenvalues near -1.
     """
+    from scipy.sparse.linalg import eigsh  # noqa: PLC0415 (peers of small graphs need none of it)
+
     size = matrix.shape[0]
     if size <= SMALL or steps < size / 8 or abs(matrix - matrix.T).max() > 1e-12:
         return None

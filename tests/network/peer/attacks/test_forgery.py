@@ -18,7 +18,7 @@ from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chu
 from p2pfl.network.protocol.wire.rows import encode_row, pieces
 from p2pfl.network.protocol.wire.trailer import Signature
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.privacy.keys import FirstUse
+from p2pfl.privacy.keys import ExchangeKey, FirstUse
 from restarts import RestartablePeers
 from swarms import SMALL
 
@@ -43,7 +43,9 @@ def pretender(insider, victim, *, sequence=0):
     """Return what seals in another's name as a neighbour can: with that peer's sender key and keys of its own edges."""
     announcement = insider.membership.up[victim]
     stolen = insider.session.shared.codec.envelope._keys[victim]
-    made = Envelope(victim, announcement.incarnation, insider.key, stolen, insider.agreed)
+    made = Envelope(
+        victim, announcement.incarnation, ExchangeKey(insider.start.keeper.journal.key), stolen, insider.start.agreed
+    )
     for name, each in insider.membership.up.items():
         if name != victim:
             made.meet(each)
@@ -87,7 +89,7 @@ def forged_chunks(peers):
 def forged_row(peers):
     insider, victim = peers["peer3"], peers["peer1"]
     signature = Signature.of("test", "peer1", victim.me.incarnation, public=PUBLIC["peer1"])
-    trailer = Signature(signature.context, PUBLIC["peer1"], insider.identity)
+    trailer = Signature(signature.context, PUBLIC["peer1"], insider.start.identity)
     row = victim.plan.learner.start(("peer1",))[0]
     message = b"".join(pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
     first = victim.session.streams.outboxes[0].head
@@ -245,7 +247,7 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     await lives.kill()
     lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
     insider = lives.now["peer3"]
-    insider.me = insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
+    insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
         notes = ended[name].peer.session.ledgers.masks.journal().notes

@@ -42,7 +42,7 @@ class Hostile(MemoryTransport):
         listener = client.split("-")[1] if "-" in client else client
         sender = message.topic.split("/")[4] if message.topic.count("/") > 3 else ""
         own = self.alive.get(self.victim)
-        if own is not None and own._done >= 1:
+        if own is not None and own.rounds is not None and own.rounds.done >= 1:
             self.begin.set()
         if not self.attacking or sender not in self.honest:
             return False
