@@ -76,7 +76,7 @@ def test_of_a_large_swarm_a_smaller_one_is_attacked_and_both_are_named(p2pfl, pl
     assert said.status == 0
     sentence = 'attacked is a swarm like "small" of 4 peers instead of 6; --peers 6 attacks it whole'
     assert sentence in said.err
-    assert sentence.replace('"', "&quot;") in (place / "found" / "audit.html").read_text()
+    assert sentence.replace('"', "&#34;") in (place / "found" / "audit.html").read_text()
     whole = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "whole", "--peers", 6)
     assert "attacked is" not in whole.err
     assert json.loads((place / "whole" / "audit.json").read_text())["promises"][-1]["colluders"] == [
