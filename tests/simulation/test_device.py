@@ -160,12 +160,8 @@ def test_cuda_does_not_wait_within_a_round(name):
 
     def compared(self, *arguments, **options):
         """Compare engines for peers that train for the first time, in whichever round."""
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("default")
-        try:
+        with cpu_device.waiting_allowed():
             return compare(self, *arguments, **options)
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
 
     with mock.patch.object(Attending, "round", watched), mock.patch.object(EngineProof, "holds", compared):
         last_state(CASES[name], device="cuda")

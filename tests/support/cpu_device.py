@@ -130,12 +130,24 @@ def device() -> Iterator[Device]:
 
 
 @contextlib.contextmanager
-def waiting_forbidden():
-    """Let CUDA raise an error where the CPU would wait for it."""
+def _sync_debug_mode(mode):
+    before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Synchronization debug mode")  # some versions of torch call it a prototype
-        torch.cuda.set_sync_debug_mode("error")
+        torch.cuda.set_sync_debug_mode(mode)
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode")
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def waiting_forbidden():
+    """Let CUDA raise an error where the CPU would wait for it."""
+    return _sync_debug_mode("error")
+
+
+def waiting_allowed():
+    """Let the CPU wait for CUDA, inside of :func:`waiting_forbidden` too."""
+    return _sync_debug_mode("default")
