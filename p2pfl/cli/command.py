@@ -1,4 +1,4 @@
-"""What a command is: the same for those of the core, of plug-ins and of third parties."""
+"""The interface of a command, whether the core, a plug-in or a third party provides it."""
 
 from __future__ import annotations
 

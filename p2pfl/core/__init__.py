@@ -1,4 +1,4 @@
-"""What every room rests on: errors, rows, keyed draws, integers, traits, codecs, and the interface of algorithms."""
+"""Foundations of all rooms: errors, rows, keyed draws, integers, traits, codecs, and the interface of algorithms."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What a report states, apart from how a page, a terminal or a paper shows it."""
+"""Facts of a report, apart from how a page, a terminal or a paper shows them."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ class Happening:
     Attributes
     ----------
     text
-        What happened.
+        The event in words.
     peer
-        To whom.
+        Peer that it concerns.
     time
-        When, for people, and in ISO 8601.
+        Time of the event, for people and in ISO 8601.
     style
         ``good``, ``warn`` or ``bad``.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from p2pfl.topology import Topology
 
 MISSING = 'plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"'
-"""What to do where matplotlib is missing."""
+"""Remedy where matplotlib is missing."""
 
 DECADE = 10.0
 """Ratio of the largest to the smallest distance from which the axis is logarithmic."""

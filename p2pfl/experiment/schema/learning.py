@@ -243,7 +243,7 @@ class LearningSettings(Section, frozen=True):
 
 
 class EvaluationSettings(Section, frozen=True):
-    """What ``simulate`` evaluates after each round; it evaluates the last round in full.
+    """Evaluation by ``simulate`` after each round; it evaluates the last round in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
     fewer samples, then fewer rounds. With one of these keys set, the other means all, and all

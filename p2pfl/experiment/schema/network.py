@@ -80,7 +80,7 @@ class GossipSettings(Section, frozen=True):
 
 
 class TrustSettings(Section, frozen=True):
-    """Which key belongs to which peer.
+    """Keys of the peers.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class TransportSettings(Section, frozen=True):
 
 
 class TelemetrySettings(Section, frozen=True):
-    """What a peer of this device tells observers while they look.
+    """Telemetry that a peer of this device sends while observers look.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from p2pfl.results.content import Unsettled
 
 @dataclass(frozen=True)
 class PeerEnd:
-    """What a peer has at its end.
+    """Results of a peer that has ended.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Secure sums over messages: who sends what to whom, and when."""
+"""Secure sums over messages: senders, receivers and relays of masked terms."""

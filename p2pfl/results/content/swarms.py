@@ -6,7 +6,7 @@ import msgspec
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """What a simulation evaluated after each round but the last.
+    """Samples and peers that a simulation evaluated after each round but the last.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ MOST_BARS, MOST_ROWS = 20, 200
 """Importances, and coefficients, that a page shows."""
 
 REST = ", in summary.json"
-"""Where the others are."""
+"""Note on features that the table leaves out."""
 
 LEAST = 1e-4
 """Least p-value that is printed as it is."""

@@ -1,4 +1,4 @@
-"""How many objects and modules of p2pfl one model's message enters on its way out and in, without privacy."""
+"""Number of objects and modules of p2pfl that one model's message enters on its way out and in, without privacy."""
 
 import sys
 from pathlib import Path
@@ -88,7 +88,7 @@ class Walks:
 
 @pytest.fixture(scope="module")
 def walks():
-    """What the messages of one peer enter, by step."""
+    """Objects and modules that the messages of one peer enter, by step."""
     hook = Walks()
 
     async def main():

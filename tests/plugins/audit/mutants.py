@@ -195,7 +195,7 @@ def settled_in_the_open(patch):
 
 
 def restarts_not_charged(patch):
-    """What was spent before a restart is forgotten."""
+    """Forget what was spent before a restart."""
     real = Meter.__init__
     patch.setattr(Meter, "__init__", lambda self, *args, **how: real(self, *args, **{**how, "earlier": None}))
 

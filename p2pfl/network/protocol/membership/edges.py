@@ -73,5 +73,5 @@ class Edges:
 
     @cached_property
     def turns(self) -> tuple[dict[str, int], ...]:
-        """By phase, the order in which large models are sent."""
+        """Order in which large models are sent, by phase."""
         return tuple(turns(self.topology.at(phase)) for phase in range(self.period))

@@ -1,4 +1,4 @@
-"""Whom a peer hears in each phase, and with which weights."""
+"""Neighbours from which a peer receives in each phase, and their weights."""
 
 import pytest
 
