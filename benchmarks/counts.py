@@ -21,8 +21,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import Channel, Message, Transport
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.network import Conditions, WorldTransport
 from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
 
 ROUNDS = 2, 6

@@ -17,9 +17,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from p2pfl.privacy.device.masks import mask_sums, weighted_sums
-from p2pfl.privacy.device.noise import DeviceNoise
-from p2pfl.privacy.device.stream import key_words, keystream
+from p2pfl.privacy.device.device_masks import mask_sums, weighted_sums
+from p2pfl.privacy.device.device_noise import DeviceNoise
+from p2pfl.privacy.device.device_stream import key_words, keystream
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 import p2pfl
-from p2pfl.experiment.parts.learners import expected_update
+from p2pfl.experiment.parts.learner_parts import expected_update
 
 MULTIPLES = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, None)
 SWARMS = (("ring", 3), ("small_world", 8), ("ring", 16))

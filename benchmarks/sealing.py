@@ -21,10 +21,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from benchmarks.timing import pair
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
 from p2pfl.network.protocol.wire.tags import authentic, parts, tagged
+from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.privacy.keys import ExchangeKey, Identity, SecretSource, SenderKey, verify
 
 SIZES = (4_000_000, 50_000_000)

@@ -31,8 +31,8 @@ from p2pfl.network.transport.broker import embedded
 from p2pfl.network.transport.channel import Transport
 from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.network import Conditions, WorldTransport
 from p2pfl.network.virtual.timed_learner import Goals
+from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.topology import chebyshev_steps, contraction
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
-from p2pfl.network.protocol.wire.codec import decode, encode
-from p2pfl.network.protocol.wire.rows import decode_row, encode_row, row_bytes
-from p2pfl.network.protocol.wire.stream import Inbox, Outbox
+from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, row_bytes
 
 LENGTH = 1_000_000
 CHUNK = 256 * 1024 - 512

@@ -298,10 +298,10 @@ SHARED = 4
 
 def commands() -> str:
     """Return the page of all commands, from the parser of the command line."""
-    from p2pfl.cli import arguments, catalogue  # noqa: PLC0415
+    from p2pfl.cli import arguments, command_catalogue  # noqa: PLC0415
 
     names = ["help", *(name for group in arguments.commands_by_group().values() for name in group)]
-    parsers = {name: catalogue.parser(name) for name in names}
+    parsers = {name: command_catalogue.parser(name) for name in names}
     actions = [action for command in parsers.values() for action in command._actions]  # noqa: SLF001
     counts = Counter(_option(action) for action in actions)
     shared = {_option(action): action for action in actions if counts[_option(action)] >= SHARED}

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from p2pfl.cli import catalogue, main
+from p2pfl.cli import command_catalogue, main
 from p2pfl.cli.arguments import parse
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
@@ -101,7 +101,7 @@ def test_the_page_of_keys_describes_every_key(hook):
 
 def test_the_page_of_commands_has_every_command(hook):
     page = hook.commands()
-    for command in catalogue.names():
+    for command in command_catalogue.names():
         assert f"## p2pfl {command}\n" in page
 
 

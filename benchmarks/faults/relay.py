@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from p2pfl.core.rows import draw
-from p2pfl.network.virtual.network import Conditions
+from p2pfl.network.virtual.virtual_network import Conditions
 
 CHUNK = 16 * 1024
 """Bytes that are held back together."""
@@ -18,8 +18,8 @@ CHUNK = 16 * 1024
 class Relays:
     """One port for each peer, from which bytes reach the broker late, and no more than so many a second.
 
-    Each direction is a line of its own, as in ``p2pfl.network.virtual.network``: bytes take their number over the
-    bandwidth, one after the other, and then latency and an exponential jitter; none overtakes another.
+    Each direction is a line of its own, as in ``p2pfl.network.virtual.virtual_network``: bytes take their number
+    over the bandwidth, one after the other, and then latency and an exponential jitter; none overtakes another.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from p2pfl.cli.arguments import parse
-from p2pfl.cli.catalogue import find
+from p2pfl.cli.command_catalogue import find
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.core.errors import P2PFLError, RunError, is_out_of_memory
 from p2pfl.core.registry import resolve

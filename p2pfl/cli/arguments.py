@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import p2pfl
-from p2pfl.cli import catalogue
+from p2pfl.cli import command_catalogue
 from p2pfl.cli.command import GROUPS
 from p2pfl.core.errors import InputError
 
@@ -36,12 +36,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     InputError
         The command is of a plug-in that cannot be imported.
     """
-    top = catalogue.Parser(prog="p2pfl", add_help=False)
+    top = command_catalogue.Parser(prog="p2pfl", add_help=False)
     top.add_argument("-h", "--help", action=_Overview, nargs=0)
     top.add_argument("--version", action="version", version=f"p2pfl {p2pfl.__version__}")
-    top.add_argument("line", nargs=argparse.PARSER, metavar="COMMAND", choices=catalogue.names())
+    top.add_argument("line", nargs=argparse.PARSER, metavar="COMMAND", choices=command_catalogue.names())
     command, *rest = top.parse_args(arguments).line
-    return catalogue.parser(command).parse_args(rest, argparse.Namespace(command=command))
+    return command_catalogue.parser(command).parse_args(rest, argparse.Namespace(command=command))
 
 
 def overview() -> str:
@@ -68,12 +68,12 @@ def explain(options: argparse.Namespace) -> int:
     groups, name = commands_by_group(), options.name
     if name is None:
         print(overview())
-    elif name in catalogue.names():
-        print(catalogue.parser(name).format_help(), end="")
+    elif name in command_catalogue.names():
+        print(command_catalogue.parser(name).format_help(), end="")
     elif name in groups:
         print(_explained(name, groups[name]))
     else:
-        near = difflib.get_close_matches(name, [*catalogue.names(), *groups], n=1)
+        near = difflib.get_close_matches(name, [*command_catalogue.names(), *groups], n=1)
         hint = f'did you mean "{near[0]}"?' if near else "see p2pfl --help"
         raise InputError(f'there is no command or group "{name}"; {hint}')
     return 0
@@ -82,7 +82,7 @@ def explain(options: argparse.Namespace) -> int:
 def commands_by_group() -> dict[str, list[str]]:
     """Return the names of commands: the groups of the core first, then those of plug-ins, then what cannot be used."""
     groups = dict[str, list[str]]()
-    for name in catalogue.names():
+    for name in command_catalogue.names():
         groups.setdefault(_group(name), []).append(name)
     groups.pop("", None)  # help itself
     order = [*GROUPS, *sorted({*groups} - {*GROUPS, BROKEN}), BROKEN]
@@ -91,7 +91,7 @@ def commands_by_group() -> dict[str, list[str]]:
 
 def _group(name: str) -> str:
     try:
-        return catalogue.find(name).group
+        return command_catalogue.find(name).group
     except InputError:
         return BROKEN
 
@@ -105,7 +105,7 @@ def _explained(group: str, names: Sequence[str]) -> str:
     indent = max(map(len, names)) + 4
     lines = [f"{group}: {_summary(group)}", ""]
     for name in names:
-        summary = f"p2pfl {name} says why" if group == BROKEN else catalogue.find(name).summary
+        summary = f"p2pfl {name} says why" if group == BROKEN else command_catalogue.find(name).summary
         first, *others = _wrapped(summary, indent)
         lines += [f"  {name:{indent - 2}}{first}", *(" " * indent + line for line in others)]
     return "\n".join([*lines, "", "p2pfl help COMMAND shows the arguments of a command."])

@@ -18,12 +18,12 @@ from p2pfl.results.comparing import comparison_tables
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
-from p2pfl.results.notices import wording
+from p2pfl.results.notices import notice_sentences
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
 from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
-from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.records import by_round, mean_scores
+from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.saved import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from p2pfl.results import Run  # what it prints need not be imported twice
     from p2pfl.results.comparing.comparison import Comparison
     from p2pfl.results.models import Evaluation
-    from p2pfl.results.models.evaluating import Score
+    from p2pfl.results.models.model_evaluation import Score
 
 WIDE = 200
 """Columns of a comparison where the output is no terminal."""
@@ -175,7 +175,7 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
 
 def _stopped(result: Mapping[str, Any]) -> list[Text]:
     stop = stop_of(result)
-    return [] if stop is None else [Text(f"stopped after {wording.stopped(stop)}", style="yellow")]
+    return [] if stop is None else [Text(f"stopped after {notice_sentences.stopped(stop)}", style="yellow")]
 
 
 def _outside(result: Mapping[str, Any]) -> list[Text]:
@@ -192,7 +192,7 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
             said = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
             lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now{more}"))
         else:
-            lines.append(Text(f"{alarm.peer}: {wording.sentence(alarm)}{more}", style="bold red"))
+            lines.append(Text(f"{alarm.peer}: {notice_sentences.sentence(alarm)}{more}", style="bold red"))
     return lines
 
 

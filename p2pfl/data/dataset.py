@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.errors import DataError
-from p2pfl.data.description import Description, FloatArray
+from p2pfl.data.data_description import Description, FloatArray
 
 __all__ = ["Dataset", "FloatArray", "IntArray"]
 

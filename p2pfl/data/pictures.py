@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Description
 from p2pfl.data.sources import DIGITS, Central
 
 # SHA-256 of the published training labels, unpacked. Both sets use the same file names, so only the content shows

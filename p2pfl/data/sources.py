@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.bundled import read_bundled
+from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Description, Field
 
 DIGITS = tuple(range(10))
 """Class names of handwritten digits."""

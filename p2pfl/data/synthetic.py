@@ -7,8 +7,8 @@ import numpy as np
 
 from p2pfl.core.errors import DataError
 from p2pfl.core.rows import draw
+from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
 
 

@@ -11,8 +11,8 @@ import torch
 from p2pfl.core import importing
 from p2pfl.core.errors import DataError
 from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import Dataset, IntArray
-from p2pfl.data.description import Description
 from p2pfl.data.federation import clash
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private

@@ -107,7 +107,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Account:
+class PrivacyAccount:
     """Account of the data of some peers.
 
     Attributes
@@ -149,7 +149,7 @@ def beside_file(path: str | Path) -> Path:
     return _account(_real(Path(path)))
 
 
-def accounts(experiment: Experiment, peers: Iterable[str]) -> dict[str, Account]:
+def accounts(experiment: Experiment, peers: Iterable[str]) -> dict[str, PrivacyAccount]:
     """Return the account of the data of each peer; empty if the data have none.
 
     Parameters
@@ -162,7 +162,7 @@ def accounts(experiment: Experiment, peers: Iterable[str]) -> dict[str, Account]
     if experiment.privacy.budget is None:
         return _beside_data(experiment, peers)
     path = _real(Path(experiment.privacy.budget))
-    return dict.fromkeys(peers, Account(path, (Ledger(path),)))
+    return dict.fromkeys(peers, PrivacyAccount(path, (Ledger(path),)))
 
 
 def admitted(
@@ -322,14 +322,14 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
     )
 
 
-def _kinds(found: Iterable[Account]) -> Iterator[tuple[Path, set[type]]]:
+def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
     """Yield each file of some accounts, with the kinds of its entries."""
     for path in dict.fromkeys(ledger.path for account in found for ledger in account.ledgers):
         if kinds := {type(entry) for entry in entries(path, contents(path).splitlines())}:
             yield path, kinds
 
 
-def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Account]:
+def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, PrivacyAccount]:
     """Return the account beside the data of each peer."""
     stated = experiment.data.options.get("path")
     if not isinstance(stated, str):
@@ -347,7 +347,7 @@ class _Search:
 
     listed: dict[Path, tuple[str, ...]] = field(default_factory=dict)
 
-    def account(self, stated: str, file: Path, *, owned: bool) -> Account:
+    def account(self, stated: str, file: Path, *, owned: bool) -> PrivacyAccount:
         """Return the account of a data file, which an experiment spells in some way."""
         real = _real(file)
         path = _account(real)
@@ -357,7 +357,7 @@ class _Search:
                 ledgers.setdefault(former, Ledger(former))
         for former in self._of_all_peers({real, _spelled(file)}):
             ledgers.setdefault(former, Ledger(former, "most"))
-        return Account(path, tuple(ledgers.values()))
+        return PrivacyAccount(path, tuple(ledgers.values()))
 
     def _of_all_peers(self, spelled: Iterable[Path]) -> Iterator[Path]:
         """Yield the accounts above a data file whose names stand for the files of all peers, this one among them."""

@@ -24,10 +24,10 @@ from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, section
-from p2pfl.experiment.parts.codec import FILLED
-from p2pfl.experiment.parts.learners import own_options
+from p2pfl.experiment.parts.codec_parts import FILLED
+from p2pfl.experiment.parts.learner_parts import own_options
 from p2pfl.experiment.parts.option_tables import parameters_of
-from p2pfl.experiment.parts.weights import mixing
+from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
 from p2pfl.experiment.rules.rule import Composition

@@ -14,7 +14,7 @@ from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms

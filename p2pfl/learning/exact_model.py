@@ -16,7 +16,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.losses import PerSample
 

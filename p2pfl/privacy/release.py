@@ -34,8 +34,8 @@ from p2pfl.core.neighbourhood import (
     check_public,
 )
 from p2pfl.core.rows import Rows, to_device
-from p2pfl.privacy.device.masks import mask_sums
-from p2pfl.privacy.device.noise import DeviceNoise
+from p2pfl.privacy.device.device_masks import mask_sums
+from p2pfl.privacy.device.device_noise import DeviceNoise
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler

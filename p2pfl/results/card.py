@@ -11,10 +11,10 @@ from p2pfl.results.content.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
 from p2pfl.results.notices.grouping import grouped
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.pages.rendering import markdown
-from p2pfl.results.reading import alarms_of, alone_of
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import alarms_of, alone_of
 
 COLUMNS = ("column", "values", "a missing cell becomes", "an unknown text becomes")
 """Heads of the table of columns."""

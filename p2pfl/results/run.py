@@ -41,10 +41,10 @@ from p2pfl.experiment.file.reading import kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
-from p2pfl.results.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.repeating.own_code import FOLDER as MODULES
 from p2pfl.results.repeating.own_code import OwnCode, named_modules, own_code
+from p2pfl.results.run_files import apart_by_masks, events_of, records_of, table_of
 from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
 
 
@@ -174,7 +174,7 @@ class Run:
         Parameters
         ----------
         about
-            Result of :func:`p2pfl.results.models.description.described`; nothing is written if it is empty.
+            Result of :func:`p2pfl.results.models.model_description.described`; nothing is written if it is empty.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class Run:
         self.models.update(models)
         if self.folder is None:
             return
-        from p2pfl.results.models.description import metadata  # noqa: PLC0415 (imports torch)
+        from p2pfl.results.models.model_description import metadata  # noqa: PLC0415 (imports torch)
 
         about = {"round": str(round)} | metadata(self.description)
         for ending, each in (("", models), (OWN, own or {})):
@@ -258,7 +258,7 @@ class Run:
         self.best[peer] = model
         if self.folder is None:
             return
-        from p2pfl.results.models.description import metadata  # noqa: PLC0415 (imports torch)
+        from p2pfl.results.models.model_description import metadata  # noqa: PLC0415 (imports torch)
 
         about = {"peer": peer, "round": str(kept.round), "loss": str(kept.loss), "part": kept.part}
         replace(self.folder / kept.file, model_file(model, about | metadata(self.description)), mode=OWNER_ONLY)
@@ -284,7 +284,7 @@ class Run:
         if self.experiment.attack.name == "none":
             return frozenset()
         from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-        from p2pfl.experiment.parts.robustness import attackers  # noqa: PLC0415 (imports torch)
+        from p2pfl.experiment.parts.robustness_parts import attackers  # noqa: PLC0415 (imports torch)
 
         return attackers(self.experiment, built(self.experiment).peers)
 

@@ -10,8 +10,8 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
 from p2pfl.data.scaling import standardise
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.resolving import federated
+from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
 

@@ -17,30 +17,30 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.agreement import reported
 from p2pfl.experiment.composing import RunParts, wanted
+from p2pfl.experiment.swarm_agreement import reported
 from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
-from p2pfl.results.models.description import described
+from p2pfl.results.models.model_description import described
 from p2pfl.results.progress import progressing
 from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.evaluating import Evaluator, LocalScores, Scores
+from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, Scores
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.mean_model import MeanModel
-from p2pfl.simulation.memory import check_memory, memory_errors
+from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
-from p2pfl.simulation.resuming.checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
-from p2pfl.simulation.resuming.checkpoint import after as checkpointed
 from p2pfl.simulation.resuming.opening import opened_run
+from p2pfl.simulation.resuming.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
+from p2pfl.simulation.resuming.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of

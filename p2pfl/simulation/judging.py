@@ -13,7 +13,7 @@ from p2pfl.algorithms import State, start
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
-from p2pfl.simulation.evaluating import Evaluator
+from p2pfl.simulation.evaluation_size import Evaluator
 from p2pfl.simulation.sharding import Shard
 
 PREFIX = "best."

@@ -11,7 +11,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.simulation.evaluating import FEWEST_SAMPLES, FREE, Scope
+from p2pfl.simulation.evaluation_size import FEWEST_SAMPLES, FREE, Scope
 from p2pfl.simulation.sharding import Shard
 
 NAME = "mean"

@@ -22,7 +22,7 @@ from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flig
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
-from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import SimulationCheckpoint
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling

@@ -28,8 +28,8 @@ from p2pfl.core.neighbourhood import (
 )
 from p2pfl.core.rows import Rows, draw, raw
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.schema import SimulationSettings
+from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.mixing import Mixer, at_once, uniform
 from p2pfl.simulation.resuming.travelling import Travelling

@@ -9,12 +9,12 @@ Examples
 
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
-from p2pfl.testing.algorithms import ALGORITHM_CHECKS, check_algorithm
+from p2pfl.testing.algorithm_contract import ALGORITHM_CHECKS, check_algorithm
 from p2pfl.testing.contract import ContractError
-from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
-from p2pfl.testing.models import MODEL_CHECKS, check_model
-from p2pfl.testing.modes import MODE_CHECKS, check_mode
-from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
+from p2pfl.testing.learner_contract import LEARNER_CHECKS, check_learner
+from p2pfl.testing.mode_contract import MODE_CHECKS, check_mode
+from p2pfl.testing.model_contract import MODEL_CHECKS, check_model
+from p2pfl.testing.transport_contract import TRANSPORT_CHECKS, check_transport
 
 __all__ = [
     "ALGORITHM_CHECKS",

@@ -8,7 +8,7 @@ from stacks import SEED, classifier, play, wine
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, QGDSGDm
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.parts.learners import algorithm
+from p2pfl.experiment.parts.learner_parts import algorithm
 
 RATE = 0.05
 RING = topology.ring(4)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from p2pfl.cli import catalogue
+from p2pfl.cli import command_catalogue
 from p2pfl.cli.arguments import COLUMNS, commands_by_group, overview
 from p2pfl.cli.command import GROUPS
 from p2pfl.core.importing import import_callable
@@ -32,7 +32,7 @@ def test_help_fits_a_screen_and_names_every_command(p2pfl):
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= COLUMNS
     words = result.out.replace(",", " ").split()
-    assert {*catalogue.names()} <= {*words}
+    assert {*command_catalogue.names()} <= {*words}
 
 
 def test_help_without_a_name_is_the_same(p2pfl):
@@ -43,7 +43,7 @@ def test_every_command_but_help_is_in_one_group_with_a_sentence():
     groups = commands_by_group()
     assert [*groups] == [*GROUPS]
     names = [name for group in groups.values() for name in group]
-    assert sorted([*names, "help"]) == sorted(catalogue.names())
+    assert sorted([*names, "help"]) == sorted(command_catalogue.names())
     assert not {*groups} & {*names}, "a group of the name of a command could not be asked for"
 
 
@@ -54,10 +54,10 @@ def test_a_group_explains_its_commands(p2pfl, group):
     assert max(map(len, result.out.splitlines())) <= COLUMNS
     for name in commands_by_group()[group]:
         [line] = [line for line in result.out.splitlines() if line.startswith(f"  {name} ")]
-        assert catalogue.find(name).summary.split()[0] in line
+        assert command_catalogue.find(name).summary.split()[0] in line
 
 
-@pytest.mark.parametrize("command", catalogue.names())
+@pytest.mark.parametrize("command", command_catalogue.names())
 def test_every_command_explains_itself(p2pfl, command):
     result = p2pfl(command, "--help")
     assert result.status == 0
@@ -65,9 +65,9 @@ def test_every_command_explains_itself(p2pfl, command):
     assert p2pfl("help", command).out == result.out
 
 
-@pytest.mark.parametrize("command", catalogue.names())
+@pytest.mark.parametrize("command", command_catalogue.names())
 def test_every_command_has_its_function(command):
-    assert callable(import_callable(catalogue.find(command).function))
+    assert callable(import_callable(command_catalogue.find(command).function))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from p2pfl.cli.planning.disclosures import facts
 from p2pfl.cli.planning.privacy import compared, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
+from p2pfl.experiment.accounts import Ledger, PrivacyAccount, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.running import sweep
@@ -151,7 +151,7 @@ def test_a_table_that_peers_share_has_one_account_for_all_also_in_the_data_folde
     (tmp_path / "cells.csv").write_text("a,y\n1,no\n2,yes\n")
     path = tmp_path / "cells.csv.budget.jsonl"
     experiment = read({"data": {"name": "csv", "options": {"path": "cells.csv", "target": "y"}}})
-    assert accounts(experiment, FOUR) == dict.fromkeys(FOUR, Account(path, (Ledger(path),)))
+    assert accounts(experiment, FOUR) == dict.fromkeys(FOUR, PrivacyAccount(path, (Ledger(path),)))
     assert beside(experiment) == path
 
 

@@ -7,8 +7,8 @@ from p2pfl.core.errors import ExperimentError, PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import scaling
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.agreement import PeersAgreement, directly
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
+from p2pfl.experiment.swarm_agreement import PeersAgreement, directly
 from p2pfl.learning.histograms import score_histograms
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -107,7 +107,7 @@ def test_large_features_add_up_exactly_and_too_large_ones_are_refused_before_the
     def leaves(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("p2pfl.experiment.agreement.LARGEST", 1e26)
+    monkeypatch.setattr("p2pfl.experiment.swarm_agreement.LARGEST", 1e26)
     monkeypatch.setattr(StackedNeighbourhood, "total", leaves)
     with pytest.raises(PrivacyError, match=r"^data\.scale: .*; give the features in larger units$"):
         run(*HUGE, *mode)

@@ -21,7 +21,7 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import Traits
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.experiment.parts.learners import algorithm
+from p2pfl.experiment.parts.learner_parts import algorithm
 
 
 @dataclass(frozen=True)

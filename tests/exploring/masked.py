@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from exploring.members import Invariants, Member, Sent
 from p2pfl.network.protocol.agreement.ballot_messages import DROPPED
-from p2pfl.network.protocol.ledgers.masks import MaskJournal, MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal, MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Mask
 
 

@@ -15,7 +15,7 @@ from benchmarks.faults.relay import Relays
 from benchmarks.faults.wires import Wires, possible
 from p2pfl.experiment import plan, read
 from p2pfl.network.transport.broker import embedded
-from p2pfl.network.virtual.network import Conditions
+from p2pfl.network.virtual.virtual_network import Conditions
 from p2pfl.simulation import simulate
 
 PAGE = f"before\n{MARKS[0]}\n{MARKS[1]}\nafter\n"

@@ -18,8 +18,8 @@ from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import fragment
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.plots import figure
-from p2pfl.results.reading import apart_by_masks
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import apart_by_masks
 from p2pfl.simulation import simulate
 from p2pfl.topology.drawing import positions
 from swarms import SMALL

@@ -6,10 +6,10 @@ from torch import nn
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning.checks import Size
-from p2pfl.results.reading import evaluation_of
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import evaluation_of
 from p2pfl.simulation import simulate
-from p2pfl.simulation.evaluating import FREE, Evaluator, Scope, _affordable, fewer, scope
+from p2pfl.simulation.evaluation_size import FREE, Evaluator, Scope, _affordable, fewer, scope
 
 TABLE = {
     "rounds": 4,
@@ -100,7 +100,7 @@ def test_scores_on_fewer_samples_are_those_on_that_part_of_the_data():
 
 
 def test_equal_models_are_evaluated_in_full_by_default(monkeypatch):
-    monkeypatch.setattr("p2pfl.simulation.evaluating.FREE", 1)
+    monkeypatch.setattr("p2pfl.simulation.evaluation_size.FREE", 1)
     table = TABLE | {"topology": {"kind": "ring", "peers": 40}, "learning": {"algorithm": "dpsgd", "batch": 1}}
     evaluator = Evaluator(plan(read(table)))
     rows = evaluator.plan.learner.start(evaluator.names)
@@ -111,7 +111,7 @@ def test_equal_models_are_evaluated_in_full_by_default(monkeypatch):
 
 
 def test_the_default_costs_at_most_a_fifth_of_the_training(monkeypatch):
-    monkeypatch.setattr("p2pfl.simulation.evaluating.FREE", 1)
+    monkeypatch.setattr("p2pfl.simulation.evaluation_size.FREE", 1)
     for batch in (1, 2, 4, 16, 64):
         resolved = plan(read(TABLE | {"topology": {"peers": 60}, "learning": {"algorithm": "dpsgd", "batch": batch}}))
         found, held = scope(resolved), len(resolved.federation.test["peer00"])

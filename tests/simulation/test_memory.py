@@ -9,9 +9,9 @@ from p2pfl.experiment import plan, read
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import Flight
-from p2pfl.simulation.evaluating import Evaluator
+from p2pfl.simulation.evaluation_size import Evaluator
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.resuming import checkpoint
+from p2pfl.simulation.resuming import simulation_checkpoint
 
 PEERS, HIDDEN = 300, 128
 
@@ -46,7 +46,7 @@ def planned(learning, *, rounds, **more):
     ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
 )
 def test_dpsgd_holds_three_copies_of_all_models_at_most(monkeypatch, tmp_path, directory, order):
-    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
     made = planned(
         {"algorithm": "dpsgd", "steps": 2, "batch": 8, "algorithm_options": {"order": order}},
         rounds=4,
@@ -90,7 +90,7 @@ def most(simulated, size, found, monkeypatch):
 @pytest.mark.parametrize("steps", [2, 12], ids=["one by one", "at once"])
 def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, weighted):
     """The state, which the average of a peer without weight would need, and the models around a step."""
-    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
     made = planned({"algorithm": "fedavg", "batch": 8, "weighted": weighted}, rounds=3, gossip={"steps": steps})
     size = PEERS * made.learner.layout.size * 4
     assert most(lambda: simulate(made, baselines=False), size, [], monkeypatch) <= 4
@@ -101,7 +101,7 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
 def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(
     monkeypatch, tmp_path, delay, copies
 ):
-    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
     made = planned({"algorithm": "gossip_learning", "steps": 2, "batch": 8}, rounds=6, simulation={"delay": delay})
     size, found = PEERS * made.learner.layout.size * 4, []
     store = Flight._store

@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError, RunError, is_out_of_memory
 from p2pfl.core.process import FreeMemory
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
-from p2pfl.simulation import memory, simulate
+from p2pfl.simulation import memory_estimate, simulate
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 
@@ -33,35 +33,37 @@ def planned(*, peers=8, hidden=(16,), rounds=2, **more):
 
 
 def test_the_estimate_follows_from_shapes():
-    small, large = (memory.estimated(planned(hidden=[width]), baselines=False) for width in (64, 640))
+    small, large = (memory_estimate.estimated(planned(hidden=[width]), baselines=False) for width in (64, 640))
     models = 8 * (64 * 640 + 640 + 640 * 10 + 10) * 4
-    assert large.models == int(models * memory.FEWEST_COPIES)
+    assert large.models == int(models * memory_estimate.FEWEST_COPIES)
     assert large.models > 9 * small.models
     assert (large.records, large.edges) == (small.records, small.edges)
-    longer = memory.estimated(planned(rounds=1000), baselines=False)
-    assert longer.records - small.records == 8 * 998 * memory.RECORD
+    longer = memory_estimate.estimated(planned(rounds=1000), baselines=False)
+    assert longer.records - small.records == 8 * 998 * memory_estimate.RECORD
 
 
 def test_optimisers_algorithms_masks_and_best_models_take_memory():
-    usual = memory.copies(planned(), baselines=False)
-    adam = memory.copies(planned(learning={"algorithm": "dpsgd", "optimizer": "adam"}), baselines=False)
+    usual = memory_estimate.copies(planned(), baselines=False)
+    adam = memory_estimate.copies(planned(learning={"algorithm": "dpsgd", "optimizer": "adam"}), baselines=False)
     momentum = {"algorithm": "dpsgd", "options": {"momentum": 0.9}}
-    assert adam - usual == pytest.approx(2 * memory.COPIES_PER_STATE)
-    assert memory.copies(planned(learning=momentum), baselines=False) - usual == memory.COPIES_PER_STATE
-    averaged = memory.copies(planned(learning={"algorithm": "fedavg"}), baselines=False)
-    assert memory.copies(planned(learning={"algorithm": "scaffold"}), baselines=False) > averaged > usual
+    assert adam - usual == pytest.approx(2 * memory_estimate.COPIES_PER_STATE)
+    assert (
+        memory_estimate.copies(planned(learning=momentum), baselines=False) - usual == memory_estimate.COPIES_PER_STATE
+    )
+    averaged = memory_estimate.copies(planned(learning={"algorithm": "fedavg"}), baselines=False)
+    assert memory_estimate.copies(planned(learning={"algorithm": "scaffold"}), baselines=False) > averaged > usual
     masked = planned(learning={"algorithm": "fedavg"}, privacy={"mode": "pairwise"})
-    assert memory.copies(masked, baselines=False) == averaged + memory.MASKED_COPIES
+    assert memory_estimate.copies(masked, baselines=False) == averaged + memory_estimate.MASKED_COPIES
 
 
 def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():
     graph = {"topology": {"kind": "star", "peers": 5}, "learning": {"algorithm": "relay_sgd"}}
-    found = memory.copies(planned(**graph), baselines=False)
-    assert found == pytest.approx(memory.COPIES + 2 * 1.6 * memory.COPIES_PER_STATE)
+    found = memory_estimate.copies(planned(**graph), baselines=False)
+    assert found == pytest.approx(memory_estimate.COPIES + 2 * 1.6 * memory_estimate.COPIES_PER_STATE)
 
 
 def test_every_algorithm_with_further_states_is_in_the_catalogue():
-    assert {*memory.STATES, *memory.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
+    assert {*memory_estimate.STATES, *memory_estimate.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_every_algorithm_with_further_states_is_in_the_catalogue():
     ],
 )
 def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypatch, tmp_path, limit, said):
-    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(10**6, limit))
+    monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(10**6, limit))
     with pytest.raises(InputError, match=f"the simulation needs about .* of memory .*{said}") as caught:
         simulate(planned(hidden=[640]), folder=tmp_path / "run")
     assert "\n" not in str(caught.value)
@@ -82,22 +84,22 @@ def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypa
 
 def test_the_refusal_names_what_takes_the_memory_and_how_many_peers_fit(monkeypatch):
     made = planned(peers=100, learning={"algorithm": "dpsgd", "dtype": "float64"}, hidden=[640])
-    needed = memory.estimated(made).further
-    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(needed // 2, "machine"))
+    needed = memory_estimate.estimated(made).further
+    monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed // 2, "machine"))
     sentence = r"mostly for 100 models of 48,010 parameters, .* simulate fewer peers \(about 45 fit\), take a smaller "
     sentence += r"model, leave the baselines out \(--no-baselines\), set learning.dtype to \"float32\" or"
     with pytest.raises(InputError, match=sentence):
-        memory.check_memory(made)
+        memory_estimate.check_memory(made)
 
 
 def test_workers_share_the_machine_but_not_the_limit_of_a_process(monkeypatch):
     made = planned(hidden=[640])
-    needed = memory.estimated(made, peers=4).further
-    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(needed + 1, "process"))
-    memory.check_memory(made, workers=2, peers=4)
-    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(needed + 1, "machine"))
+    needed = memory_estimate.estimated(made, peers=4).further
+    monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed + 1, "process"))
+    memory_estimate.check_memory(made, workers=2, peers=4)
+    monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed + 1, "machine"))
     with pytest.raises(InputError, match="the simulation needs"):
-        memory.check_memory(made, workers=2, peers=4)
+        memory_estimate.check_memory(made, workers=2, peers=4)
 
 
 @pytest.mark.parametrize(
@@ -111,19 +113,19 @@ def test_workers_share_the_machine_but_not_the_limit_of_a_process(monkeypatch):
 )
 def test_memory_that_runs_out_ends_in_one_sentence(error):
     assert is_out_of_memory(error)
-    with pytest.raises(RunError, match="memory ran out: the process holds") as caught, memory.memory_errors():
+    with pytest.raises(RunError, match="memory ran out: the process holds") as caught, memory_estimate.memory_errors():
         raise error
     assert "\n" not in str(caught.value)
 
 
 def test_other_errors_stay_as_they_are():
-    with pytest.raises(RuntimeError, match="shapes differ"), memory.memory_errors():
+    with pytest.raises(RuntimeError, match="shapes differ"), memory_estimate.memory_errors():
         raise RuntimeError("shapes differ")
 
 
 @LINUX
 def test_a_real_allocation_that_is_too_large_is_recognised():
-    with pytest.raises(RunError, match="memory ran out"), memory.memory_errors():
+    with pytest.raises(RunError, match="memory ran out"), memory_estimate.memory_errors():
         torch.empty(2**46)
 
 
@@ -183,7 +185,7 @@ import json, sys
 from p2pfl.experiment import plan, read
 from p2pfl.core.process import peak_memory
 from p2pfl.simulation import simulate
-from p2pfl.simulation.memory import estimated
+from p2pfl.simulation.memory_estimate import estimated
 made = plan(read(json.loads(sys.argv[1])))
 needed = estimated(made, baselines=False).total
 simulate(made, baselines=False)

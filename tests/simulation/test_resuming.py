@@ -11,8 +11,8 @@ from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
-from p2pfl.simulation.resuming import checkpoint
-from p2pfl.simulation.resuming.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation.resuming import simulation_checkpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
 from sourcing import shared_source
 
 TABLE = {
@@ -72,10 +72,10 @@ def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, c
 @pytest.mark.parametrize("changes", [CASES["fedavg"], pytest.param(CASES["private"], marks=pytest.mark.slow)])
 def test_a_large_state_is_not_held_and_a_run_goes_on_from_the_last_one_that_was_written(tmp_path, monkeypatch, changes):
     whole = simulate(TABLE | changes, folder=tmp_path / "whole", baselines=False, source=SOURCE)
-    monkeypatch.setattr(checkpoint, "HELD", 0)
-    monkeypatch.setattr(checkpoint, "SOONEST", 0.0)
-    monkeypatch.setattr(checkpoint, "PART", 1e12)  # only the first round is written
-    monkeypatch.setattr(checkpoint, "SPEED", math.inf)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "SOONEST", 0.0)
+    monkeypatch.setattr(simulation_checkpoint, "PART", 1e12)  # only the first round is written
+    monkeypatch.setattr(simulation_checkpoint, "SPEED", math.inf)
     interrupted(TABLE | changes, tmp_path / "run", after=2)
     assert SimulationCheckpoint.load(tmp_path / "run" / FILE, peers=6, size=whole_size(whole)).facts.round == 0
     run = simulate(TABLE | changes, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
@@ -206,7 +206,7 @@ def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tm
 
     monkeypatch.setattr(SimulationCheckpoint, "save", save)
     size = example().bytes
-    monkeypatch.setattr(checkpoint, "SPEED", size)  # so that it should take a second
+    monkeypatch.setattr(simulation_checkpoint, "SPEED", size)  # so that it should take a second
     keeper = CheckpointKeeper(tmp_path, clock=lambda: now[0])
     now[0] = PART - 0.5
     keeper.keep(example(0))

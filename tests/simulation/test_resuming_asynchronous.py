@@ -14,8 +14,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import edges_of
-from p2pfl.simulation.resuming import checkpoint
-from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
+from p2pfl.simulation.resuming import simulation_checkpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
 from sourcing import shared_source
 
 TABLE = {
@@ -161,7 +161,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
     models = found.travelling.rows
     assert len(models) > 0
     assert found.bytes >= found.state.rows.nbytes + models.nbytes
-    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
     assert interrupted(table, tmp_path / "other", after=3)
     assert not (tmp_path / "other" / FILE).exists()
 
@@ -171,7 +171,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
 def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):
     table = TABLE | CASES["late, lost and slow"]
     simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
-    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
     keep = CheckpointKeeper.keep
 
     def only(self, newest):

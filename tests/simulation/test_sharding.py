@@ -22,8 +22,8 @@ from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.resuming import checkpoint
-from p2pfl.simulation.resuming.checkpoint import FILE
+from p2pfl.simulation.resuming import simulation_checkpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import FILE
 from p2pfl.simulation.sharding import Shard, keeping
 from p2pfl.simulation.sharding import part as sharding_part
 from p2pfl.simulation.sharding.part import WorkerShard
@@ -354,7 +354,7 @@ RESUMED = {
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
     monkeypatch.setattr(keeping, "SOONEST", -1.0)
-    monkeypatch.setattr(checkpoint, "PART", 0.0)
+    monkeypatch.setattr(simulation_checkpoint, "PART", 0.0)
 
 
 @pytest.mark.sampled(fast=1, all=8)

@@ -16,8 +16,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight, edges_of
-from p2pfl.simulation.resuming import checkpoint
-from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
+from p2pfl.simulation.resuming import simulation_checkpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.sharding import keeping
 from p2pfl.simulation.sharding.boundary import crossing
 from p2pfl.simulation.sharding.part import WorkerShard
@@ -183,7 +183,7 @@ def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
     monkeypatch.setattr(keeping, "SOONEST", -1.0)
-    monkeypatch.setattr(checkpoint, "PART", 0.0)
+    monkeypatch.setattr(simulation_checkpoint, "PART", 0.0)
 
 
 def interrupt(wanted, folder, *, workers, after=3):

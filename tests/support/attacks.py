@@ -9,9 +9,9 @@ import torch
 
 from p2pfl.experiment import plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.storage.checkpoint import Store
-from p2pfl.network.protocol.wire.codec import decode
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
+from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from swarms import Ended
@@ -64,7 +64,7 @@ async def together(
             incarnation=life + index,
             observe=lambda record, _: records.append(record),
             notice=notices.append,
-            store=None if folder is None else Store(folder, name),
+            store=None if folder is None else CheckpointStore(folder, name),
         )
         async with peer:
             if prepare is not None:

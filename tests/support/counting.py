@@ -15,7 +15,7 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.session.session_totals import PLACE, RECEIPT
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
-from p2pfl.network.protocol.wire.totals import OfTotals
+from p2pfl.network.protocol.wire.total_messages import OfTotals
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.secagg.protocol import SumSlot

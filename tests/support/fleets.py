@@ -6,7 +6,7 @@ import datetime as dt
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.privacy.keys import Identity, SecretSource
-from p2pfl.privacy.keys.requests import request
+from p2pfl.privacy.keys.key_requests import request
 from wine_files import wine_file
 
 PLANT = wine_file("plant", rounds=3, more="[transport]\ngather = 120\n")

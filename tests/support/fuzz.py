@@ -34,11 +34,11 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.network.protocol.telemetry.observer_messages import Grant, Request
     from p2pfl.network.protocol.telemetry.observer_messages import decode as decode_telemetry
     from p2pfl.network.protocol.telemetry.observer_messages import encode as encode_telemetry
-    from p2pfl.network.protocol.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.network.protocol.wire.envelope import SEALED
     from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
-    from p2pfl.network.protocol.wire.rows import encode_row, pieces, read_row
     from p2pfl.network.protocol.wire.trailer import CHECKSUM
+    from p2pfl.network.protocol.wire.wire_codec import PREFIX, VERSION, decode, encode
+    from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, read_row
     from p2pfl.privacy.keys import Identity, Roster, SeededSource
     from p2pfl.results.notices.course import PhaseBegan
     from p2pfl.results.swarm.state import Setting, swarm_of

@@ -19,7 +19,6 @@ from p2pfl.network.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Decide, Offer
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import (
     Account,
@@ -34,11 +33,16 @@ from p2pfl.network.protocol.wire.messages import (
     Plain,
     Pulse,
 )
-from p2pfl.network.protocol.wire.rows import Encoded, encode_row, read_row, said_head
-from p2pfl.network.protocol.wire.stream import Inbox, Outbox
-from p2pfl.network.protocol.wire.sums import RollCall
+from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
+from p2pfl.network.protocol.wire.sum_messages import RollCall
 from p2pfl.network.protocol.wire.tags import TAG_BYTES, parts, tagged
-from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, OfTotals, participants_statement
+from p2pfl.network.protocol.wire.total_messages import (
+    Abort,
+    Again,
+    AgreedParticipants,
+    OfTotals,
+    participants_statement,
+)
 from p2pfl.network.protocol.wire.verdict_messages import (
     Contradiction,
     Copy,
@@ -54,6 +58,8 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Wanted,
     WireVote,
 )
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, read_row, said_head
 from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts

@@ -18,7 +18,7 @@ from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.rows import Encoded, encode_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, row_bytes
 from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.topology import Topology
 

@@ -10,7 +10,7 @@ from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.incarnations import Incarnations
-from p2pfl.network.peer.storage.checkpoint import Former, Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, SeededSource, Source
 from p2pfl.results import Record
@@ -51,7 +51,7 @@ class RestartablePeers:
         """Begin an incarnation of each, numbered by count unless given, with identities from a seed."""
         for name in names or self.names:
             self.count += 1
-            store = Store(self.folder, name)
+            store = CheckpointStore(self.folder, name)
             anew = not resume and self.count > len(self.names)  # who comes back with nothing has lost its keys
             begin = partial(
                 self._peer,

@@ -10,10 +10,10 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.message_codec import MessageCodec, root_of
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, Pulse
-from p2pfl.network.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
+from p2pfl.network.protocol.wire.wire_codec import encode
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, pieces, row_bytes
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")

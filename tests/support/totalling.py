@@ -21,10 +21,10 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.session.session_totals import PLACE
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.totals import OfTotals
+from p2pfl.network.protocol.wire.total_messages import OfTotals
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from sessions import arrived
 
 PATIENCE = 10.0

@@ -19,18 +19,18 @@ from p2pfl.core.errors import DecodeError, RunError
 from p2pfl.core.rows import Rows, raw
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
-from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.page import Rows as Beside
 from p2pfl.network.protocol.ledgers.payments import Payment
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.wire.envelope import PLACE
-from p2pfl.network.protocol.wire.rows import Delivery, Head
-from p2pfl.network.protocol.wire.stream import Outbox
+from p2pfl.network.protocol.wire.reliable_stream import Outbox
 from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.settled import SettledWatch

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
-from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.normal_stream import Ints

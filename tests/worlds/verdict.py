@@ -21,7 +21,7 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results.notices.course import LearningStopped, ReleasesEnded
 from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import NeighboursMissing
+from p2pfl.results.notices.neighbour_notices import NeighboursMissing
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals

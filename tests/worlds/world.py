@@ -18,14 +18,14 @@ from p2pfl.core.rows import draw, raw
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.masking.round_attempts import MOST
-from p2pfl.network.peer.storage.checkpoint import Store
-from p2pfl.network.protocol.wire.codec import decode
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import KEEPALIVE
 from p2pfl.network.transport.lasting import Lasting
 from p2pfl.network.virtual.clock import WHO, StuckError, VirtualLoop
-from p2pfl.network.virtual.network import NOBODY, WorldTransport
 from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.network.virtual.virtual_network import NOBODY, WorldTransport
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from p2pfl.results import Record
 from p2pfl.results.notices.course import JoinsLate
@@ -230,7 +230,7 @@ class World:
 
     def _peer(self, name: str, ended: Ended, disk: Mounted | None) -> Peer:
         learner = Timed(self.plan.learner, takes=lambda peer, _: self.history.takes[peer], spend=self.loop.spent)
-        store = None if disk is None else Store(FOLDER, name, disk=disk)
+        store = None if disk is None else CheckpointStore(FOLDER, name, disk=disk)
         former = store.former() if store is not None and ended.lives > 1 else None
         if former is None or not former.kept:
             ended.last, ended.trained = None, False

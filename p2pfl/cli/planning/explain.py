@@ -18,11 +18,11 @@ from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
-from p2pfl.simulation.memory import estimated
+from p2pfl.simulation.memory_estimate import estimated
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """Words for a label distance up to a bound."""

@@ -16,7 +16,7 @@ from p2pfl.results.comparing.exports import comparison_csv, comparison_json, com
 from p2pfl.results.comparing.outcomes import between, is_sweep, load_sweep
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.run_page import run_page
-from p2pfl.results.reading import explained_of
+from p2pfl.results.run_files import explained_of
 
 
 def show(options: argparse.Namespace) -> int:

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
-from p2pfl.cli.running import accounts
+from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.experiment.schema.network import graph_files
+from p2pfl.experiment.schema.network_sections import graph_files
 from p2pfl.results.comparing.wording import counted
 from p2pfl.results.lock import PEER, RUN
-from p2pfl.results.reading import table_of
 from p2pfl.results.repeating.own_code import FOLDER, named_modules
+from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
-    from p2pfl.results.repeating.repetition import Difference, Repetition
+    from p2pfl.results.repeating.repetition import Repetition, RunDifference
 
 MAX_SHOWN = 5
 """Differences of a part that are printed."""
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
         _check_draws(folder, resolved)
-        accounts.warn(resolved)
+        budget_warning.warn(resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary
@@ -175,7 +175,7 @@ def sentences(found: Repetition) -> Iterator[str]:
     yield "the run repeats to the bit" if found.same else "THE RUN DOES NOT REPEAT TO THE BIT"
 
 
-def _part(what: str, differences: Sequence[Difference], equal: str) -> str:
+def _part(what: str, differences: Sequence[RunDifference], equal: str) -> str:
     shown = [
         f"{each.what}{'' if each.largest is None else f' by up to {each.largest:.3g}'} ({counted(each.count, 'value')})"
         for each in differences[:MAX_SHOWN]

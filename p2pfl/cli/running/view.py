@@ -21,7 +21,7 @@ from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
 from p2pfl.results.formats import exchanged, size
 from p2pfl.results.notices.kinds import Notice, Severity
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
 
@@ -235,7 +235,7 @@ class Live:
         return [*cells, Text(doing, style="dim")]
 
 
-class Rounds:
+class RoundsView:
     """The progress of ``simulate``: one line for each round, in a terminal one that changes."""
 
     def __init__(self, plan: Plan, *, quiet: bool) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Cells as Rules
+from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Cells as Rules
-from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scale_columns
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.peer_tables import locate_file

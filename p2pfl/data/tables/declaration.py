@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Cells as Rules
+from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Cells as Rules
-from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Private, nearest
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.encoding import code_cells, encode_features, labels, numbers

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Field
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing
 
 EXACT = 2**24

@@ -10,7 +10,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import MODELS, traits_of
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.experiment.parts.weights import mixing
+from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 

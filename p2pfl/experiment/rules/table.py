@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.rules.graphs import MIXED
 from p2pfl.experiment.rules.learning import COMPRESSED, LEARNING, WAITING
-from p2pfl.experiment.rules.robustness import CONTESTED
+from p2pfl.experiment.rules.robustness_rules import CONTESTED
 from p2pfl.experiment.rules.rule import Composition, SettingsRule, When, accelerated, each
 
 SUMMED: tuple[tuple[str, When, str, str], ...] = (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from p2pfl.experiment.schema.learning import (
+from p2pfl.experiment.schema.learning_sections import (
     CompressionSettings,
     DataSettings,
     EvaluationSettings,
@@ -16,7 +16,7 @@ from p2pfl.experiment.schema.learning import (
     ScheduleSettings,
     StragglerSettings,
 )
-from p2pfl.experiment.schema.network import (
+from p2pfl.experiment.schema.network_sections import (
     GossipSettings,
     SimulationSettings,
     SlowSettings,
@@ -25,7 +25,7 @@ from p2pfl.experiment.schema.network import (
     TransportSettings,
     TrustSettings,
 )
-from p2pfl.experiment.schema.protection import AttackSettings, PrivacySettings, RobustnessSettings
+from p2pfl.experiment.schema.protection_sections import AttackSettings, PrivacySettings, RobustnessSettings
 from p2pfl.experiment.schema.values import LARGEST, NotNegative, Number, Section
 
 __all__ = [

@@ -37,7 +37,7 @@ def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Te
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _UnionPiece:
     """Samples of a group, and the rows of the block that hold them."""
 
     group: Group
@@ -70,7 +70,7 @@ class Unions:
             if len(order):
                 weights = torch.from_numpy(shared.times[order] / counts[shared.rows[order]]).to(kind)  # [k]
                 self._pieces.append(
-                    _Piece(
+                    _UnionPiece(
                         group,
                         inside[order],
                         to_device(torch.from_numpy(inside[order]), device),

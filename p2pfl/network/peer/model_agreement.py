@@ -8,7 +8,7 @@ from collections.abc import Callable
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import InputError, PrivacyError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import PeersAgreement, scaled
+from p2pfl.experiment.swarm_agreement import PeersAgreement, scaled
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import LostError, RepeatError
 from p2pfl.results.notices.damage import CommonScoresUnknown, ConsensusUnknown

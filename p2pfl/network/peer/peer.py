@@ -13,20 +13,20 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import scaled
+from p2pfl.experiment.swarm_agreement import scaled
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
 from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
-from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.neighbourhoods.factory import live
 from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.peer.updates import Progress, progress
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
@@ -68,7 +68,8 @@ class Peer:
     observe
         Function that is called with each round's record and state.
     notice
-        Function that is called with each notice for people; :func:`p2pfl.results.notices.wording.sentence` words it.
+        Function that is called with each notice for people, which
+        :func:`p2pfl.results.notices.notice_sentences.sentence` words.
     store
         Store for what a later incarnation can continue from. Default: none.
     former
@@ -108,7 +109,7 @@ class Peer:
         incarnation: int | None = None,
         observe: Callable[[Record, State], None] | None = None,
         notice: Callable[[Notice], None] | None = None,
-        store: Store | None = None,
+        store: CheckpointStore | None = None,
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
-from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import RetryAttempt
 from p2pfl.network.peer.neighbourhoods.factory import attempted, live
@@ -32,7 +32,7 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
 from p2pfl.results.notices.course import LearningStopped
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import ModelsRefused
+from p2pfl.results.notices.neighbour_notices import ModelsRefused
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 

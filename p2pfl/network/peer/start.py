@@ -18,14 +18,14 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.neighbourhoods.sum_relay import sum_relay
-from p2pfl.network.peer.storage.checkpoint import Former, Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.transport import Transport, Will
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SenderKey, Source, Trust
@@ -109,7 +109,7 @@ def start_of(
     identity: Identity | None,
     trust: Trust | None,
     incarnation: int,
-    store: Store | None,
+    store: CheckpointStore | None,
     former: Former | None,
     remember: Callable[[], None] | None,
 ) -> PeerStart:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from p2pfl.core.errors import DecodeError, PrivacyError
-from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.ring_masks import WIDTHS

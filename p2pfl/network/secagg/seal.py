@@ -9,7 +9,7 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sums import RollCall, sum_statement
+from p2pfl.network.protocol.wire.sum_messages import RollCall, sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.privacy.keys import Identity, verify
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge

@@ -141,16 +141,16 @@ class MqttTransport:
         finally:
             await connection.leave()
 
-    async def _opened(self, client: str, will: Will | None) -> "_Connection":
+    async def _opened(self, client: str, will: Will | None) -> "_Client":
         """Return an open connection, by the second context where the clock of this device is behind."""
-        connection = _Connection(self._where, client, will, qos=self._qos, **self._options)
+        connection = _Client(self._where, client, will, qos=self._qos, **self._options)
         try:
             await connection.open()
         except aiomqtt.MqttError as error:
             if self._early is None or not clock_behind(_cause(error)):
                 raise
             options = self._options | {"tls_context": self._early}
-            connection = _Connection(self._where, client, will, qos=self._qos, **options)
+            connection = _Client(self._where, client, will, qos=self._qos, **options)
             await connection.open()
         return connection
 
@@ -173,7 +173,7 @@ class MqttChannel:
     lost = False
     grace = 0.0
 
-    def __init__(self, connection: "_Connection", limit: int) -> None:
+    def __init__(self, connection: "_Client", limit: int) -> None:
         self.limit = min(limit, connection.cap - _ENVELOPE)
         self._connection = connection
         self._turns = asyncio.Semaphore(min(CONCURRENT, connection.window))
@@ -225,7 +225,7 @@ class MqttChannel:
         return message
 
 
-class _Connection(aiomqtt.Client):
+class _Client(aiomqtt.Client):
     """Client of aiomqtt that also reports refusals, the broker's limits, and the reason for the end of a connection.
 
     It uses these private names of aiomqtt 2.5: ``_client``, ``_loop``, ``_connected``, ``_disconnected`` and the

@@ -20,15 +20,15 @@ from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.core.rows import draw
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.file.reading import checked
-from p2pfl.experiment.parts.robustness import attack
+from p2pfl.experiment.parts.robustness_parts import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.network import Conditions, WorldTransport
 from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SecretSource, SeededSource, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.summary import Durations

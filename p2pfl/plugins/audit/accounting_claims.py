@@ -178,14 +178,14 @@ def _releases(plan: Plan) -> ExactClaim:
     order, graph = list[str](), ring(4)
     settings = replace(plan.protection.settings, mask=0.0, layers=())
 
-    class Sent(StackedNeighbourhood):
+    class SentNeighbourhood(StackedNeighbourhood):
         async def mix(self, released: Any) -> Any:
             order.append("sent")
             return await super().mix(released)
 
     async def release() -> None:
         net = plan.protection.mode.wrap(
-            Sent([metropolis(graph)], round=0, seed=0),
+            SentNeighbourhood([metropolis(graph)], round=0, seed=0),
             settings=settings,
             masks=None,
             source=SeededSource(0),

@@ -15,7 +15,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.experiment.file.reading import check, plain
-from p2pfl.experiment.parts.learners import learner
+from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.attacks.canaries import COUNT, Canaries, plant

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from p2pfl.plugins.audit.audit import Audit
-from p2pfl.plugins.audit.pictures import uri
+from p2pfl.plugins.audit.embedded_pictures import uri
 from p2pfl.plugins.audit.pipeline import Floats
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
 from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Pictures, Section, Styled

@@ -26,7 +26,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
-from p2pfl.experiment.parts.learners import learner as made
+from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.trials.engine_proof import EngineProof

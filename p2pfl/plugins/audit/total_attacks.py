@@ -29,7 +29,7 @@ from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
-from p2pfl.experiment.parts.learners import learner as trained
+from p2pfl.experiment.parts.learner_parts import learner as trained
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Additive, Step
 from p2pfl.learning.learner import Learner

@@ -5,7 +5,7 @@ from .random_boosting import RandomBoosting as RandomBoosting
 from .regression.glm import GLM as GLM
 from .regression.lasso import Lasso as Lasso
 from .regression.private_glm import PrivateGLM as PrivateGLM
-from .statistics.description import Description as Description
+from .statistics.column_statistics import Description as Description
 from .statistics.kaplan_meier import KaplanMeier as KaplanMeier
 from .statistics.pca import PCA as PCA
 from .statistics.private_description import PrivateDescription as PrivateDescription

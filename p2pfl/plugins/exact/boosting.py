@@ -12,17 +12,17 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST, Bins, sketched
 from p2pfl.plugins.exact.even_bins import even_bins
 from p2pfl.plugins.exact.stopping import stopped
 from p2pfl.plugins.exact.trees.boosting_round import BoostingRound
-from p2pfl.plugins.exact.trees.forest import Forest
 from p2pfl.plugins.exact.trees.growing import FIELDS, WORDS
 from p2pfl.plugins.exact.trees.importances import importances
 from p2pfl.plugins.exact.trees.losses.logarithmic import LogLink
 from p2pfl.plugins.exact.trees.settings import BoostingSettings
+from p2pfl.plugins.exact.trees.tree_tensors import Forest
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
 GROWN = (

@@ -16,8 +16,8 @@ from p2pfl.cli import terminal
 from p2pfl.cli.tables import shown
 from p2pfl.plugins.exact import simulated_totals
 from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
+from p2pfl.plugins.exact.statistics.column_statistics import Description
 from p2pfl.plugins.exact.statistics.described import described
-from p2pfl.plugins.exact.statistics.description import Description
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
 from p2pfl.results.facts import FactTable
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from p2pfl.core.errors import ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.plugins.exact.bins import MOST, Bins
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 

@@ -14,19 +14,19 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST, Bins, sketched
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.bagging import features as drawn
 from p2pfl.plugins.exact.trees.bagging import shares, weights
-from p2pfl.plugins.exact.trees.forest import RAREST, Margins, Mean
 from p2pfl.plugins.exact.trees.growing import FIELDS
 from p2pfl.plugins.exact.trees.importances import importances
 from p2pfl.plugins.exact.trees.losses.smooth import Numbers, Several, fraction
+from p2pfl.plugins.exact.trees.parallel_trees import Bagged, GrowingTrees, Level, binned
 from p2pfl.plugins.exact.trees.purity import Purity
-from p2pfl.plugins.exact.trees.together import Bagged, GrowingTrees, Level, binned
+from p2pfl.plugins.exact.trees.tree_tensors import RAREST, Margins, Mean
 
 DEEPEST = 15
 """Largest depth, which bounds the size of a model."""

@@ -14,17 +14,17 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, draw
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST
 from p2pfl.plugins.exact.elementary import added
 from p2pfl.plugins.exact.even_bins import even_cuts
 from p2pfl.plugins.exact.tree_features import FROM_DTYPE, TreeFeatures
-from p2pfl.plugins.exact.trees.forest import Forest, Margins
-from p2pfl.plugins.exact.trees.forest import leaves as leaves_of
 from p2pfl.plugins.exact.trees.growing import BITS, FIELDS, WORDS
 from p2pfl.plugins.exact.trees.losses.smooth import Loss, Several, Two
+from p2pfl.plugins.exact.trees.tree_tensors import Forest, Margins
+from p2pfl.plugins.exact.trees.tree_tensors import leaves as leaves_of
 
 FRACTION = 20
 """Fraction bits of derivatives; private noise is far coarser."""

@@ -11,13 +11,13 @@ import numpy as np
 
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.running import accounts
+from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError
-from p2pfl.data.description import Description
+from p2pfl.data.data_description import Description
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
-from p2pfl.plugins.exact.saved import meaning_of, model_of, tensors_of
+from p2pfl.plugins.exact.saved_statistics import meaning_of, model_of, tensors_of
 from p2pfl.results.models.model_file import load
 from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
@@ -108,7 +108,7 @@ def _option(key: str) -> str:
 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Description]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
-    accounts.warn(resolved)
+    budget_warning.warn(resolved)
     terminal.note(f"privacy: {describe(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Own, Owns, Part
 
 CODES = 255

@@ -16,7 +16,7 @@ from p2pfl.core.errors import InputError
 if TYPE_CHECKING:
     from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
     from p2pfl.plugins.operate.bundles.fleet import Fleet
-    from p2pfl.privacy.keys.requests import DeviceRequest
+    from p2pfl.privacy.keys.key_requests import DeviceRequest
 
 
 def deploy(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.address import PORTS
 from p2pfl.network.transport.login import login
-from p2pfl.plugins.operate.checks import broker_address, identities, machine, round_trip, speed
+from p2pfl.plugins.operate.checks import broker_address, identity_checks, machine, round_trip, speed
 from p2pfl.plugins.operate.checks.finding import Finding, ok, problem
 from p2pfl.plugins.operate.checks.others import Others, others
 from p2pfl.privacy.keys import Roster
@@ -118,12 +118,12 @@ class _Bound(_Here):
     def owned(self) -> list[Finding]:
         """Check what is on this device for its peer, and its data and model."""
         trust, transport = self.experiment.trust, self.experiment.transport
-        found, identity = identities.key(trust, peer=self.peer)
+        found, identity = identity_checks.key(trust, peer=self.peer)
         checked = [
             found,
-            identities.roster(trust, peer=self.peer, identity=identity, peers=self.peers),
-            identities.shown(transport, peer=self.peer, environment=self.environment),
-            identities.certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
+            identity_checks.roster(trust, peer=self.peer, identity=identity, peers=self.peers),
+            identity_checks.shown(transport, peer=self.peer, environment=self.environment),
+            identity_checks.certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
             self._resolved[1],
             self._trained(),
         ]

@@ -99,8 +99,8 @@ def refusals(jobs: Sequence[Job]) -> Outcomes:
 
 def _planned(job: Job, former: Plan | None) -> Plan | None:
     """Plan a run with the data of a former one; return whose data the next one can use, which no attack has changed."""
-    from p2pfl.experiment.parts.learners import takes_data  # noqa: PLC0415 (it imports torch)
-    from p2pfl.simulation.memory import check_memory  # noqa: PLC0415
+    from p2pfl.experiment.parts.learner_parts import takes_data  # noqa: PLC0415 (it imports torch)
+    from p2pfl.simulation.memory_estimate import check_memory  # noqa: PLC0415
 
     experiment = check(tomllib.loads(job.experiment))
     if job.budget is not None:

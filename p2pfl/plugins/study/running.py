@@ -27,7 +27,7 @@ from p2pfl.plugins.study.cell import Job
 from p2pfl.plugins.study.contents import digest
 from p2pfl.plugins.study.refusing import refuse
 from p2pfl.plugins.study.study import NAMED, Cell, Study, cells, parse_budget
-from p2pfl.plugins.study.workers import refused, results
+from p2pfl.plugins.study.sweep_workers import refused, results
 from p2pfl.results.comparing.comparison import RunOutcome
 from p2pfl.results.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.results.comparing.outcomes import FILE, SweepFile, common_metric, outcome

@@ -12,11 +12,11 @@ from typing import Any, Self
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment.file.reading import kept
 from p2pfl.plugins.watch.following import Following
-from p2pfl.plugins.watch.graph import Places, graph_soon
+from p2pfl.plugins.watch.graph_process import Places, graph_soon
 from p2pfl.plugins.watch.source import Stage
-from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.plugins.watch.swarm_timeline import Timeline
 from p2pfl.results.lock import PEER, RUN, alive
-from p2pfl.results.reading import table_of
+from p2pfl.results.run_files import table_of
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.timeline import beginning, merged
 

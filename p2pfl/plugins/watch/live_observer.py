@@ -15,11 +15,11 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.brokers import brokers, connect
 from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
-from p2pfl.plugins.watch.graph import graph_soon
-from p2pfl.plugins.watch.live import LiveFeed, SwarmObserver
+from p2pfl.plugins.watch.graph_process import graph_soon
+from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
 from p2pfl.results.notices.device import BrokerUnavailable
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.swarm.state import Entry
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.plugins.watch.swarm_timeline import Timeline
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 
 Stage = Literal["running", "ended", "interrupted"]

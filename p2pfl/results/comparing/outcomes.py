@@ -14,8 +14,8 @@ from p2pfl.experiment import flat
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome, compare
 from p2pfl.results.formats import shown
 from p2pfl.results.notices.kinds import SCHEMA
-from p2pfl.results.reading import check_schema
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import check_schema
 
 FILE = "sweep.json"
 """In the directory of a sweep."""

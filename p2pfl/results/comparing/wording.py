@@ -8,7 +8,7 @@ from typing import Any
 from p2pfl.results import formats
 from p2pfl.results.comparing.comparison import DIGITS, SIGNIFICANT, Comparison, Difference, lower_is_better
 from p2pfl.results.comparing.intervals import Estimate
-from p2pfl.results.reading import alone_of
+from p2pfl.results.run_files import alone_of
 
 MOST_UNEQUAL = 3
 """Unequal costs that have a sentence each."""

@@ -15,7 +15,7 @@ import torch
 from msgspec import Meta
 
 from p2pfl.core.errors import DataError, InputError, ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.experiment.catalogue import MODELS as EXACT
 from p2pfl.learning.exact_model import ExactModel
@@ -39,7 +39,7 @@ class Architecture(msgspec.Struct, frozen=True):
 
 
 class SavedColumn(msgspec.Struct, frozen=True):
-    """Column of a table, as in :class:`p2pfl.data.description.Field`."""
+    """Column of a table, as in :class:`p2pfl.data.data_description.Field`."""
 
     name: str
     levels: tuple[str, ...] | None = None
@@ -49,7 +49,7 @@ class SavedColumn(msgspec.Struct, frozen=True):
 
 
 class SavedCells(msgspec.Struct, frozen=True):
-    """Rules for reading the text of a cell, as in :class:`p2pfl.data.description.Cells`."""
+    """Rules for reading the text of a cell, as in :class:`p2pfl.data.data_description.Cells`."""
 
     missing: tuple[str, ...] = tuple(sorted(MISSING))
     stripped: bool = True

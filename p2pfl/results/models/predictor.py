@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.core.errors import InputError, LearningError, ModelError
 from p2pfl.core.texts import write_csv
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import code_cells, labels, numbers
 from p2pfl.experiment.accounts import admitted_table

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.results.models.model_file import SavedModel
 
 NONE = float("nan")

@@ -1,6 +1,6 @@
 """Notices: what people should know of a run besides its records, each as a kind with fields.
 
-:func:`p2pfl.results.notices.wording.sentence` turns a notice into a sentence. The kind is the name of the
+:func:`p2pfl.results.notices.notice_sentences.sentence` turns a notice into a sentence. The kind is the name of the
 class in snake case; ``events.jsonl`` has one notice a line, and docs/schema.json describes each.
 """
 

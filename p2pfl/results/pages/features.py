@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, pairs, shortened
 from p2pfl.results.plots import COLOURS, bars
-from p2pfl.results.reading import explained_of
+from p2pfl.results.run_files import explained_of
 
 MOST_BARS, MOST_ROWS = 20, 200
 """Importances, and coefficients, that a page shows."""

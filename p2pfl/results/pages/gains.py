@@ -10,9 +10,9 @@ from p2pfl.results.comparing.comparison import lower_is_better
 from p2pfl.results.comparing.wording import gained_by
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shortened
 from p2pfl.results.formats import number
-from p2pfl.results.notices.wording import counted, stopped
-from p2pfl.results.reading import alone_of, stop_of
+from p2pfl.results.notices.notice_sentences import counted, stopped
 from p2pfl.results.records import Record, by_round
+from p2pfl.results.run_files import alone_of, stop_of
 
 MOST_PEERS = 64
 """Peers that a table, a graph or a list of bars shows."""

@@ -12,9 +12,9 @@ from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, pairs
 from p2pfl.results.formats import exchanged
 from p2pfl.results.pages.gains import MOST_PEERS
 from p2pfl.results.plots import graph
-from p2pfl.results.reading import apart_by_masks
 from p2pfl.results.records import Record, by_round
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import apart_by_masks
 
 if TYPE_CHECKING:
     from p2pfl.topology import Schedule, Topology, Weights
@@ -26,7 +26,7 @@ LARGEST = 1024
 def neighbourhoods(run: Run) -> list[Block | None]:
     """Return the topology of a run, its spectrum and the observed consensus; nothing for more than 1,024 peers."""
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-    from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
+    from p2pfl.experiment.parts.weight_parts import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
     if not settings.files and settings.peers > LARGEST:

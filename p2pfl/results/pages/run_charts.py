@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.results.charts import Chart, Curve, over_rounds, score, sent_megabytes
-from p2pfl.results.reading import alone_of, apart_by_masks
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import alone_of, apart_by_masks
 
 LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
 """Scores of a summary that are horizontal lines, with their names."""

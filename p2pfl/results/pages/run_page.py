@@ -15,7 +15,7 @@ from p2pfl.results.facts import Block, BlockGroup, Bullets, FactTable, Happening
 from p2pfl.results.formats import shown
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.costs import costs, lanes
 from p2pfl.results.pages.features import features
@@ -23,8 +23,8 @@ from p2pfl.results.pages.gains import gains, verdict
 from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
-from p2pfl.results.reading import alarms_of, evaluation_of
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import alarms_of, evaluation_of
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.results.reading import table_of
 from p2pfl.results.records import Record
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import table_of
 
 VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
@@ -23,7 +23,7 @@ SCORES = ("alone", "together")
 """Fields of a peer in a summary that are compared."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class RunDifference(msgspec.Struct, frozen=True):
     """Difference of a run and its repetition.
 
     Attributes
@@ -68,11 +68,11 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     repeated: str
-    models: tuple[Difference, ...]
+    models: tuple[RunDifference, ...]
     files: int
-    records: tuple[Difference, ...]
+    records: tuple[RunDifference, ...]
     compared: int
-    results: tuple[Difference, ...]
+    results: tuple[RunDifference, ...]
     versions: dict[str, tuple[Any, Any]]
     data: bool | None
     code: bool | None
@@ -117,26 +117,26 @@ def repetition(run: Run, repeated: Run) -> Repetition:
     )
 
 
-def _model(before: Path, after: Path) -> Difference | None:
+def _model(before: Path, after: Path) -> RunDifference | None:
     """Return how two files of models differ; ``None`` if all tensors agree in every bit."""
     import torch  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
 
     if not after.is_file():
-        return Difference(before.name, None, 1)
+        return RunDifference(before.name, None, 1)
     if before.read_bytes() == after.read_bytes():
         return None
     mine, theirs = load_file(before), load_file(after)
     largest, count = 0.0, 0
     for name in {**mine, **theirs}:
         if name not in mine or name not in theirs or mine[name].shape != theirs[name].shape:
-            return Difference(before.name, None, 1)
+            return RunDifference(before.name, None, 1)
         if mine[name].dtype == theirs[name].dtype and _bits(mine[name]) == _bits(theirs[name]):
             continue
         distance = (mine[name].double() - theirs[name].double()).abs()
         distance = torch.where(mine[name].isnan() & theirs[name].isnan(), torch.zeros_like(distance), distance)
         largest, count = max(largest, float(distance.max())), count + int((distance != 0).sum()) or 1
-    return Difference(before.name, largest, count) if count else None
+    return RunDifference(before.name, largest, count) if count else None
 
 
 def _bits(tensor: Any) -> bytes:
@@ -145,7 +145,9 @@ def _bits(tensor: Any) -> bytes:
     return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _records(mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, int], Record]) -> Iterator[Difference]:
+def _records(
+    mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, int], Record]
+) -> Iterator[RunDifference]:
     """Yield the fields in which records differ, and how many records only one of the runs has."""
     found: dict[str, list[float | None]] = {}
     for key in mine.keys() & theirs.keys():
@@ -155,9 +157,9 @@ def _records(mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, 
                 found.setdefault(name, []).append(_distance(one.get(name), other.get(name)))
     for name, distances in sorted(found.items()):
         known = [distance for distance in distances if distance is not None]
-        yield Difference(name, max(known) if len(known) == len(distances) else None, len(distances))
+        yield RunDifference(name, max(known) if len(known) == len(distances) else None, len(distances))
     if alone := len(mine.keys() ^ theirs.keys()):
-        yield Difference("records that one run lacks", None, alone)
+        yield RunDifference("records that one run lacks", None, alone)
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -167,7 +169,7 @@ def _fields(record: Record) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in VARYING} | scores
 
 
-def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[RunDifference]:
     """Yield the scores and costs in which two summaries differ."""
     tables = [
         {name: summary.get(name) for name in RESULTS}
@@ -177,7 +179,7 @@ def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Dif
     for name in {**tables[0], **tables[1]}:
         one, other = (table.get(name) for table in tables)
         if not _equal(one, other):
-            yield Difference(name, _distance(one, other), 1)
+            yield RunDifference(name, _distance(one, other), 1)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from p2pfl.core.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.accounts import Account, Counts, Entry, SampleEntry, accounts, beside, contents, entries
+from p2pfl.experiment.accounts import Counts, Entry, PrivacyAccount, SampleEntry, accounts, beside, contents, entries
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -259,7 +259,12 @@ class PeerAccounts:
     """
 
     def __init__(
-        self, found: Mapping[str, Account], wanted: PrivacySettings, names: Iterable[str], *, samples: bool = False
+        self,
+        found: Mapping[str, PrivacyAccount],
+        wanted: PrivacySettings,
+        names: Iterable[str],
+        *,
+        samples: bool = False,
     ) -> None:
         self._found, self._wanted, self._samples = found, wanted, samples
         paths = {ledger.path for account in found.values() for ledger in account.ledgers}
@@ -334,7 +339,7 @@ class PeerAccounts:
                 check(self._spent(account, members))
         for account, members in groups:
 
-            def checked(account: Account = account, members: Sequence[str] = members) -> None:
+            def checked(account: PrivacyAccount = account, members: Sequence[str] = members) -> None:
                 if check is not None:
                     check(self._spent(account, members))
 
@@ -352,15 +357,15 @@ class PeerAccounts:
         for account, members in self._groups(steps):
             self._files[account.path].sample({peer: steps[peer] for peer in members}, run=run, round=round)
 
-    def _groups(self, peers: Iterable[str]) -> list[tuple[Account, list[str]]]:
+    def _groups(self, peers: Iterable[str]) -> list[tuple[PrivacyAccount, list[str]]]:
         """Return the peers of each account."""
-        groups: dict[int, tuple[Account, list[str]]] = {}
+        groups: dict[int, tuple[PrivacyAccount, list[str]]] = {}
         for peer in peers:
             account = self._found[peer]
             groups.setdefault(id(account), (account, []))[1].append(peer)
         return [*groups.values()]
 
-    def _spent(self, account: Account, peers: Sequence[str]) -> Counter[Cost]:
+    def _spent(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[Cost]:
         if self._samples:
             found = Counter[Cost]()
             for each, count in self._sampled(account, peers).items():
@@ -369,7 +374,7 @@ class PeerAccounts:
         files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
         return sum((file.before(peers, counts=counts) for file, counts in files), Counter[Cost]())
 
-    def _sampled(self, account: Account, peers: Sequence[str]) -> Counter[SampledSteps]:
+    def _sampled(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[SampledSteps]:
         files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
         return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[SampledSteps]())
 

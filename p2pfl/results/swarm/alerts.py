@@ -10,8 +10,8 @@ from p2pfl.results.notices.alarms import raised
 from p2pfl.results.notices.damage import Alarm
 from p2pfl.results.notices.grouping import alike, repeated
 from p2pfl.results.notices.kinds import Notice, Severity, kind_of
+from p2pfl.results.notices.notice_sentences import counted, sentence
 from p2pfl.results.notices.observing import PeerSilent
-from p2pfl.results.notices.wording import counted, sentence
 from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.results.swarm.headline import blocked_since, doing, patience, seconds
 from p2pfl.results.swarm.parting import parting

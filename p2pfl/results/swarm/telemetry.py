@@ -18,8 +18,8 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.core.texts import printable
 from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
 from p2pfl.results.notices.kinds import Notice, kind_of
+from p2pfl.results.notices.notice_registry import kinds
 from p2pfl.results.notices.observing import ScoresRecalled
-from p2pfl.results.notices.registry import kinds
 from p2pfl.results.records import Record
 
 Level = Literal["health", "scores"]

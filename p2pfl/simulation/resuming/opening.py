@@ -13,7 +13,7 @@ from p2pfl.experiment import Plan
 from p2pfl.results import Run
 from p2pfl.results.lock import SIMULATION, WITHIN, owned
 from p2pfl.simulation.asynchronous import edges_of
-from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import SimulationCheckpoint
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.keeping import loaded
 from p2pfl.simulation.stacked import Faults

@@ -21,7 +21,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.simulation.judging import BestModels
-from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
+from p2pfl.simulation.resuming.simulation_checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
@@ -107,7 +107,7 @@ def save(checkpoint: SimulationCheckpoint, path: Path | None, shard: WorkerShard
 
 
 @dataclass(frozen=True)
-class _Part:
+class _CheckpointPart:
     """Tensors of which each worker has some rows.
 
     Attributes
@@ -128,21 +128,23 @@ class _Part:
         return {name: (value.dtype, [count, *value.shape[1:]]) for name, value in self.tensors.items()}
 
 
-def _parts(checkpoint: SimulationCheckpoint, shard: WorkerShard) -> list[_Part]:
+def _parts(checkpoint: SimulationCheckpoint, shard: WorkerShard) -> list[_CheckpointPart]:
     """Return the tensors of all peers, and those of models on their way, of which the first worker has the numbers."""
     given = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors().items()}
-    found, sent = [_Part(given, shard.numbers)], checkpoint.travelling
+    found, sent = [_CheckpointPart(given, shard.numbers)], checkpoint.travelling
     if sent is None:
         return found
     none = np.arange(0)
-    found.append(_Part({PREFIX + "rows": sent.rows.cpu()}, shard.held(sent.code.numpy() % len(shard.everyone))))
+    found.append(
+        _CheckpointPart({PREFIX + "rows": sent.rows.cpu()}, shard.held(sent.code.numpy() % len(shard.everyone)))
+    )
     return found + [
-        _Part({PREFIX + name: value}, [np.arange(len(value)), *[none] * (shard.workers - 1)])
+        _CheckpointPart({PREFIX + name: value}, [np.arange(len(value)), *[none] * (shard.workers - 1)])
         for name, value in sent.numbers().items()
     ]
 
 
-def _begin(path: Path, parts: Sequence[_Part], facts: Facts) -> dict[str, Any]:
+def _begin(path: Path, parts: Sequence[_CheckpointPart], facts: Facts) -> dict[str, Any]:
     """Write the head of a file of safetensors; return where the bytes of each tensor belong, ``[N, bytes]``."""
     head: dict[str, Any] = {"__metadata__": {"facts": json.dumps(asdict(facts))}}
     shapes = {name: shape for part in parts for name, shape in part.shapes.items()}

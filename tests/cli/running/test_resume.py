@@ -206,13 +206,13 @@ def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
 
 
 def test_a_simulation_is_resumed_by_its_directory(p2pfl, place, monkeypatch):
-    class Stopped(view.Rounds):
+    class Stopped(view.RoundsView):
         def observe(self, records):
             super().observe(records)
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(view, "Rounds", Stopped)
+        patch.setattr(view, "RoundsView", Stopped)
         said = p2pfl("simulate", "small.toml", "--no-baselines")
     [folder] = (place / "runs").iterdir()
     assert said.status == 130

@@ -17,7 +17,7 @@ import hospitals
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.neighbourhoods import live as module
-from p2pfl.network.protocol.wire.rows import encode_row
+from p2pfl.network.protocol.wire.wire_rows import encode_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import SeededSource

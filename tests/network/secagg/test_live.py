@@ -20,10 +20,10 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.wire import envelope
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.envelope import PRIVATE, SEALED
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
-from p2pfl.network.protocol.wire.sums import RollCall
+from p2pfl.network.protocol.wire.sum_messages import RollCall
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.secagg import protocol as secagg

@@ -11,7 +11,7 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sums import ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.secagg.sender import SumSender

@@ -5,7 +5,7 @@ import pytest
 from p2pfl.core.errors import TransportError
 from p2pfl.network.transport.lasting import Lasting
 from p2pfl.testing import TRANSPORT_CHECKS, ContractError, MemoryTransport, check_transport
-from p2pfl.testing.transports import run_check
+from p2pfl.testing.transport_contract import run_check
 
 
 @pytest.mark.sampled(fast=10)
@@ -49,6 +49,6 @@ class Losing(MemoryTransport):
 
 
 async def test_a_transport_that_loses_messages_breaks_a_promise_that_the_error_names(monkeypatch):
-    monkeypatch.setattr("p2pfl.testing.transports.DEADLINE", 0.05)
+    monkeypatch.setattr("p2pfl.testing.transport_contract.DEADLINE", 0.05)
     with pytest.raises(ContractError, match="messages on one topic arrive in the order of publication"):
         await check_transport(Losing)

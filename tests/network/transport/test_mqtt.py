@@ -103,7 +103,7 @@ async def test_nagle_is_off_on_the_real_socket(transport, room):
 
 
 async def test_the_private_names_in_use_are_still_there():
-    hooks = [name for name in vars(mqtt._Connection) if name.startswith("_on_")]
+    hooks = [name for name in vars(mqtt._Client) if name.startswith("_on_")]
     assert len(hooks) == 5
     for name in hooks:
         assert callable(getattr(aiomqtt.Client, name))

@@ -5,7 +5,7 @@ import pytest
 from p2pfl.network.protocol.ledgers import payments
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.sums import Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Unmasking
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 from p2pfl.privacy.secagg import protocol as secagg
 from worlds.explore import outcome

@@ -12,9 +12,9 @@ from p2pfl.network.protocol.interface.requests import Enter
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
-from p2pfl.network.protocol.wire.codec import decode
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
+from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.topology import path

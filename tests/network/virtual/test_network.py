@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport import Will
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.network import FRAME, KEEPALIVE, Conditions, Pipe, Restart, WorldTransport
+from p2pfl.network.virtual.virtual_network import FRAME, KEEPALIVE, Conditions, Pipe, Restart, WorldTransport
 
 
 def world(lives, conditions=None, **settings):

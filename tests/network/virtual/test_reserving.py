@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from p2pfl.network.peer.storage import writer
-from p2pfl.network.peer.storage.checkpoint import Store
-from p2pfl.network.virtual.network import Conditions
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
+from p2pfl.network.virtual.virtual_network import Conditions
 from worlds.faults import Death, History
 from worlds.settings import Plans, Setting
 from worlds.world import FOLDER, World
@@ -65,7 +65,7 @@ def played(plans, *moments, setting=NOISY, restores=False):
 
 def charged(world, name):
     """Return how many releases the journal on a disk has charged, without corrections of their cost."""
-    costs, protection = Store(FOLDER, name, disk=world.disks[name]).journal().spent, world.plan.protection
+    costs, protection = CheckpointStore(FOLDER, name, disk=world.disks[name]).journal().spent, world.plan.protection
     return sum(costs[each] for each in {protection.cost, protection.local})
 
 
@@ -103,13 +103,13 @@ def test_a_peer_that_forgets_its_reservation_is_found_out(plans, monkeypatch):
 
 def test_a_reservation_spares_writes_of_the_journal(plans, monkeypatch):
     written = Counter()
-    note = Store.note
+    note = CheckpointStore.note
 
     def counted(store, journal):
         written[store.peer] += 1
         note(store, journal)
 
-    monkeypatch.setattr(Store, "note", counted)
+    monkeypatch.setattr(CheckpointStore, "note", counted)
     longer = Setting((*NOISY.changes, "rounds=30"))
     world, _ = played(plans, setting=longer)
     often = Setting(tuple(each for each in longer.changes if not each.startswith("transport.checkpoint")))

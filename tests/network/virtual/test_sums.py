@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from p2pfl.network.protocol.wire.sums import Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.secagg.protocol import SumSlot
 from worlds.explore import outcome

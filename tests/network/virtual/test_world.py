@@ -20,14 +20,14 @@ from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.start_wait import StartWait
 from p2pfl.network.protocol.totals.convergecast import Convergecast
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Claim
-from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.privacy.total_masks import TotalMasks

@@ -264,7 +264,7 @@ def replacements_count_half(patch):
 
 
 def health_says_scores(patch):
-    module = importlib.import_module("p2pfl.network.peer.telemetry")
+    module = importlib.import_module("p2pfl.network.peer.peer_telemetry")
     real = module.encoded
     patch.setattr(module, "encoded", lambda entry, **_: real(entry, level="scores"))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.parts.learners import learner
+from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.plugins.audit.attacks.inversion import analytic, first_linear, invert, psnr, ssim
 from p2pfl.plugins.audit.audit import _one_step
 from p2pfl.plugins.audit.pipeline import OPEN

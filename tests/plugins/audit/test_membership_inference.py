@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.parts.learners import learner
+from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.plugins.audit.attacks.membership_inference import FEWEST, MIXED, _halves, _ratio, infer
 from p2pfl.plugins.audit.pipeline import OPEN
 from p2pfl.privacy import Settings

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.description import Description, Field
+from p2pfl.data.data_description import Description, Field
 
 NAMES = ("age", "sex", "cp", "trestbps", "restecg", "thalach", "exang", "oldpeak")
 LEVELS = ("sex", "cp", "restecg", "exang")

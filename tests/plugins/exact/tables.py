@@ -8,7 +8,7 @@ import torch
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.description import Description, Field
+from p2pfl.data.data_description import Description, Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.simulation import simulate

@@ -16,7 +16,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, exact_totals
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.experiment.parts.weights import mixing
+from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport

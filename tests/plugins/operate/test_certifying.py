@@ -20,7 +20,7 @@ from p2pfl.network.transport.broker import Program, mosquitto, running
 from p2pfl.network.transport.hardened import configuration
 from p2pfl.plugins.operate.bundles.fleet import Fleet, copies
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
-from p2pfl.privacy.keys.requests import DeviceRequest, request
+from p2pfl.privacy.keys.key_requests import DeviceRequest, request
 
 PLANT = """
 name = "plant"

@@ -9,23 +9,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certificates import certificate, write
 from examined import sole
 from p2pfl.experiment import schema
-from p2pfl.plugins.operate.checks import identities, machine
+from p2pfl.plugins.operate.checks import identity_checks, machine
 from p2pfl.privacy.keys import Roster
 
 
 def test_keys_that_are_missing_open_or_of_another_user_are_named(site):
     trust = schema.TrustSettings(keys=str(site.folder / "keys"), roster=str(site.folder / "roster.toml"))
-    found, identity = identities.key(trust, peer="peer0")
+    found, identity = identity_checks.key(trust, peer="peer0")
     assert (found.status, identity.public) == ("ok", site.identity("peer0").public)
-    assert f"chown {os.geteuid() + 1}" in identities.key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
+    assert f"chown {os.geteuid() + 1}" in identity_checks.key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
     path = site.folder / "keys" / "peer0.pem"
     path.chmod(0o644)
-    assert "other users can read" in identities.key(trust, peer="peer0")[0].message
+    assert "other users can read" in identity_checks.key(trust, peer="peer0")[0].message
     path.unlink()
-    missing, _ = identities.key(trust, peer="peer0")
+    missing, _ = identity_checks.key(trust, peer="peer0")
     assert (missing.status, "make the key with p2pfl identity peer0" in missing.message) == ("problem", True)
-    assert identities.key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
-    assert identities.key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
+    assert identity_checks.key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
+    assert identity_checks.key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
 
 
 def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_are_named(site):
@@ -33,14 +33,14 @@ def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_ar
     trust = schema.TrustSettings(roster=str(path))
     ours = site.identity("peer0")
     judge = {"peer": "peer0", "identity": ours, "peers": ["peer0", "peer1"]}
-    assert identities.roster(trust, **judge).status == "ok"
+    assert identity_checks.roster(trust, **judge).status == "ok"
     Roster({"peer0": ours.public}).write(path)
-    assert "does not list peer1" in identities.roster(trust, **judge).message
+    assert "does not list peer1" in identity_checks.roster(trust, **judge).message
     Roster({"peer1": site.identity("peer1").public}).write(path)
-    assert 'the roster does not contain "peer0"' in identities.roster(trust, **judge).message
+    assert 'the roster does not contain "peer0"' in identity_checks.roster(trust, **judge).message
     path.unlink()
-    assert "cannot be read" in identities.roster(trust, **judge).message
-    assert identities.roster(schema.TrustSettings(), **judge).status == "warning"
+    assert "cannot be read" in identity_checks.roster(trust, **judge).message
+    assert identity_checks.roster(schema.TrustSettings(), **judge).status == "warning"
 
 
 def test_data_with_another_column_than_agreed_are_named(site):
@@ -110,12 +110,12 @@ def test_a_client_certificate_of_another_is_named_at_once(tmp_path, now):
     key = ec.generate_private_key(ec.SECP256R1())
     path = write(tmp_path, "peer1.pem", certificate("peer1", key=key))
     settings = schema.TransportSettings(certificate=str(path))
-    other = identities.certificate(settings, peer="peer0", now=now)
+    other = identity_checks.certificate(settings, peer="peer0", now=now)
     assert (other.status, 'the certificate of "peer1" and this peer is "peer0"' in other.message) == ("problem", True)
-    assert identities.certificate(settings, peer="peer1", now=now).status == "ok"
+    assert identity_checks.certificate(settings, peer="peer1", now=now).status == "ok"
     soon = dt.datetime(2119, 12, 20, tzinfo=dt.UTC)
-    assert identities.certificate(settings, peer="peer1", now=soon).status == "warning"
+    assert identity_checks.certificate(settings, peer="peer1", now=soon).status == "warning"
     after = dt.datetime(2121, 1, 1, tzinfo=dt.UTC)
-    assert "has expired 366 days ago" in identities.certificate(settings, peer="peer1", now=after).message
+    assert "has expired 366 days ago" in identity_checks.certificate(settings, peer="peer1", now=after).message
     path.write_text("no certificate")
-    assert "is not a certificate" in identities.certificate(settings, peer="peer1", now=now).message
+    assert "is not a certificate" in identity_checks.certificate(settings, peer="peer1", now=now).message

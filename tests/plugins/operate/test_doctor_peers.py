@@ -8,8 +8,8 @@ import pytest
 import p2pfl
 from examined import sole
 from p2pfl.experiment import plan, read
-from p2pfl.network.protocol.wire.codec import VERSION, encode
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import VERSION, encode
 from p2pfl.network.transport import Access, opened
 from p2pfl.network.transport.login import login
 from p2pfl.privacy.keys import Identity, Roster, SecretSource

@@ -18,7 +18,7 @@ from p2pfl.cli import main
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
-from p2pfl.privacy.keys.requests import DeviceRequest, request, requested
+from p2pfl.privacy.keys.key_requests import DeviceRequest, request, requested
 
 
 def test_keys_of_a_device_stay_there_and_a_request_is_the_same_key_each_time(place, capsys):

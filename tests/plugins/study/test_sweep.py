@@ -12,7 +12,7 @@ from p2pfl.core.errors import ExperimentError, InputError, RunError
 from p2pfl.core.process import FreeMemory, cores
 from p2pfl.experiment import check, plan, read, resolving
 from p2pfl.experiment.resolving import federated
-from p2pfl.plugins.study import cell, running, workers
+from p2pfl.plugins.study import cell, running, sweep_workers
 from p2pfl.plugins.study.cell import Job, affordable, attempt, refusals
 from p2pfl.plugins.study.refusing import refuse
 from p2pfl.plugins.study.running import UNFINISHED, sweep
@@ -20,7 +20,7 @@ from p2pfl.plugins.study.study import CostBudget, Study, parse_combination
 from p2pfl.results.comparing.outcomes import load_sweep
 from p2pfl.results.json_schema import json_schema
 from p2pfl.results.run import Run
-from p2pfl.simulation import memory, simulate
+from p2pfl.simulation import memory_estimate, simulate
 from wine_files import wine_file
 
 SMALL = wine_file("small")
@@ -178,7 +178,9 @@ def test_a_combination_that_is_refused_for_several_reasons_is_left_out_once():
 
 def test_settings_that_need_too_much_memory_end_the_sweep_before_its_first_run(small, tmp_path, made, monkeypatch):
     monkeypatch.setattr(
-        memory, "free_memory", lambda: FreeMemory(memory.FIXED + memory.BLOCK * cores() + 10**6, "machine")
+        memory_estimate,
+        "free_memory",
+        lambda: FreeMemory(memory_estimate.FIXED + memory_estimate.BLOCK * cores() + 10**6, "machine"),
     )
     wide = Study(experiment=small, set={"model.name": "mlp"}, over={"model.hidden": ((4,), (4000,))}, seeds=2)
     with pytest.raises(
@@ -210,7 +212,7 @@ def test_a_thousand_runs_are_checked_by_their_settings_and_read_their_data_once(
 def test_processes_check_settings_and_one_that_dies_is_a_reason(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     made = jobs(small, tmp_path, "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "os._exit(9)")
-    found = workers.refused(made, processes=2)
+    found = sweep_workers.refused(made, processes=2)
     assert found["0"] is None
     assert "ended with status 9" in found["1"]
 
@@ -299,7 +301,7 @@ def test_a_process_that_dies_costs_one_run(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fine = "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"
     made = jobs(small, tmp_path, fine, "os._exit(9)", "1 / 0", fine)
-    found = {job.digest: failure for job, failure in workers.results(made, processes=2)}
+    found = {job.digest: failure for job, failure in sweep_workers.results(made, processes=2)}
     assert found.keys() == {"0", "1", "2", "3"}
     assert found["0"] is found["3"] is None
     assert "ended with status 9" in found["1"]
@@ -314,14 +316,14 @@ def test_processes_end_with_whoever_waits_for_them(small, tmp_path, monkeypatch)
     sleep = "__import__('signal').pause()"
     fine = "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"
     started = []
-    start = workers._started
+    start = sweep_workers._started
 
     def remembered(*args):
         started.append(start(*args))
         return started[-1]
 
-    monkeypatch.setattr(workers, "_started", remembered)
-    running = workers.results(jobs(small, tmp_path, fine, sleep), processes=2)
+    monkeypatch.setattr(sweep_workers, "_started", remembered)
+    running = sweep_workers.results(jobs(small, tmp_path, fine, sleep), processes=2)
     assert next(running)[1] is None
     running.close()
     assert len(started) == 2

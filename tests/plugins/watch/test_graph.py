@@ -8,7 +8,7 @@ import pytest
 
 from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import read
-from p2pfl.plugins.watch.graph import ForkedResult, graph_of
+from p2pfl.plugins.watch.graph_process import ForkedResult, graph_of
 from p2pfl.plugins.watch.source import DRAWN
 
 HEAVY = ("networkx", "numpy", "scipy", "torch", "sklearn", "pandas", "matplotlib")
@@ -41,7 +41,7 @@ def experiment(topology):
 def test_another_process_makes_the_same_graph(topology):
     code = """
 from p2pfl.experiment import read
-from p2pfl.plugins.watch.graph import graph_of
+from p2pfl.plugins.watch.graph_process import graph_of
 setting, places = graph_of(read(json.loads(sys.argv[1])))
 print(json.dumps([setting.peers, setting.edges, places, "networkx" in sys.modules]))
 """
@@ -80,7 +80,7 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 def test_a_graph_that_nobody_asks_for_ends_with_what_made_it():
     code = """
 from multiprocessing import active_children
-from p2pfl.plugins.watch.graph import ForkedResult
+from p2pfl.plugins.watch.graph_process import ForkedResult
 import signal
 with ForkedResult(signal.pause) as work:
     begun = len(active_children())
@@ -94,7 +94,7 @@ print(json.dumps([begun, len(active_children())]))
 def test_whoever_waits_for_a_graph_that_is_no_longer_needed_stops_waiting():
     code = """
 from p2pfl.core.errors import P2PFLError
-from p2pfl.plugins.watch.graph import ForkedResult
+from p2pfl.plugins.watch.graph_process import ForkedResult
 import signal, threading
 work, said = ForkedResult(signal.pause), []
 def ask():
@@ -115,7 +115,7 @@ print(json.dumps(said))
 def test_an_error_of_the_other_process_is_raised_in_this_one():
     code = """
 from p2pfl.core.errors import InputError
-from p2pfl.plugins.watch.graph import ForkedResult
+from p2pfl.plugins.watch.graph_process import ForkedResult
 import os
 def fail():
     raise InputError(f"process {os.getpid()} cannot")

@@ -18,8 +18,8 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.plugins.watch import frames
-from p2pfl.plugins.watch.graph import ForkedResult
-from p2pfl.plugins.watch.live import LiveFeed, SwarmObserver
+from p2pfl.plugins.watch.graph_process import ForkedResult
+from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SecretSource, SeededSource
 from p2pfl.results.notices.observing import PeerAnnounced, TelemetryStopped
 from p2pfl.results.swarm.timeline import setting_of

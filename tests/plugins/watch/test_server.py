@@ -16,8 +16,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.plugins.watch.access import HEADERS, POLICY
 from p2pfl.plugins.watch.app import MOST_STREAMS, Server
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.graph import ForkedResult
-from p2pfl.plugins.watch.live import LiveFeed
+from p2pfl.plugins.watch.graph_process import ForkedResult
+from p2pfl.plugins.watch.live_swarm import LiveFeed
 from p2pfl.plugins.watch.serving import serve, token_of
 from p2pfl.results.notices.course import WaitEnded
 from p2pfl.results.swarm.state import Setting

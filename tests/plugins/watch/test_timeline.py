@@ -5,9 +5,9 @@ import random
 import pytest
 
 from growing import PEERS, began, ended, waits
-from p2pfl.plugins.watch import frames, timeline
+from p2pfl.plugins.watch import frames, swarm_timeline
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.plugins.watch.swarm_timeline import Timeline
 from p2pfl.results.notices.course import PresenceChanged, WaitEnded
 from p2pfl.results.notices.damage import MasksUncancelled
 from p2pfl.results.swarm.alerts import alerts
@@ -38,8 +38,8 @@ def seen(swarm, at):
 @pytest.fixture
 def small(monkeypatch):
     """States are kept every few events."""
-    monkeypatch.setattr(timeline, "APART", 7)
-    monkeypatch.setattr(timeline, "MOST", 4)
+    monkeypatch.setattr(swarm_timeline, "APART", 7)
+    monkeypatch.setattr(swarm_timeline, "MOST", 4)
 
 
 @pytest.mark.usefixtures("small")
@@ -87,7 +87,7 @@ def test_terminal_page_and_replay_agree_on_alarms_that_repeat_each_other():
 
 
 def test_a_step_back_applies_few_events(monkeypatch):
-    monkeypatch.setattr(timeline, "APART", 50)
+    monkeypatch.setattr(swarm_timeline, "APART", 50)
     line = Timeline(SETTING)
     line.extend(events(300))
     line.swarm(line.span)
@@ -96,7 +96,7 @@ def test_a_step_back_applies_few_events(monkeypatch):
     monkeypatch.setattr(Swarm, "apply", lambda swarm, at, entry: applied.append(at) or apply(swarm, at, entry))
     for back in range(1, 9):
         line.swarm(line.span * (1 - back / 10))
-    assert len(applied) <= 8 * 2 * timeline.APART < len(line)
+    assert len(applied) <= 8 * 2 * swarm_timeline.APART < len(line)
 
 
 def test_a_copy_of_a_state_is_not_changed_by_what_follows():

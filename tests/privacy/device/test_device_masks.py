@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy import normal_stream
-from p2pfl.privacy.device import masks as device_masks
-from p2pfl.privacy.device.masks import mask_sums
-from p2pfl.privacy.device.stream import blocks, key_words, keystream, normals, to_grid
+from p2pfl.privacy.device import device_masks
+from p2pfl.privacy.device.device_masks import mask_sums
+from p2pfl.privacy.device.device_stream import blocks, key_words, keystream, normals, to_grid
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.topology import Topology, complete, exponential, one_peer_exponential, random_regular, ring

@@ -12,8 +12,8 @@ from scipy import stats
 
 from p2pfl.core.errors import RunError
 from p2pfl.privacy import noise as cpu_noise
-from p2pfl.privacy.device import noise
-from p2pfl.privacy.device.noise import DeviceNoise, undecided
+from p2pfl.privacy.device import device_noise
+from p2pfl.privacy.device.device_noise import DeviceNoise, undecided
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.normal_stream import BLOCK, spans
 
@@ -43,7 +43,7 @@ def drawn_by(drawn, keys, *, size, device="cpu"):
 )
 def test_noise_is_that_of_the_cpu(keys, size, deviation, wide):
     drawn = DeviceNoise(deviation, CPU)
-    with mock.patch.object(noise, "WIDE", wide):
+    with mock.patch.object(device_noise, "WIDE", wide):
         found = drawn_by(drawn, keys, size=size)
     drawn.check()
     np.testing.assert_array_equal(found.numpy(), of_the_cpu(deviation, keys, size=size))
@@ -63,7 +63,7 @@ def test_many_numbers_some_of_which_are_drawn_many_times_are_those_of_the_cpu(de
 @pytest.mark.parametrize("size", [BLOCK, BLOCK + 1, 3 * BLOCK + 1001])
 @pytest.mark.parametrize("wide", [2 * BLOCK, 2**23])
 def test_long_rows_are_drawn_in_the_blocks_of_the_cpu(size, wide, monkeypatch):
-    monkeypatch.setattr(noise, "WIDE", wide)
+    monkeypatch.setattr(device_noise, "WIDE", wide)
     drawn = DeviceNoise(2.0**20, CPU)
     found = drawn_by(drawn, KEYS[:2], size=size)
     drawn.check()
@@ -71,18 +71,18 @@ def test_long_rows_are_drawn_in_the_blocks_of_the_cpu(size, wide, monkeypatch):
 
 
 def test_all_decisions_of_the_device_are_those_of_exact_arithmetic(monkeypatch):
-    monkeypatch.setattr(noise, "CLOSEST", 1000)
+    monkeypatch.setattr(device_noise, "CLOSEST", 1000)
     drawn = DeviceNoise(2.0**20, CPU, close=2.0)
     drawn_by(drawn, KEYS[:2], size=5000)
-    with mock.patch.object(noise, "_is_wrong", wraps=noise._is_wrong) as decided:
+    with mock.patch.object(device_noise, "_is_wrong", wraps=device_noise._is_wrong) as decided:
         drawn.check()
     assert decided.call_count > 20
 
 
 def test_a_decision_that_exact_arithmetic_does_not_confirm_is_an_error(monkeypatch):
-    monkeypatch.setattr(noise, "CLOSEST", 1000)
-    known = noise.DeviceTable.accepted
-    monkeypatch.setattr(noise.DeviceTable, "accepted", lambda *given: (~known(*given)[0], known(*given)[1]))
+    monkeypatch.setattr(device_noise, "CLOSEST", 1000)
+    known = device_noise.DeviceTable.accepted
+    monkeypatch.setattr(device_noise.DeviceTable, "accepted", lambda *given: (~known(*given)[0], known(*given)[1]))
     drawn = DeviceNoise(2.0**20, CPU, close=2.0)
     drawn_by(drawn, KEYS[:2], size=1000)
     with pytest.raises(RunError, match="private noise could not be drawn on the device"):
@@ -98,7 +98,7 @@ def test_more_close_decisions_than_are_checked_are_an_error():
 
 @pytest.mark.parametrize("rooms", [(1,) * 9, (400,)], ids=["too little room", "too few attempts"])
 def test_numbers_for_which_there_is_no_room_are_an_error(rooms, monkeypatch):
-    monkeypatch.setattr(noise, "rooms_of", lambda *_: rooms)
+    monkeypatch.setattr(device_noise, "rooms_of", lambda *_: rooms)
     drawn = DeviceNoise(2.0**20, CPU)
     drawn_by(drawn, KEYS, size=10_000)
     with pytest.raises(RunError, match="private noise could not be drawn on the device"):
@@ -110,10 +110,10 @@ def test_room_suffices_but_for_the_stated_probability():
     assert 1 / 300 < share < 1 / 100
     for width in (1, 10, 2410, BLOCK):
         mean = width * share
-        for room in noise.rooms_of(width, share):
-            assert room == width or stats.poisson.logsf(room, mean) < math.log(noise.RARE)
+        for room in device_noise.rooms_of(width, share):
+            assert room == width or stats.poisson.logsf(room, mean) < math.log(device_noise.RARE)
             mean *= share
-        assert mean <= noise.RARE
+        assert mean <= device_noise.RARE
 
 
 @pytest.mark.parametrize("deviation", [0.4, 2.0**20, 2.0**47.5])

@@ -8,7 +8,7 @@ from p2pfl.results.notices.course import PeerFailed
 from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
 from p2pfl.results.notices.device import CheckpointDamaged, ClockBehind
 from p2pfl.results.notices.grouping import alike, repeated
-from p2pfl.results.notices.neighbours import KeyTrusted
+from p2pfl.results.notices.neighbour_notices import KeyTrusted
 
 PEERS = st.sampled_from(["ada", "bob", "cy", "dan"])
 

@@ -4,10 +4,10 @@ import pytest
 
 from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.results.content import Unsettled
-from p2pfl.results.notices import course, damage, device, neighbours, observing, room
+from p2pfl.results.notices import course, damage, device, neighbour_notices, observing, room
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.registry import kinds
-from p2pfl.results.notices.wording import sentence, stopped
+from p2pfl.results.notices.notice_registry import kinds
+from p2pfl.results.notices.notice_sentences import sentence, stopped
 from p2pfl.results.spending.stated import BudgetStop
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
@@ -104,36 +104,38 @@ SENTENCES = [
         "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask",
     ),
     (
-        neighbours.KeyTrusted(**ME, neighbour="bob", key="ab:cd"),
+        neighbour_notices.KeyTrusted(**ME, neighbour="bob", key="ab:cd"),
         (
             'TRUSTED ON FIRST USE: "bob" has the key ab:cd; compare it with the one that bob shows, because the '
             "broker could have substituted its own, or use a roster"
         ),
     ),
     (
-        neighbours.NameShared(**ME, key="ab:cd", own="ef:01"),
+        neighbour_notices.NameShared(**ME, key="ab:cd", own="ef:01"),
         (
             'a peer with the key ab:cd answers to the name "ada"; neighbours that know the key ef:01 ignore it, '
             "so find out whose it is or use a roster"
         ),
     ),
     (
-        neighbours.VersionDiffers(**ME, neighbour="bob", theirs="0.2", ours="0.1"),
+        neighbour_notices.VersionDiffers(**ME, neighbour="bob", theirs="0.2", ours="0.1"),
         'peer "bob" runs p2pfl 0.2, this peer runs 0.1',
     ),
     (
-        neighbours.VersionDiffers(**ME, neighbour="bob", theirs="", ours="0.1"),
+        neighbour_notices.VersionDiffers(**ME, neighbour="bob", theirs="", ours="0.1"),
         'peer "bob" runs p2pfl of an unknown version, this peer runs 0.1',
     ),
     (
-        neighbours.PeerExcluded(**ME, neighbour="bob", key="ab:cd", signed="row", round=1, step=0, proof="p.json"),
+        neighbour_notices.PeerExcluded(
+            **ME, neighbour="bob", key="ab:cd", signed="row", round=1, step=0, proof="p.json"
+        ),
         (
             'EXCLUDED: "bob" with the key ab:cd signed two different rows for step 0 of round 1; the proof is in '
             "p.json; ask its owner why, and revoke the key without a good answer"
         ),
     ),
     (
-        neighbours.ModelsRefused(**ME, neighbour="bob", round=1),
+        neighbour_notices.ModelsRefused(**ME, neighbour="bob", round=1),
         (
             'the model of "bob" in round 2 is not used, because its size or type is not that of this run, or it '
             "contains NaN; run the same code at both, and declare by a property `beside` of the algorithm what it "
@@ -141,11 +143,11 @@ SENTENCES = [
         ),
     ),
     (
-        neighbours.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
+        neighbour_notices.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
         "bob did not come; all rounds are played, and the model is kept as it is",
     ),
     (
-        neighbours.PartnersAwaited(**ME, partners=("bob", "eve"), seconds=0.5),
+        neighbour_notices.PartnersAwaited(**ME, partners=("bob", "eve"), seconds=0.5),
         "the next release waits up to 0.5 s for mask partners: bob, eve",
     ),
     (

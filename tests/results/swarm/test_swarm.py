@@ -17,8 +17,8 @@ from p2pfl.results.notices.course import (
 )
 from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
 from p2pfl.results.notices.device import ClockBehind
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.notices.observing import PeerSilent
-from p2pfl.results.notices.wording import sentence
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of

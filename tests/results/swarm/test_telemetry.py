@@ -12,8 +12,8 @@ from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
 from p2pfl.results.notices.damage import LossRose, MasksUncancelled
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import VersionDiffers
-from p2pfl.results.notices.registry import kinds
+from p2pfl.results.notices.neighbour_notices import VersionDiffers
+from p2pfl.results.notices.notice_registry import kinds
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline

@@ -10,12 +10,12 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.interface.requests import Begin, Compare, Resume
-from p2pfl.network.protocol.ledgers.masks import LEAP
+from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import NeighboursMissing
+from p2pfl.results.notices.neighbour_notices import NeighboursMissing
 
 
 def awaits(experiment: Experiment) -> bool:

@@ -12,7 +12,7 @@ from p2pfl.algorithms import count_extra
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.masking.mask_cover import kept_by
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.incoming.plausible import AFTER
@@ -23,12 +23,12 @@ from p2pfl.network.protocol.session.shared import Decider
 from p2pfl.network.protocol.session.streams import arrive_singly
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.rows import row_bytes
+from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from p2pfl.privacy.keys import SecretSource, Source, Trust
 from p2pfl.privacy.secagg.in_process import partners
 
 
-def check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
+def check_remembering(plan: Plan, source: Source, store: CheckpointStore | None) -> None:
     """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
     if plan.decided and store is None and isinstance(source, SecretSource):
         raise ExperimentError(

@@ -9,14 +9,14 @@ from typing import Any
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import alike, reported, scaled
+from p2pfl.experiment.swarm_agreement import alike, reported, scaled
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record, Run
 from p2pfl.results.content import Summary
-from p2pfl.results.models.description import described
+from p2pfl.results.models.model_description import described
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.summary import Durations, scores, summarise
 

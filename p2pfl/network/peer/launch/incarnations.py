@@ -11,7 +11,7 @@ from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.network.peer.joining.resumption import awaits
 from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.peer import Peer
-from p2pfl.network.peer.storage.checkpoint import Former, Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
 from p2pfl.results.notices.kinds import Notice
 
@@ -36,7 +36,7 @@ class Incarnations:
 
     begin: Callable[[Former, int], Peer]
     play: Callable[[Peer], Awaitable[State]]
-    store: Store
+    store: CheckpointStore
     notify: Callable[[Notice], None]
     peer: Peer
 

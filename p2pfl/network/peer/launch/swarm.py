@@ -22,13 +22,13 @@ import torch
 
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.agreement import alike, directly, reported
+from p2pfl.experiment.swarm_agreement import alike, directly, reported
 from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, overhearing
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.launch.worker import BEAT, earlier, main
 from p2pfl.network.peer.storage.best import kept
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
 from p2pfl.network.protocol.membership.entry_round import common
@@ -253,7 +253,7 @@ def run(
 
 def _models(folder: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
     """Return the final model ``[P]`` of each peer that has a checkpoint."""
-    saved = {name: Store(folder / "peers", name).checkpoints() for name in names}
+    saved = {name: CheckpointStore(folder / "peers", name).checkpoints() for name in names}
     return {name: found[0].state.rows[0] for name, found in saved.items() if found}
 
 

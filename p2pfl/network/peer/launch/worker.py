@@ -29,16 +29,16 @@ from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.launch.free_space import EVERY, FreeSpace
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.peer import Peer
-from p2pfl.network.peer.storage.checkpoint import Former, Store
+from p2pfl.network.peer.peer_telemetry import Telemetry
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.credentials import Credentials, credentials
-from p2pfl.network.peer.telemetry import Telemetry
 from p2pfl.network.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
-from p2pfl.results.models.description import described, metadata
+from p2pfl.results.models.model_description import described, metadata
 from p2pfl.results.notices.course import STALLED
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.summary import explained
@@ -111,7 +111,7 @@ async def live(
     telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
     if telemetry is not None:
         notify = _both(notify, telemetry.observe)
-    store, source = Store(folder / "peers", name), SecretSource()
+    store, source = CheckpointStore(folder / "peers", name), SecretSource()
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
@@ -388,7 +388,7 @@ def main(
 
 def earlier(folder: Path, name: str, *, notify: Callable[[Notice], None]) -> Former:
     """Return what an earlier incarnation of a peer left in a run directory; report what cannot be used."""
-    store = Store(folder / "peers", name)
+    store = CheckpointStore(folder / "peers", name)
     former = store.former()
     for notice in store.damaged:
         notify(notice)

@@ -13,7 +13,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import Row
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scattered
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot

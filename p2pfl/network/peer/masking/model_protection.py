@@ -10,8 +10,8 @@ from typing import Any
 from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.masking.partner_wait import covered
@@ -22,7 +22,7 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal as Kept
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
-from p2pfl.network.protocol.ledgers.masks import MaskJournal
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets

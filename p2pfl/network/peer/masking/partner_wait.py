@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from p2pfl.network.peer.connection import Connection
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbours import PartnersAwaited
+from p2pfl.results.notices.neighbour_notices import PartnersAwaited
 
 
 async def covered(

@@ -6,7 +6,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts
-from p2pfl.network.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
+from p2pfl.network.peer.neighbourhoods.asynchronous_neighbourhood import AsynchronousNeighbourhood
 from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_neighbourhood import SummedLiveNeighbourhood

@@ -28,7 +28,7 @@ from p2pfl.network.protocol.interface.effects import Deliver, Missing
 from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
-from p2pfl.network.protocol.wire.rows import Delivery, Encoded, encode_row
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Encoded, encode_row
 
 
 class LiveNeighbourhood:

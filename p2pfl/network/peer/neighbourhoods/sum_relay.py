@@ -11,7 +11,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.protocol.interface.effects import SLOW
 from p2pfl.network.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.network.protocol.wire.messages import ForOne
-from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.seal import Seal, Sums
 from p2pfl.network.secagg.sender import SumSender

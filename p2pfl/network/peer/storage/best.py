@@ -42,7 +42,7 @@ class Best(msgspec.Struct, frozen=True):
 
 
 class Shelf(Protocol):
-    """Storage of the best model; :class:`p2pfl.network.peer.storage.checkpoint.Store` is one."""
+    """Storage of the best model; :class:`p2pfl.network.peer.storage.checkpoint.CheckpointStore` is one."""
 
     def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
         """Write the best model so far."""

@@ -12,8 +12,8 @@ Two files belong to a peer of a run, with different rules:
   for a block of them (:mod:`p2pfl.network.peer.storage.reserving`). A peer whose row goes back to a checkpoint goes on
   from the newest journal, so that it hides no round under an old mask again.
 
-What is in them and from which round to go on is decided here without a clock or a loop; :class:`Store` reads and
-writes.
+What is in them and from which round to go on is decided here without a clock or a loop; :class:`CheckpointStore`
+reads and writes.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Former:
         return Former(tuple(each for each in self.kept if each.round == round), self.journal)
 
 
-class Store:
+class CheckpointStore:
     """A peer's files in a run directory.
 
     Parameters

@@ -8,7 +8,7 @@ so that its partners add theirs and the masks cancel. What it charged and did no
 A release needs no write as long as the reservation stays true of it: the same slots in the same order, the same
 partners and epochs, no more cost. Everything else is written before the release, exactly. What was received of
 partners is written with the next reservation; until then the peer does not confirm it, so that partners repeat it
-after a power failure (:meth:`p2pfl.network.protocol.ledgers.masks.MaskLedger.statement`).
+after a power failure (:meth:`p2pfl.network.protocol.ledgers.mask_ledger.MaskLedger.statement`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer.storage.checkpoint import rounds_apart
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
-from p2pfl.network.protocol.ledgers.masks import MaskJournal as Masks
-from p2pfl.network.protocol.ledgers.masks import MaskNotes
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal as Masks
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskNotes
 from p2pfl.network.protocol.ledgers.slots import Slot, Slots
 from p2pfl.privacy.accounting.spending import Cost
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from p2pfl.core.errors import StorageError
 from p2pfl.core.rows import Rows
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.reserving import covers, reserved
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.ledgers.masks import MaskJournal as Masks
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal as Masks
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
@@ -78,7 +78,7 @@ def erase_keys(folder: Path) -> None:
         A journal cannot be written.
     """
     for path in sorted((folder / "peers").glob("*.journal")):
-        store = Store(path.parent, path.stem)
+        store = CheckpointStore(path.parent, path.stem)
         journal = store.journal()
         if journal is not None and journal.key:
             store.note(replace(journal, key=b""))
@@ -110,7 +110,7 @@ class Keeper:
 
     def __init__(
         self,
-        store: Store | None,
+        store: CheckpointStore | None,
         former: Former | None,
         *,
         incarnation: int,

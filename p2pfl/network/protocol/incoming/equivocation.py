@@ -11,9 +11,9 @@ import msgspec
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.agreement.ballot_messages import Promise, Release, Vote, stated
 from p2pfl.network.protocol.agreement.proofs import contradict
-from p2pfl.network.protocol.wire.rows import said_head
-from p2pfl.network.protocol.wire.sums import about_sum
+from p2pfl.network.protocol.wire.sum_messages import about_sum
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.wire_rows import said_head
 from p2pfl.privacy.keys import verify
 
 

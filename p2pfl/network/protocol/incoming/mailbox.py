@@ -8,8 +8,8 @@ from typing import Literal
 
 from p2pfl.core.rows import Rows
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.wire.rows import Delivery, Head
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 Verdict = Literal["kept", "late", "duplicate", "stranger", "equivocation"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 from p2pfl.core.errors import P2PFLError, PeerError
 from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ForOne, Message
-from p2pfl.network.protocol.wire.rows import Delivery, read_rows
 from p2pfl.network.protocol.wire.trailer import Trailer
+from p2pfl.network.protocol.wire.wire_rows import Delivery, read_rows
 from p2pfl.privacy.ring_masks import Ring
 
 SLOW = 2**20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from p2pfl.network.protocol.interface.requests import Request
 from p2pfl.network.protocol.wire.messages import ForOne
-from p2pfl.network.protocol.wire.rows import Parsed
+from p2pfl.network.protocol.wire.wire_rows import Parsed
 
 # ---------------------------------------------------------------------- arrivals
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.network.protocol.ledgers.masks import MaskJournal
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.page import Page, Rows
-from p2pfl.network.protocol.wire.rows import Encoded
+from p2pfl.network.protocol.wire.wire_rows import Encoded
 from p2pfl.privacy.ring_masks import Ring
 
 GossipStep = tuple[int, int]

@@ -60,7 +60,7 @@ class MaskJournal:
 
         Examples
         --------
-        >>> from p2pfl.network.protocol.ledgers.masks import MaskLedger
+        >>> from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
         >>> ledger = MaskLedger("ada", partners=["bob"])
         >>> payment = ledger.release(0)
         >>> ledger.journal().statement("bob").reported.runs

@@ -61,7 +61,7 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
     Parameters
     ----------
     payment
-        Of :meth:`~p2pfl.network.protocol.ledgers.masks.MaskLedger.release` or ``settle``.
+        Of :meth:`~p2pfl.network.protocol.ledgers.mask_ledger.MaskLedger.release` or ``settle``.
     masks
         Their deviation, grid and secrets; where a payment names epochs, the secrets that those of epochs follow from.
     size
@@ -135,7 +135,7 @@ def noise_matrix(payments: Sequence[Payment]) -> tuple[list[Mask], Ints]:
     --------
     Bob pays late what Ada applied in round 0: her mask has two rows, and both are seen.
 
-    >>> from p2pfl.network.protocol.ledgers.masks import MaskLedger
+    >>> from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
     >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
     >>> first = ada.release(0)
     >>> bob.receive("ada", ada.journal().statement("bob"))

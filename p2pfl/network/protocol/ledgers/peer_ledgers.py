@@ -1,7 +1,7 @@
 """Both ledgers of a peer: which models and masks of its partners it has applied, and which corrections are pending.
 
-The two ledgers decide (:mod:`p2pfl.network.protocol.ledgers.flows`, :mod:`p2pfl.network.protocol.ledgers.masks`); this
-module connects them with the messages of one incarnation. A checkpoint holds the :class:`Page` that belongs to its
+The two ledgers decide (:mod:`p2pfl.network.protocol.ledgers.flows`, :mod:`p2pfl.network.protocol.ledgers.mask_ledger`);
+this module connects them with the messages of one incarnation. A checkpoint holds the :class:`Page` that belongs to its
 model, and a later incarnation continues from it. The journal of masks must not go back with the model, so it is kept
 separately (:mod:`p2pfl.network.peer.storage.checkpoint`).
 
@@ -21,14 +21,14 @@ import torch
 from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.protocol.ledgers import flows
-from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, read, written
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.messages import Account, Masked, Moved
-from p2pfl.network.protocol.wire.rows import Delivery
+from p2pfl.network.protocol.wire.wire_rows import Delivery
 
 WINDOW = 4
 """Gossip steps back for which a late model is still applied."""

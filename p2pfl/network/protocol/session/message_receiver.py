@@ -9,7 +9,7 @@ from p2pfl.network.protocol.interface.events import Read, Received, Summed
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.decisions.commits import Commits
 from p2pfl.network.protocol.session.decisions.verdicts import Verdicts
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.session_totals import Totals
 from p2pfl.network.protocol.session.shared import Shared
@@ -26,9 +26,9 @@ from p2pfl.network.protocol.wire.messages import (
     Plain,
     Pulse,
 )
-from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_rows
-from p2pfl.network.protocol.wire.totals import OfTotals
+from p2pfl.network.protocol.wire.total_messages import OfTotals
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_rows
 
 
 class MessageReceiver:

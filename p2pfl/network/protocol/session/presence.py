@@ -7,7 +7,7 @@ from collections import Counter
 from p2pfl.core.errors import PeerError
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.session.name_claim import NameClaim
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
 

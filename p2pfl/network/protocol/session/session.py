@@ -24,7 +24,7 @@ from p2pfl.network.protocol.session.message_receiver import MessageReceiver
 from p2pfl.network.protocol.session.model_sender import ModelSender
 from p2pfl.network.protocol.session.model_wait import ModelWait
 from p2pfl.network.protocol.session.name_claim import NameClaim
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.run_end import AccountSettlement, Departure
 from p2pfl.network.protocol.session.session_totals import Totals
@@ -34,7 +34,7 @@ from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.timing.pace import Pace
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
-from p2pfl.network.protocol.wire.rows import Encoded, digest_of
+from p2pfl.network.protocol.wire.wire_rows import Encoded, digest_of
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from p2pfl.network.protocol.totals.early import Early
 from p2pfl.network.protocol.totals.participants import Known, Participation
 from p2pfl.network.protocol.totals.waits import Waits
 from p2pfl.network.protocol.wire.messages import Digest, mark_of
-from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
+from p2pfl.network.protocol.wire.total_messages import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
 from p2pfl.privacy.total_masks import TotalSlot
 
 PLACE = "pub/total"

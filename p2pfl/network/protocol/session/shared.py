@@ -13,7 +13,7 @@ from p2pfl.network.protocol.interface.effects import Effect, Publish, Store
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.membership.progress import NeighbourProgress
+from p2pfl.network.protocol.membership.neighbour_progress import NeighbourProgress
 from p2pfl.network.protocol.timing.timeouts import Timeouts
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Digest, Message

@@ -12,9 +12,9 @@ from p2pfl.network.protocol.membership.entry_round import REACH
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Pulse
-from p2pfl.network.protocol.wire.rows import Encoded
-from p2pfl.network.protocol.wire.stream import Inbox, Outbox, largest_window
+from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox, largest_window
 from p2pfl.network.protocol.wire.trailer import Trailer
+from p2pfl.network.protocol.wire.wire_rows import Encoded
 
 
 def arrive_singly(row_bytes: int, edges: Edges, *, chunk: int) -> bool:

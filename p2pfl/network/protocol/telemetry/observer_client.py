@@ -19,7 +19,7 @@ from p2pfl.network.protocol.telemetry.observer_messages import (
     key_between,
     open_frame,
 )
-from p2pfl.network.protocol.wire import codec
+from p2pfl.network.protocol.wire import wire_codec
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, SenderKey, Source, Trust
 
@@ -113,7 +113,7 @@ class ObserverClient:
         if peer not in self._peers:
             raise UnusedError("not of the experiment")
         try:
-            announcement = codec.decode(payload, plain=True)
+            announcement = wire_codec.decode(payload, plain=True)
         except DecodeError:
             raise UnusedError("no announcement") from None
         if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.network.protocol.wire.totals import Subtotal
+from p2pfl.network.protocol.wire.total_messages import Subtotal
 
 EARLY = 16 * 2**20
 """Largest part of a child's next subtotal, in bytes, that is held until this peer contributes as well."""

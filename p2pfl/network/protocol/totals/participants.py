@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.totals import AgreedParticipants, Here, participants_statement
+from p2pfl.network.protocol.wire.total_messages import AgreedParticipants, Here, participants_statement
 from p2pfl.privacy.keys import Identity, verify
 from p2pfl.topology import Schedule, Topology, Tree, spanning
 

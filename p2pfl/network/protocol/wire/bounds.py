@@ -3,8 +3,9 @@
 Each field of a message names one of these types, so msgspec refuses a value outside of its bound before anything is
 stored. ``tests/network/protocol/wire/test_bounds.py`` walks through all messages and holds that no field lacks a finite
 bound. What is possible at a given moment is narrower, and depends on what is authenticated already:
-:mod:`p2pfl.network.protocol.incoming.plausible` for heartbeats and rows, :mod:`p2pfl.network.protocol.wire.stream` for
-credit, :mod:`p2pfl.network.protocol.ledgers.masks` for statements on masks.
+:mod:`p2pfl.network.protocol.incoming.plausible` for heartbeats and rows,
+:mod:`p2pfl.network.protocol.wire.reliable_stream` for credit,
+:mod:`p2pfl.network.protocol.ledgers.mask_ledger` for statements on masks.
 
 ====================  ============================  ===============================================================
 Type                  Bound                         Why it cannot be exceeded

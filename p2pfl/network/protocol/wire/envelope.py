@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
 from p2pfl.network.protocol.wire.tags import MOST, TAG_BYTES, SealedParts, authentic, parts, tagged
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import (
     Announced,
     ExchangeKey,

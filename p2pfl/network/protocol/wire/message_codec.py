@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from p2pfl.network.protocol.wire.codec import HEAD, decode, encode
 from p2pfl.network.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, ForOne, Message, Plain, Status
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, Signature, Trailer
+from p2pfl.network.protocol.wire.wire_codec import HEAD, decode, encode
 from p2pfl.privacy.keys import Identity
 
 _SEALS = bytes([SEALED]), bytes([PRIVATE])

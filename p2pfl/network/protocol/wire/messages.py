@@ -1,4 +1,4 @@
-"""Messages of peers; :mod:`p2pfl.network.protocol.wire.codec` encodes them.
+"""Messages of peers; :mod:`p2pfl.network.protocol.wire.wire_codec` encodes them.
 
 Rules for change: fields are only ever appended, with a default; a field is never retyped. Each has a finite bound, see
 :mod:`p2pfl.network.protocol.wire.bounds`.
@@ -13,8 +13,8 @@ import msgspec
 
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import FACTS, MANY, Key32, Name
-from p2pfl.network.protocol.wire.sums import OfSums
-from p2pfl.network.protocol.wire.totals import Abort, Again, Here, OfTotals, Subtotal
+from p2pfl.network.protocol.wire.sum_messages import OfSums
+from p2pfl.network.protocol.wire.total_messages import Abort, Again, Here, OfTotals, Subtotal
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 from p2pfl.privacy.keys import Announced, Identity, verify
 

@@ -12,7 +12,7 @@ import numpy as np
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import ExactClaim, uniform

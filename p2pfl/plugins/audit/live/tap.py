@@ -16,8 +16,8 @@ from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Layout, Rows, draw
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
-from p2pfl.network.protocol.wire.codec import decode
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import Message
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.privacy import Settings

@@ -17,7 +17,7 @@ from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.rounds import FirstRound, Rounds
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
 from p2pfl.plugins.audit.live.tap import Tapped, subtract_public
@@ -73,7 +73,7 @@ async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, 
     original.mkdir()
 
     def peers(transport: Transport, disk: Path, *, resume: bool) -> list[Peer]:
-        stores = {name: Store(disk, name) for name in names}
+        stores = {name: CheckpointStore(disk, name) for name in names}
         return [
             Peer(
                 name,

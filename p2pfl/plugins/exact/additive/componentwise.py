@@ -13,14 +13,14 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints, from_wide, wide
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.rows import Layout
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Own, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.additive.additive_model import OWN, AdditiveModel
 from p2pfl.plugins.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.plugins.exact.additive.beginning import ends, site_penalty
 from p2pfl.plugins.exact.additive.freedom import penalty_for
-from p2pfl.plugins.exact.additive.predictor import OWN, AdditiveModel
 from p2pfl.plugins.exact.additive.site import Log, Site
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
 from p2pfl.plugins.exact.stopping import stopped

@@ -9,7 +9,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Tensors
 from p2pfl.plugins.exact.regression.coefficients import coefficients
 

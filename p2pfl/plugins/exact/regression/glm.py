@@ -13,7 +13,7 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError
 from p2pfl.core.explanations import Explained
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from p2pfl.plugins.exact.regression.links import Identity, Link, Log, Logit
+from p2pfl.plugins.exact.regression.links import IdentityLink, Link, Log, Logit
 
 
 class Linear(nn.Module):
@@ -44,7 +44,7 @@ class Linear(nn.Module):
     ) -> None:
         super().__init__()
         self.classes = family in {"binomial", "multinomial"}
-        self.link = link or (Logit() if self.classes else Identity() if family == "gaussian" else Log())
+        self.link = link or (Logit() if self.classes else IdentityLink() if family == "gaussian" else Log())
         self.exposure = exposure
         every: dict[str, tuple[int, ...]] = {"weight": (1, features), "bias": (1,)} | (shapes or {})
         for name, shape in every.items():

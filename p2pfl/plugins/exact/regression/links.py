@@ -45,7 +45,7 @@ class Link(Protocol):
         ...
 
 
-class Identity:
+class IdentityLink:
     """The mean is the linear predictor."""
 
     name: ClassVar[str] = "identity"
@@ -71,7 +71,7 @@ class Identity:
         return predictor
 
 
-class Log(Identity):
+class Log(IdentityLink):
     """The logarithm of the mean is the linear predictor."""
 
     name: ClassVar[str] = "log"
@@ -94,7 +94,7 @@ class Log(Identity):
         return predictor.exp()
 
 
-class Logit(Identity):
+class Logit(IdentityLink):
     """The log-odds are the linear predictor."""
 
     name: ClassVar[str] = "logit"
@@ -181,5 +181,5 @@ class ComplementaryLogLog(Logit):
         return found
 
 
-LINKS: Mapping[str, type[Link]] = {each.name: each for each in (Identity, Log, Logit, Probit, ComplementaryLogLog)}
+LINKS: Mapping[str, type[Link]] = {each.name: each for each in (IdentityLink, Log, Logit, Probit, ComplementaryLogLog)}
 """Links by name."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Owns, symmetric
 from p2pfl.plugins.exact.elementary import product, times

@@ -14,7 +14,7 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field, feature_names
+from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.exact_model import ExactModel, Part, Tensors, zeros
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import times

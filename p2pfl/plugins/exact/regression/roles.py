@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 
 WEIGHTS = ("freq_weights", "var_weights")
 """Roles that predictions do not need."""

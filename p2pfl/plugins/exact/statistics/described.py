@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.encodings import Floats
-from p2pfl.data.description import Description as Meaning
-from p2pfl.data.description import Field
-from p2pfl.plugins.exact.statistics.description import QUANTILES, Description
+from p2pfl.data.data_description import Description as Meaning
+from p2pfl.data.data_description import Field
+from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
 from p2pfl.plugins.exact.statistics.doubtful import doubt
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
 from p2pfl.plugins.exact.statistics.suppression import suppressed

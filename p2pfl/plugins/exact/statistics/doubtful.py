@@ -21,7 +21,7 @@ def doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
     Parameters
     ----------
     tensors
-        Tensors of :class:`p2pfl.plugins.exact.statistics.description.Description`.
+        Tensors of :class:`p2pfl.plugins.exact.statistics.column_statistics.Description`.
     place
         Number of the column.
     name

@@ -13,7 +13,7 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.regression.coefficients import REACH

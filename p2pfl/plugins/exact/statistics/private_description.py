@@ -14,12 +14,12 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.elementary import added
 from p2pfl.plugins.exact.public_bounds import TARGET, check_named, ends
-from p2pfl.plugins.exact.statistics.description import QUANTILES, Description
+from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
 from p2pfl.plugins.exact.statistics.tensors import Statistic
 
 FRACTION = 20

@@ -11,7 +11,7 @@ import numpy as np
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import LearningError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.elementary import product
 from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, moments, products

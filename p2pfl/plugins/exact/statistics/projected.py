@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.data.description import Description as Meaning
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.learning.exact_model import Tensors
 from p2pfl.plugins.exact.statistics.pca import PCA
 

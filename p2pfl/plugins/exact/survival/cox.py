@@ -16,7 +16,7 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.description import Field, feature_names
+from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.plugins.exact import sums

@@ -8,13 +8,13 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Owns, Part, Tensors
 from p2pfl.plugins.exact.trees.counting import Binned, Routes
-from p2pfl.plugins.exact.trees.forest import leaves
 from p2pfl.plugins.exact.trees.growing import Growth, GrowthTask
-from p2pfl.plugins.exact.trees.limits import Limits
 from p2pfl.plugins.exact.trees.losses.quantiles import quantiles
 from p2pfl.plugins.exact.trees.losses.smooth import fraction
+from p2pfl.plugins.exact.trees.node_splits import Search
 from p2pfl.plugins.exact.trees.settings import BoostingSettings
-from p2pfl.plugins.exact.trees.splits import Search
+from p2pfl.plugins.exact.trees.split_limits import Limits
+from p2pfl.plugins.exact.trees.tree_tensors import leaves
 
 WORST = 64.0
 """Bound of the loss of a sample; a larger one counts as that."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.limits import Limits, gained
+from p2pfl.plugins.exact.trees.split_limits import Limits, gained
 
 SUPPORT = 10.0
 """Samples that a category needs to go left; also added to the sums of second derivatives that sort them."""

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.limits import UNBOUNDED
-from p2pfl.plugins.exact.trees.splits import Search, Split
+from p2pfl.plugins.exact.trees.node_splits import Search, Split
+from p2pfl.plugins.exact.trees.split_limits import UNBOUNDED
 
 FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
 """Numbers of a node: feature (-1 for a leaf), threshold (below it left), number of the left child (the right one

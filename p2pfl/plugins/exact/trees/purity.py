@@ -16,7 +16,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.limits import gained
+from p2pfl.plugins.exact.trees.split_limits import gained
 
 
 @dataclass(frozen=True, eq=False)

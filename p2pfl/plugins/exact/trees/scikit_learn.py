@@ -16,7 +16,7 @@ import numpy as np
 
 from p2pfl.core.errors import ModelError
 from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.forest import Forest, Mean
+from p2pfl.plugins.exact.trees.tree_tensors import Forest, Mean
 from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 

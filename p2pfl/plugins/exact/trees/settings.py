@@ -10,20 +10,20 @@ import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import ExactModel, Part, Tensors
 from p2pfl.learning.losses import PerSample
 from p2pfl.plugins.exact.bins import MOST, Bins
 from p2pfl.plugins.exact.even_bins import even_bins
 from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.forest import Margins
 from p2pfl.plugins.exact.trees.interactions import Interactions
-from p2pfl.plugins.exact.trees.losses.logarithmic import Gamma, LogLink, Poisson
+from p2pfl.plugins.exact.trees.losses.logarithmic import GammaLoss, LogLink, PoissonLoss
 from p2pfl.plugins.exact.trees.losses.named import objective
 from p2pfl.plugins.exact.trees.losses.own import OwnLoss
 from p2pfl.plugins.exact.trees.losses.quantiles import Quantile
 from p2pfl.plugins.exact.trees.losses.smooth import Loss
-from p2pfl.plugins.exact.trees.sampling import Sampling
+from p2pfl.plugins.exact.trees.tree_sampling import Sampling
+from p2pfl.plugins.exact.trees.tree_tensors import Margins
 
 LARGEST = 2**15
 """Largest number of leaves of a tree."""
@@ -205,7 +205,7 @@ class BoostingSettings(ExactModel):
     def lost(self) -> PerSample | None:
         """Loss of predicted numbers; ``None`` for the squared error, and for classes."""
         found = self.objective
-        if not isinstance(found, Poisson | Gamma | Quantile):
+        if not isinstance(found, PoissonLoss | GammaLoss | Quantile):
             return None
         return lambda outputs, targets: torch.from_numpy(found.lost(outputs[:, 0].numpy(), targets.numpy()))
 

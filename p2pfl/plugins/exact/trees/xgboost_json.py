@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.errors import ModelError
-from p2pfl.plugins.exact.trees.forest import Forest
 from p2pfl.plugins.exact.trees.growing import BITS
+from p2pfl.plugins.exact.trees.tree_tensors import Forest
 from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.keys.requests import private_pem, save
+from p2pfl.privacy.keys.key_requests import private_pem, save
 
 YEARS = 10
 """Years for which the authority and what it signs are valid: as long as the certificate of the broker."""

@@ -12,7 +12,7 @@ from cryptography import x509
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.privacy.keys import Roster, fingerprint
-from p2pfl.privacy.keys.requests import DeviceRequest, save
+from p2pfl.privacy.keys.key_requests import DeviceRequest, save
 
 REVOKED = "revoked.pem"
 """File of the broker with the revoked certificates."""

@@ -26,7 +26,7 @@ from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.beside import NeighbouringFiles, content
 from p2pfl.plugins.operate.bundles.certifying import CollectedRequests, Signing
 from p2pfl.plugins.operate.bundles.requirements import Machine, pythons, requirements, torch_requirement
-from p2pfl.privacy.keys.requests import DeviceRequest
+from p2pfl.privacy.keys.key_requests import DeviceRequest
 
 TEMPLATES = Path(__file__).with_name("templates")
 

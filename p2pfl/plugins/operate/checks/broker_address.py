@@ -16,7 +16,7 @@ from p2pfl.experiment import schema
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.reasons import clock_behind, unreachable
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, warning
-from p2pfl.plugins.operate.checks.identities import SOON
+from p2pfl.plugins.operate.checks.identity_checks import SOON
 
 PATIENCE = 5.0
 """Seconds that the broker has to answer."""

@@ -6,7 +6,7 @@ import torch
 from p2pfl.core.codecs import Coded
 from p2pfl.experiment import read
 from p2pfl.network.peer.neighbourhoods import live as module
-from p2pfl.network.protocol.wire.rows import encode_row
+from p2pfl.network.protocol.wire.wire_rows import encode_row
 from p2pfl.network.transport import MemoryTransport
 from swarms import SMALL, live
 

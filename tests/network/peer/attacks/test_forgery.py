@@ -9,14 +9,14 @@ import pytest_asyncio
 
 from attacks import MALLORY, PUBLIC, ROOT, Middle, assert_no_effect, is_chunk, run, together
 from p2pfl.experiment import read
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
 from p2pfl.network.protocol.membership.entry_round import common
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Masked, Pulse
-from p2pfl.network.protocol.wire.rows import encode_row, pieces
 from p2pfl.network.protocol.wire.trailer import Signature
+from p2pfl.network.protocol.wire.wire_codec import encode
+from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import ExchangeKey, FirstUse
 from restarts import RestartablePeers
@@ -245,7 +245,7 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     lives.start()
     await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
     await lives.kill()
-    lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
+    lives.start(resume=True, at=common(CheckpointStore(tmp_path, name).former().rounds for name in lives.names))
     insider = lives.now["peer3"]
     insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()

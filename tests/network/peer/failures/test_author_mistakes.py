@@ -14,10 +14,10 @@ from p2pfl.core.neighbourhood import PublicContribution, Released
 from p2pfl.core.traits import Traits
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.neighbours import ModelsRefused
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.neighbour_notices import ModelsRefused
+from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.testing import ContractError, check_algorithm
-from p2pfl.testing.playing import SEED, classifier
+from p2pfl.testing.instrumented_run import SEED, classifier
 
 PATIENCE = 5.0
 ROUNDS = 2

@@ -10,9 +10,9 @@ import torch
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from swarms import SMALL, live, timeless
 

@@ -12,8 +12,8 @@ from p2pfl.network.peer.joining import incarnation
 from p2pfl.network.peer.joining.incarnation import AHEAD, SECOND, announced, numbered, started
 from p2pfl.network.peer.launch import worker as child
 from p2pfl.network.peer.storage.credentials import Credentials
-from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SeededSource

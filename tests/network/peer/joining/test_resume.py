@@ -13,7 +13,7 @@ from p2pfl.core.errors import LostModelError, ResumeError, StorageError
 from p2pfl.core.files import Drive
 from p2pfl.experiment import Experiment, read
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.ledgers.slots import END
 from p2pfl.network.protocol.membership.entry_round import common
@@ -22,7 +22,7 @@ from p2pfl.privacy.keys import SeededSource
 from p2pfl.results import Run
 from p2pfl.results.notices.course import JoinsLate, ReleasesEnded
 from p2pfl.results.notices.damage import MasksUnsettled
-from p2pfl.results.notices.neighbours import NeighboursMissing
+from p2pfl.results.notices.neighbour_notices import NeighboursMissing
 from p2pfl.simulation import simulate
 from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL
@@ -66,8 +66,8 @@ async def restarted(changes, folder, *, at):
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
         await lives.until(lambda now: any(peer.mailbox.gossip_step >= at for peer in now.values()))
         await lives.kill()
-        together = common(Store(folder, name).former().rounds for name in lives.names)
-        begun = {name: max(Store(folder, name).former().at(together).rounds) for name in lives.names}
+        together = common(CheckpointStore(folder, name).former().rounds for name in lives.names)
+        begun = {name: max(CheckpointStore(folder, name).former().at(together).rounds) for name in lives.names}
         for name, first in begun.items():
             lives.records[name] = [record for record in lives.records[name] if record.round < first]
         lives.start(resume=True, at=together)
@@ -101,7 +101,7 @@ async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if
     changes, tmp_path
 ):
     experiment, ended = await restarted([*changes, "transport.checkpoint=3"], tmp_path, at=(4, 0))
-    assert [each.round for each in Store(tmp_path, "peer0").checkpoints()] == [6, 3]
+    assert [each.round for each in CheckpointStore(tmp_path, "peer0").checkpoints()] == [6, 3]
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.session.ledgers.masks.uncancelled()
@@ -147,7 +147,7 @@ async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_unch
             await lives.until(lambda _: lives.tasks["peer1"].done() and lives.tasks["peer1"].result())
         await lives.kill()
         before = len(lives.records["peer1"])
-        slots = Store(tmp_path, "peer1").journal().masks.until
+        slots = CheckpointStore(tmp_path, "peer1").journal().masks.until
         lives.start(resume=True)
         ended = await lives.end()
     end = ended["peer1"]
@@ -172,8 +172,8 @@ async def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(
     async with asyncio.timeout(60):
         lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         await killed_while_leaving(lives)
-        assert all(Store(tmp_path, name).former().journal.until == END for name in lives.names)
-        lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
+        assert all(CheckpointStore(tmp_path, name).former().journal.until == END for name in lives.names)
+        lives.start(resume=True, at=common(CheckpointStore(tmp_path, name).former().rounds for name in lives.names))
         ended = await lives.end()
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
@@ -185,7 +185,7 @@ COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
 
 def over(folder, name, **changes):
     """A peer has promised to release nothing more."""
-    store = Store(folder, name)
+    store = CheckpointStore(folder, name)
     store.note(msgspec.structs.replace(store.journal(), until=tuple(END), **changes))
 
 

@@ -14,7 +14,7 @@ from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.notice_sentences import sentence
 from restarts import RestartablePeers
 from swarms import SMALL, timeless
 

@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from p2pfl.data import federate
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.swarm import run
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.simulation import simulate
 from raw import Saved
 from swarms import SMALL
@@ -32,7 +32,9 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     intervals = [[each["interval"] for each in run.summary["per_peer"].values()] for run in (spawned, simulated)]
     assert intervals[0] == intervals[1]
     assert all(intervals[0])
-    journals = [Store(tmp_path / "run" / "peers", name).journal() for name in ("peer0", "peer1", "peer2", "peer3")]
+    journals = [
+        CheckpointStore(tmp_path / "run" / "peers", name).journal() for name in ("peer0", "peer1", "peer2", "peer3")
+    ]
     assert not any(journal.key for journal in journals)  # what was recorded of the run can be opened no more
 
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.experiment import read
 from p2pfl.network.peer.masking import mask_cover
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.protocol.ledgers.payments import mask_key, points
 from p2pfl.network.protocol.membership.entry_round import common
@@ -110,7 +110,7 @@ async def resumed_twice(changes, folder, *, between):
     async def resumed(copy):
         lives = swarm(changes, copy)
         lives.count = len(lives.names)  # the same incarnations in both: only the nonces differ
-        together = common(Store(copy, name).former().rounds for name in lives.names)
+        together = common(CheckpointStore(copy, name).former().rounds for name in lives.names)
         lives.start(resume=True, at=together)
         return await lives.end()
 
@@ -161,7 +161,7 @@ async def test_a_peer_whose_key_was_erased_after_its_run_rests_with_the_row_that
         for _ in range(2):  # as often as it is tried
             lives.start(resume=True)
             await lives.end()
-        assert not any(Store(tmp_path / "peers", name).journal().key for name in lives.names)
+        assert not any(CheckpointStore(tmp_path / "peers", name).journal().key for name in lives.names)
     for name, end in lives.ended.items():
         assert torch.equal(end.state.rows, before[name].state.rows)
         assert len(end.records) == 6  # none of them again

@@ -20,7 +20,7 @@ from p2pfl.network.peer import end as end_of_peer
 from p2pfl.network.peer.masking.debt_payment import Owed, Republished
 from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import points
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource

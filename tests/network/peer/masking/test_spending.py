@@ -7,7 +7,7 @@ import pytest
 from p2pfl.core.errors import BudgetError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.spending.meter import Meter
 from restarts import HeldTraining, RestartablePeers
@@ -81,7 +81,7 @@ async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(
         ended = await lives.end()
     resolved = plan(experiment)
     for name, end in ended.items():
-        journal = Store(tmp_path, name).former().journal
+        journal = CheckpointStore(tmp_path, name).former().journal
         assert journal is not None
         assert [*journal.sampled.values()] == [3 + 1 + 1 + 2]
         assert end.peer.meter.samples.played == {name: dict(journal.sampled)}

@@ -12,7 +12,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.masking.model_protection import undecided
 from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Undecided
@@ -204,7 +204,7 @@ def test_peers_that_end_without_a_verdict_are_charged_and_play_on_together_when_
         await lives.until(lambda now: all(begun(peer) and peer.mailbox.gossip_step[0] >= 2 for peer in now.values()))
         await lives.kill("peer2", "peer3")
         await asyncio.gather(lives.tasks["peer0"], lives.tasks["peer1"])
-        kept = {name: Store(tmp_path, name).journal() for name in ("peer0", "peer1")}
+        kept = {name: CheckpointStore(tmp_path, name).journal() for name in ("peer0", "peer1")}
         reasons = [each.reason for each in lives.notices if isinstance(each, LearningStopped)]
         lives.start(resume=True)
         return kept, reasons, await lives.end()

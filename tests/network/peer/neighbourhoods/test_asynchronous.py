@@ -12,8 +12,8 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.protocol.incoming.mailbox import Newest
 from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
-from p2pfl.network.protocol.wire.rows import Head, encode_row, pieces, read_row
 from p2pfl.network.protocol.wire.trailer import CHECKSUM
+from p2pfl.network.protocol.wire.wire_rows import Head, encode_row, pieces, read_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from swarms import DEADLINE, SMALL, live

@@ -8,7 +8,7 @@ import torch
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.peer.masking.round_attempts import AgainError
 from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
-from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 
 class Failing:

@@ -7,7 +7,7 @@ from p2pfl.core.neighbourhood import Released
 from p2pfl.network.peer.neighbourhoods.live import Conserved
 from p2pfl.network.protocol.incoming.mailbox import Delivery
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.network.protocol.wire.rows import Head
+from p2pfl.network.protocol.wire.wire_rows import Head
 
 NOW = (0, 0)
 OTHERS = ("bob", "eve", "mia")

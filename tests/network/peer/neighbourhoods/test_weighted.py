@@ -5,7 +5,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.peer.neighbourhoods.live import Weighted
-from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 OWN = Released(torch.tensor([[1.0, 2.0]]))
 

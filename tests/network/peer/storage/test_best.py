@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 import p2pfl
 from p2pfl.network.peer.storage.best import MOST, Best, BestModel, thinned
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.results.notices.device import BestModelDamaged
 from swarms import SMALL
 
@@ -17,7 +17,7 @@ PLAN = {"data": {"name": "wine", "validation": 0.25}, "model": {"name": "linear"
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path, "peer0")
+    return CheckpointStore(tmp_path, "peer0")
 
 
 @pytest.fixture

@@ -19,18 +19,18 @@ from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.checkpoint import (
     Checkpoint,
     Former,
-    Store,
+    CheckpointStore,
     checkpointed,
     packed,
     rounds_apart,
     unpacked,
 )
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.ledgers.slots import END
 from p2pfl.network.protocol.membership.entry_round import common, entrance
-from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -88,7 +88,7 @@ def test_what_wraps_an_algorithm_goes_on_as_well(changes):
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
 def test_what_a_peer_keeps_is_for_its_owner_alone(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     model = {"weight": torch.zeros(2)}
     for round in (4, 5):  # the second keeps the first
         store.save(replace(CHECKPOINT, round=round), model, own=model)
@@ -146,7 +146,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
 
 
 def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     for round in (4, 5, 6):
         store.save(Checkpoint("ada", round, State(ROW * round, Public(ROW))), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
@@ -163,7 +163,7 @@ def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(
 
 
 def test_where_both_are_torn_it_is_said_that_there_is_none_before_and_the_start_is_no_common_round(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     store.note(Journal(1, bytes(32), released=6))
     for name in ("ada.state", "ada.previous.state"):
         (tmp_path / name).write_bytes(b"torn")
@@ -174,13 +174,13 @@ def test_where_both_are_torn_it_is_said_that_there_is_none_before_and_the_start_
 
 
 def test_before_a_second_round_was_released_the_start_is_as_good_as_a_checkpoint(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     store.note(Journal(1, bytes(32), released=0))
     assert store.former().rounds == [0]
 
 
 def test_a_peer_that_goes_back_forgets_what_was_newer(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     for round in (5, 6):
         store.save(Checkpoint("ada", round, State(ROW, Public(ROW))), {"weight": ROW})
     store.back(6)
@@ -192,7 +192,7 @@ def test_a_peer_that_goes_back_forgets_what_was_newer(tmp_path):
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, monkeypatch):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     store.save(CHECKPOINT, {"weight": ROW})
 
     def full(_descriptor):
@@ -212,7 +212,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, monkeyp
 
 
 def test_a_journal_is_for_its_owner_alone_and_nothing_goes_on_without_it(tmp_path):
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
     assert store.journal() is None
     store.note(Journal(3, bytes(32)))
     assert (tmp_path / "ada.journal").stat().st_mode & 0o777 == 0o600

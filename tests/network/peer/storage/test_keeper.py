@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from p2pfl.algorithms import State
 from p2pfl.core.errors import StorageError
 from p2pfl.core.neighbourhood import Public
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, Store
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.writer import Keeper, erase_keys
-from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
@@ -29,7 +29,7 @@ def keeper(store):
     return Keeper(store, None, incarnation=1, peer="ada", source=SeededSource(0))
 
 
-class Held(Store):
+class Held(CheckpointStore):
     """Waits, while it writes a round, until that is let go."""
 
     def __init__(self, folder, *, rounds):
@@ -64,7 +64,7 @@ async def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_n
 
 def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_and_nothing_else_is(tmp_path):
     (tmp_path / "peers").mkdir()
-    stores = [Store(tmp_path / "peers", name) for name in ("ada", "bob")]
+    stores = [CheckpointStore(tmp_path / "peers", name) for name in ("ada", "bob")]
     before = [Journal(7, bytes([number] * 32), released=3, until=tuple(END), ended=4) for number in (1, 2)]
     for store, journal in zip(stores, before, strict=True):
         store.note(journal)
@@ -92,7 +92,7 @@ class Spent:
 
 
 async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_state_written(tmp_path):
-    class Slow(Store):
+    class Slow(CheckpointStore):
         writing, most, gate = 0, 0, threading.Event()
 
         def note(self, journal):
@@ -122,7 +122,7 @@ async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_s
 
 async def test_a_release_that_noise_alone_hides_is_never_written_without_its_cost(tmp_path):
     """A thread charges, first the cost and then the release, whenever it likes."""
-    store = Store(tmp_path, "ada")
+    store = CheckpointStore(tmp_path, "ada")
 
     class Charging(Spent):
         @property
@@ -139,7 +139,7 @@ async def test_a_release_that_noise_alone_hides_is_never_written_without_its_cos
 
 
 async def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):
-    class Full(Store):
+    class Full(CheckpointStore):
         def save(self, checkpoint, model, *, own=None):
             del checkpoint, model, own
             raise StorageError("expected room, got none")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.reserving import covers, reserved
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost

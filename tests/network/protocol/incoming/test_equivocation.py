@@ -5,11 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from p2pfl.core.errors import InputError
-from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sums import sum_statement
+from p2pfl.network.protocol.wire.sum_messages import sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.privacy.keys import Identity, SeededSource
 
@@ -28,7 +28,7 @@ def signed(statement, *, by=EVE, domain="roll"):
 def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
     proof = Proof(signed(roll("ada", "bob")), signed(roll("ada")), "roll")
     assert proof.gossip_step == (3, 0)
-    path = Store(tmp_path, "ada").accuse("eve", proof)
+    path = CheckpointStore(tmp_path, "ada").accuse("eve", proof)
     assert path == tmp_path / "ada.accuses-eve.json"
     kept = Proof.read(path)
     assert kept == proof
@@ -71,7 +71,7 @@ OTHER = Vote(RELEASE, "eve", Ballot(1, "bob"), DROPPED, incarnation=1, final=Fal
 def test_statements_on_a_release_that_contradict_each_other_convict_who_signed_them(one, other, tmp_path):
     proof = Proof(voted(one), voted(other), "vote")
     assert proof.gossip_step == (3, 0)
-    kept = Proof.read(Store(tmp_path, "ada").accuse("eve", proof))
+    kept = Proof.read(CheckpointStore(tmp_path, "ada").accuse("eve", proof))
     assert kept.holds(EVE.public)
     assert not kept.holds(ADA.public)
 

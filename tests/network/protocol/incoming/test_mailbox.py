@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from p2pfl.network.protocol.incoming.mailbox import AHEAD, Mailbox
-from p2pfl.network.protocol.wire.rows import Head
+from p2pfl.network.protocol.wire.wire_rows import Head
 
 
 def head(round, step=0):

@@ -13,8 +13,8 @@ from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.network.protocol.wire.codec import decode, encode
-from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 STEPS = 8
 KEY, OTHER = bytes(32), bytes([1] * 32)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.slots import Slot
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from effort import SEVERAL
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
-from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 
 
 @cache

@@ -5,7 +5,7 @@ import pytest
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
-from p2pfl.network.protocol.ledgers.masks import MaskLedger, MaskStatement
+from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger, MaskStatement
 from p2pfl.network.protocol.ledgers.payments import Mask, noise_matrix, points, residual_variance
 from p2pfl.network.protocol.ledgers.slots import START, Slot
 from p2pfl.privacy.accounting.leakage import linear_view

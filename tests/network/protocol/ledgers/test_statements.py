@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
-from p2pfl.network.protocol.ledgers.masks import LEAP, MAX_LATE_MASKS, UNSEEN_MASKS, MaskLedger, MaskStatement
+from p2pfl.network.protocol.ledgers.mask_ledger import LEAP, MAX_LATE_MASKS, UNSEEN_MASKS, MaskLedger, MaskStatement
 from p2pfl.network.protocol.ledgers.slots import END, START, Slot
 
 

@@ -13,12 +13,12 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.peer.joining.introductions import Introductions
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import NotSigned, OtherWireFormat, text
-from p2pfl.network.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import VERSION, decode, encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
-from p2pfl.results.notices.neighbours import VersionDiffers
-from p2pfl.results.notices.wording import sentence
+from p2pfl.results.notices.neighbour_notices import VersionDiffers
+from p2pfl.results.notices.notice_sentences import sentence
 from swarms import SMALL
 
 OURS = p2pfl.__version__

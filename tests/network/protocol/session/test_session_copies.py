@@ -7,8 +7,8 @@ import torch
 from p2pfl.network.protocol.interface.effects import Decided, WakeAt
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.wire.messages import Account, Chunk, Moved
-from p2pfl.network.protocol.wire.rows import row_bytes
 from p2pfl.network.protocol.wire.verdict_messages import Copy, PrepareMessage, Wanted
+from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from sessions import LENGTH, arrived, arrives
 from verdict_sessions import FourSessions
 

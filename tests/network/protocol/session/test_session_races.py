@@ -11,8 +11,8 @@ from p2pfl.network.protocol.interface.requests import Close, Enter, Expect, Offe
 from p2pfl.network.protocol.ledgers.peer_ledgers import vector
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
-from p2pfl.network.protocol.wire.rows import pieces
 from p2pfl.network.protocol.wire.trailer import Signature
+from p2pfl.network.protocol.wire.wire_rows import pieces
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from sessions import announced, arrived, arrives, heartbeat, met, model, offered, published, session
 

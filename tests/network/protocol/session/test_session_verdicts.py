@@ -9,7 +9,7 @@ from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Decided, Sent, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Decide, Offer, Open
-from p2pfl.network.protocol.wire.stream import Outbox
+from p2pfl.network.protocol.wire.reliable_stream import Outbox
 from p2pfl.network.protocol.wire.verdict_messages import (
     DecisionMessage,
     PrepareMessage,

@@ -17,8 +17,8 @@ from p2pfl.network.protocol.telemetry.observer_messages import (
     open_frame,
     seal,
 )
-from p2pfl.network.protocol.wire.codec import encode as encoded
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.wire_codec import encode as encoded
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SeededSource, SenderKey
 
 SWARM = "clinic"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.network.protocol.membership.progress import NeighbourProgress
+from p2pfl.network.protocol.membership.neighbour_progress import NeighbourProgress
 from p2pfl.network.protocol.timing.pace import ALONE, FACTOR, FLOOR, LEAST, MOST, ROUNDS, Pace
 from p2pfl.network.protocol.wire.messages import Pulse
 

@@ -6,7 +6,7 @@ import pytest
 from p2pfl.network.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.totals import Abort, Here, Subtotal, Total
+from p2pfl.network.protocol.wire.total_messages import Abort, Here, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
 from sessions import arrived
 from totalling import PATIENCE, Swarm, contributions, convened, total_of

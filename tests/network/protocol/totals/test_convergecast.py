@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.totals.convergecast import Convergecast, digest_of
-from p2pfl.network.protocol.wire.codec import decode, encode
-from p2pfl.network.protocol.wire.totals import Subtotal, Total
+from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring_masks import to_signed, to_unsigned

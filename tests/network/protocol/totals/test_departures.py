@@ -9,7 +9,7 @@ from graphs import connected
 from p2pfl.network.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.totals.convergecast import digest_of
-from p2pfl.network.protocol.wire.totals import Abort, Total
+from p2pfl.network.protocol.wire.total_messages import Abort, Total
 from p2pfl.privacy.total_masks import TotalSlot
 from p2pfl.topology import complete, spanning
 from sessions import arrived

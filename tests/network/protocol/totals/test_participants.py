@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.totals.participants import Known, Participation
-from p2pfl.network.protocol.wire.codec import decode, encode
-from p2pfl.network.protocol.wire.totals import AgreedParticipants, Here
+from p2pfl.network.protocol.wire.total_messages import AgreedParticipants, Here
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import Identity, SeededSource
 from p2pfl.topology import path
 

@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.totals.early import PIECES
 from p2pfl.network.protocol.totals.waits import AGAIN
 from p2pfl.network.protocol.wire.messages import Announcement, Digest, Pulse
-from p2pfl.network.protocol.wire.totals import Abort, Again, Subtotal, Total
+from p2pfl.network.protocol.wire.total_messages import Abort, Again, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
 from sessions import arrived
 from totalling import PATIENCE, Swarm, contributions, convened, total_of

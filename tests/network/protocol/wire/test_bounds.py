@@ -13,7 +13,20 @@ from msgspec import inspect
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.telemetry.observer_messages import Body, Grant, Request
-from p2pfl.network.protocol.wire.codec import (
+from p2pfl.network.protocol.wire.messages import Chunk, Message
+from p2pfl.network.protocol.wire.sum_messages import Term
+from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
+from p2pfl.network.protocol.wire.verdict_messages import (
+    BATCH,
+    PROVEN,
+    Copy,
+    LastVote,
+    Promised,
+    ProposalMessage,
+    Votes,
+    WireVote,
+)
+from p2pfl.network.protocol.wire.wire_codec import (
     HEAD,
     PREFIX,
     VERSION,
@@ -25,20 +38,7 @@ from p2pfl.network.protocol.wire.codec import (
     decode,
     encode,
 )
-from p2pfl.network.protocol.wire.messages import Chunk, Message
-from p2pfl.network.protocol.wire.rows import Head, _head, encode_row
-from p2pfl.network.protocol.wire.sums import Term
-from p2pfl.network.protocol.wire.totals import Subtotal, Total
-from p2pfl.network.protocol.wire.verdict_messages import (
-    BATCH,
-    PROVEN,
-    Copy,
-    LastVote,
-    Promised,
-    ProposalMessage,
-    Votes,
-    WireVote,
-)
+from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
 HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead, Copy: _CopyHead}
 """What travels as msgpack of messages that carry data."""

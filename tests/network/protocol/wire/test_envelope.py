@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl.core.errors import AuthenticityError, DecodeError
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
-from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.protocol.wire.tags import parts, tagged
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 

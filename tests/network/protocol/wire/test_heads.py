@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.rows import encode_row, pieces, read_row, said_head
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, START, Signature
+from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, read_row, said_head
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA = Identity.generate(SeededSource(7), peer="ada")

@@ -7,8 +7,8 @@ import pytest
 
 from honest import BOB, HONEST, genuine, pretended, sealed, sealed_for_bob, taken
 from p2pfl.core.errors import AuthenticityError, DecodeError
-from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.messages import ForOne, Message, Plain
+from p2pfl.network.protocol.wire.wire_codec import decode, encode
 
 
 def opened(message):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl.core.errors import DecodeError, VersionError
-from p2pfl.network.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
+from p2pfl.network.protocol.wire.wire_codec import VERSION, decode, encode
 
 MESSAGES = [
     Announcement("ada", 7, "up", {"seed": "1"}, bytes(32)),

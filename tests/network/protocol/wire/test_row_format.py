@@ -9,8 +9,8 @@ from effort import MANY
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import narrow
-from p2pfl.network.protocol.wire.rows import DTYPES, VOTE, decode_row, encode_row, pieces, read_row, row_bytes
 from p2pfl.network.protocol.wire.trailer import Checksum
+from p2pfl.network.protocol.wire.wire_rows import DTYPES, VOTE, decode_row, encode_row, pieces, read_row, row_bytes
 
 
 class Unchecked(Checksum):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
-from p2pfl.network.protocol.wire.rows import decode_row, encode_row, row_bytes
-from p2pfl.network.protocol.wire.stream import INITIAL, MOST, Inbox, Outbox, largest_window
+from p2pfl.network.protocol.wire.reliable_stream import INITIAL, MOST, Inbox, Outbox, largest_window
+from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, row_bytes
 
 LARGEST = row_bytes(5000, torch.int64)
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.rows import decode_row, encode_row, pieces, read_row, said_head
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, LONGEST, START, Signature
+from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, pieces, read_row, said_head
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA, EVE = (Identity.generate(SeededSource(7), peer=peer) for peer in ("ada", "eve"))

@@ -7,14 +7,14 @@ import pytest
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.data.description import Description as Meaning
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Description as Meaning
+from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.sketch import coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics import described as wording
+from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
 from p2pfl.plugins.exact.statistics.correlations import fraction
-from p2pfl.plugins.exact.statistics.description import QUANTILES, Description
 from p2pfl.plugins.exact.statistics.suppression import suppressed
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained

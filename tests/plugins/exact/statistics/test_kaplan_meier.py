@@ -13,7 +13,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.cli import main
 from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier

@@ -7,7 +7,7 @@ from sklearn import datasets, decomposition
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.data.description import Description
+from p2pfl.data.data_description import Description
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.statistics.eigen import eigen

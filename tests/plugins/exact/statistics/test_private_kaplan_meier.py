@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from p2pfl import topology
 from p2pfl.algorithms import Exact
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Own, Part
 from p2pfl.plugins.exact import KaplanMeier, PrivateKaplanMeier

@@ -7,7 +7,7 @@ from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning import Part
 from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.tree_features import TreeFeatures

@@ -74,7 +74,7 @@ def test_the_number_of_rounds_and_the_size_of_totals_do_not_change_the_forest(mo
     federation = shared_out(features, targets, classes=3, peers=2)
     _, once = trained(forest(features, classes=3, n_estimators=7), federation, rounds=1)
     _, thrice = trained(forest(features, classes=3, n_estimators=7, rounds=3), federation, rounds=3)
-    monkeypatch.setattr("p2pfl.plugins.exact.trees.together.LARGEST", 2000)
+    monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.LARGEST", 2000)
     _, small = trained(forest(features, classes=3, n_estimators=7), federation, rounds=1)
     assert once["trees"] == 7
     for name in once:

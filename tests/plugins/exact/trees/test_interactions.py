@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from p2pfl import topology
 from p2pfl.core.errors import ModelError
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.learning import Part
 from p2pfl.plugins.exact import Boosting
 from plugins.exact.tables import masked_as_pooled, shared_out, trained

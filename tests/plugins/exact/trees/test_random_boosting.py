@@ -15,7 +15,7 @@ from benchmarks.private_boosting import area
 from p2pfl import topology
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.data.description import Field
+from p2pfl.data.data_description import Field
 from p2pfl.experiment import plan, read, write
 from p2pfl.learning import ExactLearner, Part
 from p2pfl.learning.exact_model import Own

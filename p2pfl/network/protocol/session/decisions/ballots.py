@@ -14,7 +14,7 @@ from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Writ
 from p2pfl.network.protocol.agreement.translation import VerdictRecord, release_of, sent, sent_vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE, Statements
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import Decider, Shared
 from p2pfl.network.protocol.wire.trailer import SignedStatement
 from p2pfl.network.protocol.wire.verdict_messages import BATCH, Contradiction, Votes

@@ -16,7 +16,7 @@ from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.session.decisions.ballots import Ballots, Place
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
 

@@ -18,8 +18,8 @@ from p2pfl.network.protocol.agreement.settlement import Fetch
 from p2pfl.network.protocol.agreement.translation import release_of
 from p2pfl.network.protocol.session.decisions.signed_statements import Statements
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_row
 from p2pfl.network.protocol.wire.verdict_messages import Copy, Wanted
+from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_row
 
 BURST = 8
 """Pieces that one request asks for."""

@@ -34,10 +34,10 @@ from p2pfl.network.protocol.session.decisions.ballots import Ballots
 from p2pfl.network.protocol.session.decisions.copies import Copies
 from p2pfl.network.protocol.session.decisions.mask_keys import MaskKeys
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
-from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.rows import Parsed
 from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
+from p2pfl.network.protocol.wire.wire_rows import Parsed
 
 SLOW = 3 * PULSE
 """Seconds after which this peer begins a ballot on a release that it holds, because votes may be lost."""

@@ -37,7 +37,7 @@ class LogLink(Smooth):
 
 
 @dataclass(frozen=True)
-class Poisson(LogLink):
+class PoissonLoss(LogLink):
     r"""Half of the Poisson deviance; the margin f is the logarithm of the mean :math:`\mu`.
 
     .. math:: g = \mu - y, \qquad h = \mu
@@ -72,7 +72,7 @@ class Poisson(LogLink):
 
 
 @dataclass(frozen=True)
-class Gamma(LogLink):
+class GammaLoss(LogLink):
     r"""Half of the gamma deviance; the margin f is the logarithm of the mean :math:`\mu`.
 
     .. math:: g = 1 - y / \mu, \qquad h = y / \mu

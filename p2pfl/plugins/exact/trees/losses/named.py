@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2pfl.core.errors import ModelError
-from p2pfl.plugins.exact.trees.losses.logarithmic import Gamma, Poisson
+from p2pfl.plugins.exact.trees.losses.logarithmic import GammaLoss, PoissonLoss
 from p2pfl.plugins.exact.trees.losses.own import OwnLoss
 from p2pfl.plugins.exact.trees.losses.quantiles import Quantile
 from p2pfl.plugins.exact.trees.losses.smooth import Loss, Numbers, Several, Two
@@ -55,7 +55,7 @@ def objective(loss: str | None, *, classes: int | None, quantile: float | None, 
         )
     if classes is not None:
         return Two() if classes == 2 else Several(classes)
-    named: dict[str, Loss] = {"poisson": Poisson(), "gamma": Gamma(), "absolute_error": Quantile(0.5)}
+    named: dict[str, Loss] = {"poisson": PoissonLoss(), "gamma": GammaLoss(), "absolute_error": Quantile(0.5)}
     return Quantile(float(quantile or 0.0)) if loss == "quantile" else named.get(str(loss), Numbers())
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
-from p2pfl.network.protocol.wire.rows import Pieces
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, Trailer
+from p2pfl.network.protocol.wire.wire_rows import Pieces
 
 RESEND = 64
 """Maximum number of missing chunks that one acknowledgement requests."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.trees.categories import Categories
-from p2pfl.plugins.exact.trees.limits import Limits, gained
+from p2pfl.plugins.exact.trees.split_limits import Limits, gained
 
 BLOCK = 2**20
 """Numbers of histograms that are searched at once."""

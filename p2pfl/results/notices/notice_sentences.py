@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import singledispatch
 
 from p2pfl.results.formats import size
-from p2pfl.results.notices import course, damage, device, neighbours, observing, room
+from p2pfl.results.notices import course, damage, device, neighbour_notices, observing, room
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -23,7 +23,7 @@ def sentence(notice: Notice) -> str:
     >>> sentence(damage.MasksCancelled(peer="ada", round=11, partners=("bob",)))
     'masks of bob are cancelled: what was missing in round 12 no longer moves the mean of the models'
     """
-    raise TypeError(f"{type(notice).__name__} has no sentence; register one in p2pfl.results.notices.wording")
+    raise TypeError(f"{type(notice).__name__} has no sentence; register one in p2pfl.results.notices.notice_sentences")
 
 
 # ---------------------------------------------------------------------- the course of a peer
@@ -153,7 +153,7 @@ def _(notice: course.BudgetExceeded) -> str:
 
 
 @sentence.register
-def _(notice: neighbours.KeyTrusted) -> str:
+def _(notice: neighbour_notices.KeyTrusted) -> str:
     return (
         f'TRUSTED ON FIRST USE: "{notice.neighbour}" has the key {notice.key}; compare it with the one that '
         f"{notice.neighbour} shows, because the broker could have substituted its own, or use a roster"
@@ -161,7 +161,7 @@ def _(notice: neighbours.KeyTrusted) -> str:
 
 
 @sentence.register
-def _(notice: neighbours.NameShared) -> str:
+def _(notice: neighbour_notices.NameShared) -> str:
     return (
         f'a peer with the key {notice.key} answers to the name "{notice.peer}"; neighbours that know the key '
         f"{notice.own} ignore it, so find out whose it is or use a roster"
@@ -169,13 +169,13 @@ def _(notice: neighbours.NameShared) -> str:
 
 
 @sentence.register
-def _(notice: neighbours.VersionDiffers) -> str:
+def _(notice: neighbour_notices.VersionDiffers) -> str:
     theirs = notice.theirs or "of an unknown version"
     return f'peer "{notice.neighbour}" runs p2pfl {theirs}, this peer runs {notice.ours}'
 
 
 @sentence.register
-def _(notice: neighbours.PeerExcluded) -> str:
+def _(notice: neighbour_notices.PeerExcluded) -> str:
     kept = "" if notice.proof is None else f"; the proof is in {notice.proof}"
     return (
         f'EXCLUDED: "{notice.neighbour}" with the key {notice.key} signed two different {notice.signed}s for step '
@@ -184,7 +184,7 @@ def _(notice: neighbours.PeerExcluded) -> str:
 
 
 @sentence.register
-def _(notice: neighbours.ModelsRefused) -> str:
+def _(notice: neighbour_notices.ModelsRefused) -> str:
     return (
         f'the model of "{notice.neighbour}" in round {notice.round + 1} is not used, because its size or type is not '
         "that of this run, or it contains NaN; run the same code at both, and declare by a property `beside` of the "
@@ -193,12 +193,12 @@ def _(notice: neighbours.ModelsRefused) -> str:
 
 
 @sentence.register
-def _(notice: neighbours.NeighboursMissing) -> str:
+def _(notice: neighbour_notices.NeighboursMissing) -> str:
     return f"{notice.message}; all rounds are played, and the model is kept as it is"
 
 
 @sentence.register
-def _(notice: neighbours.PartnersAwaited) -> str:
+def _(notice: neighbour_notices.PartnersAwaited) -> str:
     return f"the next release waits up to {notice.seconds:g} s for mask partners: {', '.join(notice.partners)}"
 
 

@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.core.rows import to_device
-from p2pfl.privacy.device.stream import WIDE, key_words, normals, to_grid
+from p2pfl.privacy.device.device_stream import WIDE, key_words, normals, to_grid
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import spans
 

@@ -29,7 +29,7 @@ def identity(options: argparse.Namespace) -> int:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
         if options.request is not None:
-            from p2pfl.privacy.keys.requests import request  # noqa: PLC0415
+            from p2pfl.privacy.keys.key_requests import request  # noqa: PLC0415
 
             request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:

@@ -17,7 +17,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.results.content import Evaluated
 from p2pfl.results.notices.damage import LossRose, MasksUncancelled
 from p2pfl.results.notices.kinds import SCHEMA, Notice
-from p2pfl.results.notices.registry import kinds
+from p2pfl.results.notices.notice_registry import kinds
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -165,7 +165,7 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
     from p2pfl.experiment.parts.gossip_steps import steps_of_round  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-    from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
+    from p2pfl.experiment.parts.weight_parts import mixing  # noqa: PLC0415
 
     masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
     if not masked or "steps" in summary:

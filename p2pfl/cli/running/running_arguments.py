@@ -84,9 +84,9 @@ def _baselines(command: ArgumentParser) -> None:
 def run(given: Namespace) -> int:
     """Run ``p2pfl run``."""
     with options.forking(given, "p2pfl.network.peer.launch.preload"):
-        from p2pfl.cli.running import commands  # noqa: PLC0415
+        from p2pfl.cli.running import running_commands  # noqa: PLC0415
 
-        return commands.run(given)
+        return running_commands.run(given)
 
 
 def _help(command: ArgumentParser) -> None:
@@ -95,17 +95,20 @@ def _help(command: ArgumentParser) -> None:
 
 COMMANDS = {
     "run": Command(
-        "learn", "spawn every peer as its own process on this machine", _run, "p2pfl.cli.running.arguments:run"
+        "learn", "spawn every peer as its own process on this machine", _run, "p2pfl.cli.running.running_arguments:run"
     ),
     "simulate": Command(
-        "learn", "run the same experiment with all peers simulated", _simulate, "p2pfl.cli.running.commands:simulate"
+        "learn",
+        "run the same experiment with all peers simulated",
+        _simulate,
+        "p2pfl.cli.running.running_commands:simulate",
     ),
-    "peer": Command("learn", "one peer on this device", _peer, "p2pfl.cli.running.commands:peer"),
+    "peer": Command("learn", "one peer on this device", _peer, "p2pfl.cli.running.running_commands:peer"),
     "repeat": Command(
         "learn",
         "run a simulation again from its directory, and compare to the bit",
         _repeat,
-        "p2pfl.cli.running.commands:repeat",
+        "p2pfl.cli.running.running_commands:repeat",
     ),
     "help": Command(
         "", "what the commands of a group do, or the arguments of a command", _help, "p2pfl.cli.arguments:explain"

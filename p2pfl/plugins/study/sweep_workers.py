@@ -84,7 +84,7 @@ def _shared(
     given: Sequence[Bundle], make: Callable[[Bundle], Outcomes], *, processes: int
 ) -> Iterator[tuple[Job, str | None]]:
     """Let processes make something of each bundle; yield what became of its runs when it is done."""
-    context = fork_server.start("p2pfl.plugins.study.preload")
+    context = fork_server.start("p2pfl.plugins.study.sweep_preload")
     pending = deque(given)
     workers: list[_Worker] = []
     try:

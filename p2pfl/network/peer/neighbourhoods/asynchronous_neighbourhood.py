@@ -10,7 +10,7 @@ from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, ref
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, values
 from p2pfl.network.protocol.interface.effects import Collected
 from p2pfl.network.protocol.interface.requests import Collect, Offer
-from p2pfl.network.protocol.wire.rows import Delivery
+from p2pfl.network.protocol.wire.wire_rows import Delivery
 
 
 class AsynchronousNeighbourhood(LiveNeighbourhood):

@@ -20,7 +20,7 @@ import torch
 
 from p2pfl.core.errors import RunError
 from p2pfl.core.rows import to_device
-from p2pfl.privacy.device.stream import WIDE, WORDS, blocks, key_words
+from p2pfl.privacy.device.device_stream import WIDE, WORDS, blocks, key_words
 from p2pfl.privacy.noise import BINS, CAPACITY, CLOSE, FIRST, LOW, MORE, SECOND, FinePoints, SamplerTable, table_of
 from p2pfl.privacy.normal_stream import BLOCK, Ints, spans
 

@@ -19,7 +19,7 @@ from p2pfl.core.traits import Traits
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import Learner
 from p2pfl.testing.contract import Contract, named, require
-from p2pfl.testing.playing import SEED, Call, Case, Played, classifier
+from p2pfl.testing.instrumented_run import SEED, Call, Case, Played, classifier
 
 ALGORITHM_CHECKS: Contract[Callable[[Case], None]] = Contract()
 """Every check by name: ``check(case)``."""

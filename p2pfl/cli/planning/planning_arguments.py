@@ -47,18 +47,21 @@ def _privacy(command: ArgumentParser) -> None:
 
 COMMANDS = {
     "topology": Command(
-        "plan", "degree, diameter, spectral gap, rounds to consensus", _topology, "p2pfl.cli.planning.commands:topology"
+        "plan",
+        "degree, diameter, spectral gap, rounds to consensus",
+        _topology,
+        "p2pfl.cli.planning.planning_commands:topology",
     ),
     "explain": Command(
         "plan",
         "who has what, and what an experiment will cost, before it runs",
         _explain,
-        "p2pfl.cli.planning.commands:explain",
+        "p2pfl.cli.planning.planning_commands:explain",
     ),
     "privacy": Command(
         "plan",
         "the guarantee by observer, and whether learning together can pay",
         _privacy,
-        "p2pfl.cli.planning.commands:privacy",
+        "p2pfl.cli.planning.planning_commands:privacy",
     ),
 }

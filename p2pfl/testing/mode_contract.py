@@ -19,7 +19,7 @@ from p2pfl.experiment.modes import Mode
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from p2pfl.testing.contract import Contract, ContractError, named, require
-from p2pfl.testing.playing import SEED, Case, classifier
+from p2pfl.testing.instrumented_run import SEED, Case, classifier
 
 MODE_CHECKS: Contract[Callable[[Mode, Case], None]] = Contract()
 """Every check by name: ``check(mode, case)``."""

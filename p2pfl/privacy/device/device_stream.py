@@ -110,13 +110,13 @@ def normals(keys: torch.Tensor, columns: slice) -> torch.Tensor:
     Parameters
     ----------
     keys
-        ``[K, 8]``, from :func:`p2pfl.privacy.device.stream.key_words`.
+        ``[K, 8]``, from :func:`p2pfl.privacy.device.device_stream.key_words`.
     columns
         From a multiple of 8.
 
     Examples
     --------
-    >>> from p2pfl.privacy.device.stream import key_words
+    >>> from p2pfl.privacy.device.device_stream import key_words
     >>> normals(key_words([bytes(32)], torch.device("cpu")), slice(0, 1)).item()
     0.159709872675285
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
-from p2pfl.data.description import Description as Meaning
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.results.models.model_file import SavedModel
 
 REGRESSIONS = ("glm", "private_glm", "lasso", "cox")

@@ -70,7 +70,7 @@ class Alarms:
         Parameters
         ----------
         uncancelled
-            Of :meth:`p2pfl.network.protocol.ledgers.masks.MaskLedger.uncancelled`.
+            Of :meth:`p2pfl.network.protocol.ledgers.mask_ledger.MaskLedger.uncancelled`.
         """
         if self.notify is None or not self._open:
             return

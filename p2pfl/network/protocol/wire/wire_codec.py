@@ -13,8 +13,8 @@ import msgspec
 from p2pfl.core.errors import DecodeError, VersionError
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Key, Message, Plain, Pulse
-from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
-from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, Subtotal, Total
+from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.network.protocol.wire.total_messages import Abort, Again, AgreedParticipants, Here, Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
     Contradiction,
     Copy,

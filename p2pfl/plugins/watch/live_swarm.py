@@ -14,9 +14,9 @@ from p2pfl.network.protocol.telemetry.observer_client import ObserverClient, Pee
 from p2pfl.network.protocol.telemetry.observer_messages import announcements, inbox, outlet
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Channel, Message, Transport
-from p2pfl.plugins.watch.graph import ForkedResult, Places
+from p2pfl.plugins.watch.graph_process import ForkedResult, Places
 from p2pfl.plugins.watch.source import Stage
-from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.plugins.watch.swarm_timeline import Timeline
 from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.telemetry import decoded

@@ -74,14 +74,17 @@ def _value(command: ArgumentParser) -> None:
 
 def sweep(given: Namespace) -> int:
     """Run ``p2pfl sweep``."""
-    with options.forking(given, "p2pfl.plugins.study.preload"):
+    with options.forking(given, "p2pfl.plugins.study.sweep_preload"):
         from p2pfl.plugins.study import sweep_command  # noqa: PLC0415
 
         return sweep_command.run(given)
 
 
 SWEEP = Command(
-    "study", "one experiment under many settings and seeds, compared", _sweep, "p2pfl.plugins.study.commands:sweep"
+    "study",
+    "one experiment under many settings and seeds, compared",
+    _sweep,
+    "p2pfl.plugins.study.study_commands:sweep",
 )
 VALUE = Command(
     "study",

@@ -16,7 +16,7 @@ import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
-from p2pfl.cli.running import accounts
+from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.importing import pause_collection
 from p2pfl.experiment import Experiment
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options, broker=options.broker)
     resolved = p2pfl.plan(experiment, live=True, unaccounted=options.unaccounted)
-    accounts.warn(resolved)
+    budget_warning.warn(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     seen = view.live(resolved, quiet=options.json, compares=compare)
@@ -76,17 +76,17 @@ def simulate(options: argparse.Namespace) -> int:
     experiment = experiment_of(options)
     if options.network is not None:
         return _forecast(options, experiment)
-    shown = list[view.Rounds]()
+    shown = list[view.RoundsView]()
     with ExitStack() as stack:
 
         def begin(resolved: Plan) -> Path:
             """Return the run directory, once nothing is left that could refuse the run."""
-            accounts.warn(resolved)
+            budget_warning.warn(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
             how = {"again": f"p2pfl simulate --resume {folder}{shared}", "needs": "simulation.state"}
             stack.enter_context(_kept(folder, **how))
-            shown.append(stack.enter_context(view.Rounds(resolved, quiet=options.json)))
+            shown.append(stack.enter_context(view.RoundsView(resolved, quiet=options.json)))
             return folder
 
         def observe(records: list[Record]) -> None:
@@ -132,9 +132,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
     over = network(options.network)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    accounts.warn(resolved)
+    budget_warning.warn(resolved)
     folder = folders.new(options.runs, experiment.name)
-    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
+    with _kept(folder), view.RoundsView(resolved, quiet=options.json) as rounds:
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
         result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
@@ -172,7 +172,7 @@ def peer(options: argparse.Namespace) -> int:
         return _over(last, options)
     return_freed_memory()
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
-    accounts.warn(resolved)
+    budget_warning.warn(resolved)
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -223,7 +223,7 @@ def _own(
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
     from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
-    from p2pfl.results.notices.wording import sentence  # noqa: PLC0415
+    from p2pfl.results.notices.notice_sentences import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')

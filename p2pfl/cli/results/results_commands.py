@@ -24,10 +24,10 @@ def columns(options: argparse.Namespace) -> int:
     """``p2pfl columns``."""
     import tomli_w  # noqa: PLC0415 (each command imports what it needs)
 
-    from p2pfl.cli.running import accounts  # noqa: PLC0415
+    from p2pfl.cli.running import budget_warning  # noqa: PLC0415
     from p2pfl.data.tables import propose, read  # noqa: PLC0415
 
-    accounts.warn_of_table(options.table, unaccounted=True)
+    budget_warning.warn_of_table(options.table, unaccounted=True)
     found, remarks = propose(read(options.table), target=options.target)
     data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
     print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
@@ -100,9 +100,9 @@ def schema(options: argparse.Namespace) -> int:
 
 def _admitted(options: argparse.Namespace) -> None:
     """Refuse a table whose account cannot count exact results, or warn."""
-    from p2pfl.cli.running import accounts  # noqa: PLC0415
+    from p2pfl.cli.running import budget_warning  # noqa: PLC0415
 
-    accounts.warn_of_table(options.table, unaccounted=options.unaccounted)
+    budget_warning.warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
 def _predicted(options: argparse.Namespace) -> Predictions:

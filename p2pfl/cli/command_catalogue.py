@@ -7,10 +7,10 @@ import sys
 from typing import NoReturn
 
 from p2pfl.cli.command import Command
-from p2pfl.cli.planning import arguments as planning
-from p2pfl.cli.results import arguments as results
-from p2pfl.cli.running import arguments as running
-from p2pfl.cli.setup import arguments as setup
+from p2pfl.cli.planning import planning_arguments as planning
+from p2pfl.cli.results import results_arguments as results
+from p2pfl.cli.running import running_arguments as running
+from p2pfl.cli.setup import setup_arguments as setup
 from p2pfl.core.errors import InputError
 from p2pfl.core.registry import load, registered
 

@@ -59,12 +59,12 @@ COMMANDS = {
         "operate",
         "make a peer's key and list it in a roster of who may take part",
         _identity,
-        "p2pfl.cli.setup.commands:identity",
+        "p2pfl.cli.setup.setup_commands:identity",
     ),
     "broker": Command(
         "operate",
         "the embedded broker on its own, or a configuration for mosquitto",
         _broker,
-        "p2pfl.cli.setup.commands:broker",
+        "p2pfl.cli.setup.setup_commands:broker",
     ),
 }

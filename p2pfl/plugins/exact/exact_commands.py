@@ -53,10 +53,10 @@ def _coefficients(command: ArgumentParser) -> None:
 def coefficients(given: Namespace) -> int:
     """Run ``p2pfl coefficients``."""
     from p2pfl.cli import tables  # noqa: PLC0415
-    from p2pfl.cli.results import commands  # noqa: PLC0415
-    from p2pfl.plugins.exact.saved import regression_of  # noqa: PLC0415
+    from p2pfl.cli.results import results_commands  # noqa: PLC0415
+    from p2pfl.plugins.exact.saved_statistics import regression_of  # noqa: PLC0415
 
-    found = regression_of(commands.predictor(given).saved)
+    found = regression_of(results_commands.predictor(given).saved)
     if given.json:
         print(json.dumps(found.results(), allow_nan=False))
     else:
@@ -86,5 +86,5 @@ COEFFICIENTS = Command(
     "models",
     "coefficients of a saved regression, with standard errors and tests",
     _coefficients,
-    "p2pfl.plugins.exact.commands:coefficients",
+    "p2pfl.plugins.exact.exact_commands:coefficients",
 )
