@@ -18,8 +18,8 @@ from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.checkpoint import (
     Checkpoint,
-    Former,
     CheckpointStore,
+    Former,
     checkpointed,
     packed,
     rounds_apart,
