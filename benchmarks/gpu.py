@@ -34,6 +34,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from p2pfl.learning.steps.layers import Affine, Convolution
 
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
@@ -42,7 +43,6 @@ from p2pfl.core.process import keep_freed_memory
 from p2pfl.data import Federation
 from p2pfl.learning import TorchLearner, build, home
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.layers import Affine, Convolution
 from p2pfl.privacy import Masks, Settings, private
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.simulation.inline import Inline
