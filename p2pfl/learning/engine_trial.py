@@ -200,7 +200,7 @@ class Trial:
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
     def kernels(self, footprint: Footprint) -> Kernels | None:
-        """Return the engine with hand-written gradients, or ``None`` if a layer has none.
+        """Return the engine of batched products, or ``None`` for layers that it does not know.
 
         It takes one target a sample.
         """

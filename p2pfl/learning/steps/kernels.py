@@ -190,8 +190,8 @@ def _to_maxima(gradient: torch.Tensor, x: torch.Tensor, axis: int, size: int) ->
         # threshold_backward passes the gradient where the difference is positive: fast, without booleans
         larger = slices[number] - before[number - 1]
         torch.ops.aten.threshold_backward.grad_input(gradient, larger, 0, grad_input=places[number])
-        gradient = gradient - places[number]  # the rest goes to the slices before
-    places[0].copy_(gradient)
+        # the rest goes to the slices before
+        gradient = torch.sub(gradient, places[number], out=places[0] if number == 1 else None)
     left = x.shape[axis] % size
     spread.narrow(axis, x.shape[axis] - left, left).zero_()
     return spread
