@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from p2pfl.results.notices import course, damage, device, neighbour_notices, observing, room
+from p2pfl.results.notices import course, damage, device, neighbour_notices, observing
 from p2pfl.results.notices.kinds import Notice, kind_of
 
-DEFINED = (course, damage, device, neighbour_notices, observing, room)
+DEFINED = (course, damage, device, neighbour_notices, observing)
 """Modules that define notices."""
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import singledispatch
 
-from p2pfl.results.formats import size
-from p2pfl.results.notices import course, damage, device, neighbour_notices, observing, room
+from p2pfl.results.notices import course, damage, device, neighbour_notices, observing
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -82,22 +81,6 @@ def _(notice: observing.ScoresRecalled) -> str:
 @sentence.register
 def _(notice: observing.TelemetryStopped) -> str:
     return f"observers cannot look at this peer: {notice.message}"
-
-
-@sentence.register
-def _(notice: room.RoomShort) -> str:
-    if notice.resource == "disk":
-        needed = f"and checkpoints need {size(notice.needed)}"
-        return f"only {size(notice.free)} are free on the disk, {needed}; free some space"
-    return (
-        f"only {size(notice.free)} of memory are left, a tenth is {size(notice.needed)}; end other programs, or use a "
-        "smaller model or batch"
-    )
-
-
-@sentence.register
-def _(notice: room.RoomRestored) -> str:
-    return f"there is room again: {notice.resource}"
 
 
 @sentence.register

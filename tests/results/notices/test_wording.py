@@ -4,7 +4,7 @@ import pytest
 
 from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.results.content import Unsettled
-from p2pfl.results.notices import course, damage, device, neighbour_notices, observing, room
+from p2pfl.results.notices import course, damage, device, neighbour_notices, observing
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.notice_registry import kinds
 from p2pfl.results.notices.notice_sentences import sentence, stopped
@@ -39,15 +39,6 @@ SENTENCES = [
         observing.PeerSilent(**ME, seconds=12.4),
         ("gives no sign of life for 12 s, although it is connected; look at its process and at the load of its device"),
     ),
-    (
-        room.RoomShort(**ME, resource="disk", free=3_000_000, needed=5_000_000),
-        "only 3.0 MB are free on the disk, and checkpoints need 5.0 MB; free some space",
-    ),
-    (
-        room.RoomShort(**ME, resource="memory", free=40_000_000, needed=100_000_000),
-        ("only 40.0 MB of memory are left, a tenth is 100.0 MB; end other programs, or use a smaller model or batch"),
-    ),
-    (room.RoomRestored(**ME, resource="disk"), "there is room again: disk"),
     (observing.PeerResponded(**ME), "gives signs of life again"),
     (
         observing.ScoresRecalled(**ME, score="loss", rounds=(0, 2), values=(1.0, 0.5)),
