@@ -23,7 +23,6 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, checkpointed, rounds_apart
-from p2pfl.network.peer.storage.reserving import block
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.interface.effects import Play
@@ -139,7 +138,6 @@ class Rounds:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
         parts, plan, first = self.parts, self.parts.plan, self.first
         parts.hiding.begin(parts.connection)
-        parts.keeper.reserve(block(plan), parts.hiding, rounds=plan.experiment.rounds)
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
         try:

@@ -109,16 +109,6 @@ class Meter:
         """Costs of all incarnations in this run."""
         return self._costs.copy()
 
-    def affords(self, costs: Mapping[Cost, int]) -> bool:
-        """Return whether the budget permits these costs in all; a budget file keeps its own record, release by release.
-
-        Parameters
-        ----------
-        costs
-            Costs of this run, as :attr:`costs` counts them.
-        """
-        return self._budget is not None or not self._protection.claimed or self._protection.allows(costs)
-
     def charge(self, round: int, *, whole: bool) -> None:
         """Record the cost of a release before it is sent; ``whole`` unless a mask partner is missing.
 

@@ -8,9 +8,9 @@ Two files belong to a peer of a run, with different rules:
   trains. The one before is kept as
   ``NAME.previous.state``, and a hash tells which of them is whole.
 - The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
-  derived, which masks were used, what was spent. It is durable before what it speaks of is sent, for one release or
-  for a block of them (:mod:`p2pfl.network.peer.storage.reserving`). A peer whose row goes back to a checkpoint goes on
-  from the newest journal, so that it hides no round under an old mask again.
+  derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A
+  peer whose row goes back to a checkpoint goes on from the newest journal, so that it hides no round under an old mask
+  again.
 
 What is in them and from which round to go on is decided here without a clock or a loop; :class:`CheckpointStore`
 reads and writes.
