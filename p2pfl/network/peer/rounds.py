@@ -29,9 +29,7 @@ from p2pfl.network.protocol.interface.effects import Play
 from p2pfl.network.protocol.interface.requests import NextRound, Stop, Tolerate, Turn
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import ModelsRefused
+from p2pfl.results.notices.kinds import LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 

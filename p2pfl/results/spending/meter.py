@@ -12,7 +12,7 @@ import msgspec
 from p2pfl.core.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.results.notices.course import BudgetExceeded
+from p2pfl.results.notices.kinds import BudgetExceeded
 from p2pfl.results.spending.budget import PeerAccounts
 from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.results.spending.stated import BudgetStop
