@@ -8,19 +8,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from p2pfl.results.notices.course import (
+from p2pfl.results.notices.kinds import (
     STALLED,
+    LossRose,
+    MasksCancelled,
+    MasksUncancelled,
+    Notice,
+    PeerAnnounced,
     PeerFailed,
     PeerFinished,
+    PeerResponded,
+    PeerSilent,
     PhaseBegan,
     PresenceChanged,
+    RoomRestored,
+    RoomShort,
     WaitBegan,
     WaitEnded,
 )
-from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent, ScoresRecalled
-from p2pfl.results.notices.room import RoomRestored, RoomShort
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.history import History
 from p2pfl.results.swarm.lanes import Lanes
@@ -325,8 +330,6 @@ class Swarm:
                 self._presence(at, notice)
             case PeerAnnounced() | PeerSilent() | PeerResponded():
                 self._observed(at, peer, notice)
-            case ScoresRecalled():
-                self.history.recall(peer.name, notice.score, dict(zip(notice.rounds, notice.values, strict=False)))
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():

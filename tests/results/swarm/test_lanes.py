@@ -7,15 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.plugins.watch import frames
-from p2pfl.results.notices.course import (
+from p2pfl.results.notices.kinds import (
     STALLED,
+    PeerAnnounced,
     PeerFailed,
     PeerFinished,
+    PeerResponded,
+    PeerSilent,
     PresenceChanged,
+    RoomRestored,
+    RoomShort,
     WaitEnded,
 )
-from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
-from p2pfl.results.notices.room import RoomRestored, RoomShort
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline

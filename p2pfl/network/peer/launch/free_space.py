@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.room import Resource, RoomRestored, RoomShort
+from p2pfl.results.notices.kinds import Notice, Resource, RoomRestored, RoomShort
 
 EVERY = 10.0
 """Seconds between two looks."""

@@ -39,8 +39,7 @@ from p2pfl.results import Record
 from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import described, metadata
-from p2pfl.results.notices.course import STALLED
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import STALLED, Notice
 from p2pfl.results.summary import explained
 
 LOOK = 0.25

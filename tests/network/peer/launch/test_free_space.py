@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from p2pfl.network.peer.launch.free_space import COPIES, LEAST, FreeSpace, available
-from p2pfl.results.notices.room import RoomRestored, RoomShort
+from p2pfl.results.notices.kinds import RoomRestored, RoomShort
 
 MEMORY = "MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n"
 
