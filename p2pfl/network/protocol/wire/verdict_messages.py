@@ -194,7 +194,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
     offset: bounds.Size = 0
 
 
-class Copy(msgspec.Struct, frozen=True):
+class Copy(bounds.WithData, frozen=True, tag="copy"):
     """Piece of a copy of another peer's release, as its owner has signed it.
 
     Attributes
@@ -207,13 +207,13 @@ class Copy(msgspec.Struct, frozen=True):
         Piece: a view into the copy when it is sent, into the payload when it has arrived.
     """
 
-    peer: str
-    incarnation: int
-    round: int
-    digest: bytes
-    offset: int
-    total: int
-    data: memoryview
+    peer: Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    digest: bounds.Key
+    offset: bounds.Size
+    total: bounds.Size
+    data: bounds.Data = bounds.NO_DATA
 
 
 OfVerdicts = (

@@ -30,28 +30,25 @@ from p2pfl.network.protocol.wire.wire_codec import (
     HEAD,
     PREFIX,
     VERSION,
-    _ChunkHead,
-    _CopyHead,
-    _SubtotalHead,
-    _TermHead,
-    _TotalHead,
     decode,
     encode,
 )
 from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
-HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead, Copy: _CopyHead}
-"""What travels as msgpack of messages that carry data."""
+DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Copy)}
+"""Messages that carry data, which follow the head."""
 
-DATA = {kind.__name__ for kind in HEADS}
-
-KINDS = {kind.__name__: HEADS.get(kind, kind) for kind in get_args(Message)}
+KINDS = {kind.__name__: kind for kind in get_args(Message)}
 ALL = KINDS | {"Head": Head} | {kind.__name__: kind for kind in (Request, Grant, Body)}
 
 
 def fields(kind):
-    """The fields of a message with their types."""
-    return {field.name: field.type for field in inspect.type_info(kind).fields}
+    """The fields in the head of a message with their types."""
+    return {field.name: field.type for field in heads(kind)}
+
+
+def heads(kind):
+    return [field for field in inspect.type_info(kind).fields if not isinstance(field.type, inspect.MemoryViewType)]
 
 
 def unbounded(kind, where=""):  # noqa: C901, PLR0912 (one case for each type)
@@ -60,7 +57,7 @@ def unbounded(kind, where=""):  # noqa: C901, PLR0912 (one case for each type)
         case inspect.IntType() | inspect.FloatType():
             if kind.ge is None or kind.le is None:
                 yield where
-        case inspect.StrType() | inspect.BytesType():
+        case inspect.StrType() | inspect.BytesType() | inspect.MemoryViewType():
             if kind.max_length is None:
                 yield where
         case inspect.ListType() | inspect.VarTupleType():
