@@ -14,7 +14,7 @@ from p2pfl.core.errors import DecodeError, VersionError
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Message, Plain
 
-VERSION = 13
+VERSION = 14
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.network.protocol.wire.envelope` uses or
@@ -26,7 +26,6 @@ PREFIX = 3
 
 HEAD = 2**16
 """Upper bound of the bytes of a message without its data."""
-
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -71,15 +70,14 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         raise VersionError(theirs=view[0], ours=VERSION)
     end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
-        head = (_plain if plain else _decoder).decode(view[PREFIX:end])
+        head: Message = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"the bytes are no message of protocol version {VERSION}: {error}") from None
     if isinstance(head, bounds.WithData):
         return msgspec.structs.replace(head, data=view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"{len(view) - end} bytes follow the end of a {type(head).__name__}")
-    message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
-    return message
+    return head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
 
 
 def _prefix(head: bytes) -> bytes:
