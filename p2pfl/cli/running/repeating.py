@@ -16,7 +16,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema.network_sections import graph_files
-from p2pfl.results.comparing.wording import counted
+from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
 from p2pfl.results.repeating.own_code import FOLDER, named_modules
 from p2pfl.results.run_files import table_of

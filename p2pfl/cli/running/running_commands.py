@@ -226,7 +226,6 @@ def _own(
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
     from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
-    from p2pfl.results.notices.notice_sentences import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -240,7 +239,7 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, notify=lambda notice: terminal.note(sentence(notice)))
+    former = earlier(last, options.name, notify=lambda notice: terminal.note(str(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 

@@ -18,8 +18,7 @@ from p2pfl.plugins.watch.graph_process import graph_soon
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
-from p2pfl.results.notices.device import BrokerUnavailable
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import BrokerUnavailable
 from p2pfl.results.swarm.state import Entry
 
 
@@ -54,7 +53,7 @@ def observing(
     feed = LiveFeed(graph, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
-        print(f"p2pfl: {sentence(wait)}", file=sys.stderr)
+        print(f"p2pfl: {wait}", file=sys.stderr)
 
     transport = connect(experiment, urls=urls, peer=name, notify=complain)
     client = f"{experiment.name}-watch-{name}-{secrets.token_hex(8)}"
