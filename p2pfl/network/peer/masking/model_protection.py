@@ -39,7 +39,7 @@ def undecided(kept: Journal, peer: str) -> frozenset[Slot]:
     The others may have dropped it, or may still do so, and publish its masks.
     """
     last = Slot(*kept.until)
-    rounds = {each.round for each in kept.verdicts if each.peer == peer and not each.counted}
+    rounds = {each.release.round for each in kept.verdicts if each.release.peer == peer and not each.counted}
     slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
     return frozenset(slots) - kept.uncovered
 
