@@ -128,6 +128,7 @@ def test_a_dense_graph_is_searched_within_the_same_time():
     assert 1 / 197 < leak < 2 / 197
 
 
+@pytest.mark.slow
 def test_a_bridge_is_found_by_the_greedy_search():
     """Two cliques that one peer joins: it alone halves everybody's crowd."""
     left, right = [f"a{i:02}" for i in range(30)], [f"b{i:02}" for i in range(30)]
@@ -139,6 +140,7 @@ def test_a_bridge_is_found_by_the_greedy_search():
     assert leak == pytest.approx(1 / 29, rel=1e-3)
 
 
+@pytest.mark.slow
 @given(cover=covered(most=7))
 def test_more_colluders_are_never_better(cover):
     graph, noise, mask = cover
