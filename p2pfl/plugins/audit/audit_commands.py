@@ -20,9 +20,6 @@ def _audit(command: ArgumentParser) -> None:
         "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
     )
     command.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
-    command.add_argument(
-        "--samples", action="store_true", help="show attacked training samples and their reconstructions in the page"
-    )
     options.accounting(command)
     options.output(command)
 
