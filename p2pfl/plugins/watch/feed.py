@@ -45,7 +45,7 @@ def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
         The topology cannot be built or read.
     """
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-    from p2pfl.topology.drawing import positions  # noqa: PLC0415
+    from p2pfl.topology.networkx_graphs import positions  # noqa: PLC0415
 
     setting = setting_of(experiment)
     return setting, positions(built(experiment).union) if len(setting.peers) <= MAX_DRAWN_PEERS else {}

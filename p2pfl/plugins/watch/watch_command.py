@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -17,6 +16,7 @@ from p2pfl.core.errors import InputError, foremost
 from p2pfl.core.importing import import_callable
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
+from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.results.swarm.state import Entry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LOOKED = 6.0
 """Seconds for which --once looks at a live swarm."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: WatchOptions) -> int:
     """Show a run or a live swarm until the command is interrupted, or once."""
     if options.json and not options.once:
         raise InputError("--json prints the state once; add --once")
@@ -39,10 +39,10 @@ def run(options: argparse.Namespace) -> int:
         folders.add_present()
     sink = calling(options.sink) if options.sink else None
     if options.name is not None:
-        return _swarm(options, sink=sink)
+        return _swarm(options, name=options.name, sink=sink)
     if options.changes or options.broker:
         raise InputError("--set and --broker are for a live swarm; add --name with the name of an observer")
-    with Feed(Path(options.run), sink=sink) as feed:
+    with Feed(Path(options.experiment), sink=sink) as feed:
         return _once(feed, options) if options.once else _serve(feed, options)
 
 
@@ -77,13 +77,13 @@ def calling(names: Sequence[str]) -> Callable[[Entry], None]:
     return call
 
 
-def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None) -> int:
+def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None) -> int:
     """Show a live swarm."""
     from p2pfl.plugins.watch.live_observer import observing  # noqa: PLC0415 (it needs the broker's client)
 
     if options.replay:
         raise InputError("--replay is for a run directory; look at a live swarm without it")
-    feed, look = observing(options, sink=sink)
+    feed, look = observing(options, name=name, sink=sink)
     if not options.once:
         return _serve(feed, options, beside=look)
 
@@ -98,7 +98,7 @@ def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None)
     return _once(feed, options)
 
 
-def _once(feed: Feed | LiveFeed, options: argparse.Namespace) -> int:
+def _once(feed: Feed | LiveFeed, options: WatchOptions) -> int:
     feed.refresh()
     if options.json:
         print(json.dumps(frames.frame(feed.swarm, now=feed.at, stage=feed.stage), allow_nan=False))
@@ -107,7 +107,7 @@ def _once(feed: Feed | LiveFeed, options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(feed: Feed | LiveFeed, options: argparse.Namespace, *, beside: Work | None = None) -> int:
+def _serve(feed: Feed | LiveFeed, options: WatchOptions, *, beside: Work | None = None) -> int:
     try:
         from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:

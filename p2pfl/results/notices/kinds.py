@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from p2pfl.results.formats import counted, duration, size
+from p2pfl.results.formats import counted, duration
 
 SCHEMA: Final = 1
 """Version of the files of a run; it grows when a field or a kind changes its meaning or disappears."""
@@ -749,54 +749,6 @@ class BestModelDamaged(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.file} cannot be read ({self.message}); the next better model takes its place"
-
-
-Resource = Literal["disk", "memory"]
-"""Resources that a device can run out of."""
-
-
-class RoomShort(Notice, frozen=True, kw_only=True):
-    """A device is about to run out of disk or memory.
-
-    Attributes
-    ----------
-    resource
-        ``disk`` or ``memory``.
-    free
-        Bytes.
-    needed
-        Bytes below which the peer reports it: five times its largest file, or a tenth of the memory.
-    """
-
-    resource: Resource
-    free: int
-    needed: int
-
-    def __str__(self) -> str:
-        if self.resource == "disk":
-            needed = f"and checkpoints need {size(self.needed)}"
-            return f"only {size(self.free)} are free on the disk, {needed}; free some space"
-        return (
-            f"only {size(self.free)} of memory are left, a tenth is {size(self.needed)}; end other programs, or use a "
-            "smaller model or batch"
-        )
-
-
-class RoomRestored(Notice, frozen=True, kw_only=True):
-    """A device has room again.
-
-    Attributes
-    ----------
-    resource
-        ``disk`` or ``memory``.
-    """
-
-    severity = "info"
-
-    resource: Resource
-
-    def __str__(self) -> str:
-        return f"there is room again: {self.resource}"
 
 
 # ------------------------------------------------------------ what observers see from outside

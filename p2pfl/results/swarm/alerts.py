@@ -69,7 +69,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         Seconds since the start of the run.
     """
     stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
-    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_room(swarm), *_rising(swarm)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_rising(swarm)]
     return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
@@ -147,11 +147,6 @@ def _parted(swarm: Swarm) -> Iterator[Alert]:
             "brokers and the bridges between them"
         )
         yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
-
-
-def _room(swarm: Swarm) -> Iterator[Alert]:
-    for at, notice in swarm.short.values():
-        yield Alert(kind_of(type(notice).__name__), "warning", notice.peer, at, str(notice))
 
 
 def _rising(swarm: Swarm) -> Iterator[Alert]:

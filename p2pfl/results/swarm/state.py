@@ -21,8 +21,6 @@ from p2pfl.results.notices.kinds import (
     PeerSilent,
     PhaseBegan,
     PresenceChanged,
-    RoomRestored,
-    RoomShort,
     WaitBegan,
     WaitEnded,
 )
@@ -224,8 +222,6 @@ class Swarm:
         Activities of each peer over time.
     trends
         Courses of the losses.
-    short
-        By peer and resource: when it became short, and the notice of that.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -248,7 +244,6 @@ class Swarm:
         self.history = History()
         self.lanes = Lanes()
         self.trends = Trends()
-        self.short: dict[tuple[str, str], tuple[float, RoomShort]] = {}
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
@@ -336,10 +331,6 @@ class Swarm:
     def _warned(self, at: float, notice: Notice) -> None:
         if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
             self.alarms.append((at, notice))
-        elif isinstance(notice, RoomShort):
-            self.short[notice.peer, notice.resource] = at, notice
-        elif isinstance(notice, RoomRestored):
-            self.short.pop((notice.peer, notice.resource), None)
         elif notice.severity != "info":
             self.notices.append((at, notice))
 

@@ -53,8 +53,6 @@ HEALTH: Mapping[str, tuple[str, ...]] = {
     "neighbours_missing": ("absent", "gone"),
     "broker_unavailable": ("seconds",),
     "clock_behind": ("seconds", "key"),
-    "room_short": ("resource", "free", "needed"),
-    "room_restored": ("resource",),
     "masks_uncancelled": ("round", "partners", "deviation"),
     "masks_cancelled": ("round", "partners"),
     "masks_unsettled": ("masks", "deviation"),

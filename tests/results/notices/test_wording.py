@@ -36,15 +36,6 @@ SENTENCES = [
         notices.PeerSilent(**ME, seconds=12.4),
         ("gives no sign of life for 12 s, although it is connected; look at its process and at the load of its device"),
     ),
-    (
-        notices.RoomShort(**ME, resource="disk", free=3_000_000, needed=5_000_000),
-        "only 3.0 MB are free on the disk, and checkpoints need 5.0 MB; free some space",
-    ),
-    (
-        notices.RoomShort(**ME, resource="memory", free=40_000_000, needed=100_000_000),
-        ("only 40.0 MB of memory are left, a tenth is 100.0 MB; end other programs, or use a smaller model or batch"),
-    ),
-    (notices.RoomRestored(**ME, resource="disk"), "there is room again: disk"),
     (notices.PeerResponded(**ME), "gives signs of life again"),
     (
         notices.TelemetryStopped(**ME, message="the broker refused the subscription"),

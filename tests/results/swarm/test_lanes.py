@@ -15,8 +15,6 @@ from p2pfl.results.notices.kinds import (
     PeerResponded,
     PeerSilent,
     PresenceChanged,
-    RoomRestored,
-    RoomShort,
     WaitEnded,
 )
 from p2pfl.results.records import Record
@@ -241,16 +239,7 @@ def test_peers_that_have_not_met_yet_are_not_parted():
     assert parting(swarm_of(SETTING, [(0.0, began(peer)) for peer in PEERS])) is None
 
 
-# ---------------------------------------------------------------------- no room, diverging
-
-
-def test_a_device_without_room_is_named_until_it_has_room_again():
-    short = RoomShort(peer="bob", resource="disk", free=3_000_000, needed=5_000_000)
-    swarm = swarm_of(SETTING, [(5.0, short)])
-    assert kinds(swarm) == [("room_short", "bob", 5.0)]
-    other = RoomShort(peer="bob", resource="memory", free=1, needed=2)
-    again = [(5.0, short), (6.0, other), (9.0, RoomRestored(peer="bob", resource="disk"))]
-    assert kinds(swarm_of(SETTING, again)) == [("room_short", "bob", 6.0)]
+# ---------------------------------------------------------------------- diverging
 
 
 @pytest.mark.parametrize(
