@@ -54,7 +54,7 @@ def announced(
         Rounds with which the peer can continue.
     """
     journal = keeper.journal
-    used = max([journal.until[0], *(each.attempt for each in journal.verdicts)])
+    used = max([journal.until[0], *(each.release.attempt for each in journal.verdicts)])
     attempt = used + 1 if rounds and not journal.over else 0
     return Announcement(
         name,

@@ -21,7 +21,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal as Kept
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
@@ -42,7 +42,7 @@ def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
     The others may have dropped it, or may still do so, and publish its masks.
     """
     last = Slot(*kept.until)
-    rounds = {each.round for each in kept.verdicts if each.peer == peer and not each.counted}
+    rounds = {each.release.round for each in kept.verdicts if each.release.peer == peer and not each.counted}
     slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
     return frozenset(slots) - kept.uncovered
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from p2pfl.core.rows import Rows
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal as Masks
 from p2pfl.network.protocol.ledgers.slots import Slot
