@@ -155,6 +155,7 @@ def test_a_table_that_peers_share_has_one_account_for_all_also_in_the_data_folde
     assert beside(experiment) == path
 
 
+@pytest.mark.slow
 def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(folders):
     privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
     data = hospitals.experiment(folders)["data"] | {"scale": False}
@@ -244,6 +245,7 @@ def described(cells, **privacy):
     return simulate(read(cells | {"model": DESCRIPTION, "privacy": wanted}), baselines=False)
 
 
+@pytest.mark.slow
 def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_left(cells, tmp_path):
     first = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
     second = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
