@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.core.errors import BudgetError
 from p2pfl.experiment import plan, read
-from p2pfl.results.notices.course import BudgetExceeded
+from p2pfl.results.notices.kinds import BudgetExceeded
 from p2pfl.results.spending.meter import Meter
 
 TABLE = {

@@ -21,7 +21,7 @@ from p2pfl.results.plots import figure
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import apart_by_masks
 from p2pfl.simulation import simulate
-from p2pfl.topology.drawing import positions
+from p2pfl.topology.networkx_graphs import positions
 from swarms import SMALL
 
 

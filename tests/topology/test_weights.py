@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology import Topology
-from p2pfl.topology.mixing import spectrum
+from p2pfl.topology import Topology, spectrum
 
 UNEVEN = Topology(tuple("abc"), (("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")), directed=True)
 

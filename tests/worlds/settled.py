@@ -16,8 +16,7 @@ from p2pfl.network.protocol.agreement.attempt_reports import connected
 from p2pfl.network.protocol.agreement.ballot_messages import Release, Value
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.virtual.timed_learner import Goals
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import LearningStopped, Notice
 from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})

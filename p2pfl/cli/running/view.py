@@ -21,7 +21,6 @@ from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
 from p2pfl.results.formats import exchanged, size
 from p2pfl.results.notices.kinds import Notice, Severity
-from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
 
@@ -115,7 +114,7 @@ class Lines:
             case Progress():
                 self._progress(event)
             case Notice():
-                self._print(Text(sentence(event), style=STYLES[event.severity]))
+                self._print(Text(str(event), style=STYLES[event.severity]))
             case Done():
                 self.done += 1
                 if self.done == self.peers and self.compares:
@@ -197,7 +196,7 @@ class Live:
                 self.console.print()
             self.progress[event.peer] = event
         elif isinstance(event, Notice):
-            self.console.print(Text(f"{event.peer}: {sentence(event)}", style=STYLES[event.severity]))
+            self.console.print(Text(f"{event.peer}: {event}", style=STYLES[event.severity]))
         elif isinstance(event, Done):
             self.done += 1
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import torch
 from msgspec import Meta
 
-from p2pfl.core.codecs import Codec, Zstd
-from p2pfl.core.codecs.codecs import size
+from p2pfl.core.codecs import Codec, Zstd, size
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types

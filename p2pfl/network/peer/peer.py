@@ -35,8 +35,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust
 from p2pfl.results import Record
-from p2pfl.results.notices.course import JoinsLate, ReleasesEnded
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import JoinsLate, Notice, ReleasesEnded
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -68,8 +67,7 @@ class Peer:
     observe
         Function that is called with each round's record and state.
     notice
-        Function that is called with each notice for people, which
-        :func:`p2pfl.results.notices.notice_sentences.sentence` words.
+        Function that is called with each notice for people, whose text is a sentence.
     store
         Store for what a later incarnation can continue from. Default: none.
     former

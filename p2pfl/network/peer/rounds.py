@@ -23,16 +23,13 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, checkpointed, rounds_apart
-from p2pfl.network.peer.storage.reserving import block
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.interface.effects import Play
 from p2pfl.network.protocol.interface.requests import NextRound, Stop, Tolerate, Turn
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import ModelsRefused
+from p2pfl.results.notices.kinds import LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
 
@@ -141,7 +138,6 @@ class Rounds:
         """Play the rounds, as far as the budget, the partners and the verdicts permit."""
         parts, plan, first = self.parts, self.parts.plan, self.first
         parts.hiding.begin(parts.connection)
-        parts.keeper.reserve(block(plan), parts.hiding, rounds=plan.experiment.rounds)
         parts.connection.submit(Tolerate(plan.experiment.transport.hurry))  # before and after, peers wait for all
         rounds = range(0) if first.over else parts.meter.since(first.round)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from p2pfl.core import files
 from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
+from p2pfl.plugins.audit.audit_commands import AuditOptions
 from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
@@ -25,7 +25,7 @@ MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: AuditOptions) -> int:
     """Attack an experiment; return 1 if a claim is broken."""
     experiment, smaller = experiment_of(options), None
     if options.peers is None:

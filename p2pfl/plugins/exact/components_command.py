@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import shown
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.exact_commands import ComponentsOptions
 from p2pfl.plugins.exact.pages.components_page import components_page, components_table
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
@@ -20,7 +20,7 @@ MOST = 10
 """Components that the terminal lists."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
     given = {"components": options.components, "standardise": options.standardise or None}
     name, model, tensors, meaning = simulated_totals.found(

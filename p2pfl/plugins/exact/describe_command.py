@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import shown
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.exact_commands import DescribeOptions
 from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
 from p2pfl.plugins.exact.statistics.column_statistics import Description
 from p2pfl.plugins.exact.statistics.described import described
@@ -37,7 +37,7 @@ LEAST = 0.1
 """Smallest correlation that the terminal lists."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: DescribeOptions) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
     given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
     name, model, tensors, meaning = simulated_totals.found(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +16,7 @@ from p2pfl.data.data_description import Description
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.plugins.exact.exact_commands import StatisticsOptions
 from p2pfl.plugins.exact.saved_statistics import meaning_of, model_of, tensors_of
 from p2pfl.results.models.model_file import load
 from p2pfl.results.summary import describe
@@ -26,7 +26,7 @@ Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
 """A name, a model, its numbers, and the meaning of the columns."""
 
 
-def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any], private: str | None = None) -> Found:
+def found(options: StatisticsOptions, *, model: str, given: Mapping[str, Any], private: str | None = None) -> Found:
     """Return the model that an argument names, or that follows from the data of the experiment which it names.
 
     Parameters

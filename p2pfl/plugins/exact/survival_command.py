@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,12 +13,13 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.tables import shown
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.exact_commands import SurvivalOptions
 from p2pfl.plugins.exact.pages.survival_page import group_table, sentences, survival_page
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: SurvivalOptions) -> int:
     """Print curves of an experiment, or those that peers have found."""
     given = {name: getattr(options, name) for name in ("horizon", "width", "group")}
     given["times"] = "union" if options.union else None
@@ -44,7 +44,7 @@ def _end(tensors: Mapping[str, Any], model: KaplanMeier) -> float:
     return model.horizon or float(max(tensors["times"], default=0.0))
 
 
-def _complete(options: argparse.Namespace) -> bool:
+def _complete(options: SurvivalOptions) -> bool:
     """Return whether the model has its grid without options of the command."""
     return options.experiment.endswith(".safetensors") or experiment_of(options).model.name == PrivateKaplanMeier.name
 

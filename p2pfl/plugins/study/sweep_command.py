@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
@@ -23,11 +22,12 @@ from p2pfl.plugins.study.study import (
     parse_values,
     with_changes,
 )
+from p2pfl.plugins.study.study_commands import SweepOptions
 from p2pfl.results.comparing.comparison import RunOutcome
 from p2pfl.results.comparing.exports import comparison_json
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: SweepOptions) -> int:
     """Run a sweep and print its table; return the exit status, 1 if a run failed."""
     folders.add_present()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def studied(options: argparse.Namespace) -> Study:
+def studied(options: SweepOptions) -> Study:
     """Return the study of the arguments, which add to those of a file.
 
     Raises

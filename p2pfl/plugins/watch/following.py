@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.notices.notice_registry import kinds
+from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.records import Record
 from p2pfl.results.run_files import check_schema, restored
 from p2pfl.results.swarm.state import Entry

@@ -141,7 +141,7 @@ def _send(make: Callable[[], T], ours: Connection, theirs: Connection) -> None:
 
 def _made(experiment: Experiment) -> tuple[Setting, Places]:
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (the server would hold the library of graphs)
-    from p2pfl.topology.drawing import positions  # noqa: PLC0415
+    from p2pfl.topology.networkx_graphs import positions  # noqa: PLC0415
 
     setting, drawn = setting_of(experiment), built(experiment).union
     return setting, positions(drawn) if len(setting.peers) <= DRAWN else {}

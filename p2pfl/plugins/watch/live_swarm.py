@@ -17,7 +17,7 @@ from p2pfl.network.transport import Channel, Message, Transport
 from p2pfl.plugins.watch.graph_process import ForkedResult, Places
 from p2pfl.plugins.watch.source import Stage
 from p2pfl.plugins.watch.swarm_timeline import Timeline
-from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
+from p2pfl.results.notices.kinds import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.telemetry import decoded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -18,6 +17,7 @@ from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.sinks import Sinks
 from p2pfl.plugins.watch.source import StateSource
+from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.results.swarm.state import Entry
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -27,7 +27,7 @@ LOOKED = 6.0
 """Seconds for which --once looks at a live swarm."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: WatchOptions) -> int:
     """Show a run or a live swarm until the command is interrupted, or once."""
     if options.json and not options.once:
         raise InputError("--json prints the state once; add --once")
@@ -38,20 +38,20 @@ def run(options: argparse.Namespace) -> int:
     sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
     sink = sinks if options.sink else None
     if options.name is not None:
-        return _swarm(options, sink=sink)
+        return _swarm(options, name=options.name, sink=sink)
     if options.changes or options.broker:
         raise InputError("--set and --broker are for a live swarm; add --name with the name of an observer")
-    with Feed(Path(options.run), sink=sink) as feed:
+    with Feed(Path(options.experiment), sink=sink) as feed:
         return _once(feed, options) if options.once else _serve(feed, options)
 
 
-def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None) -> int:
+def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None) -> int:
     """Show a live swarm."""
     from p2pfl.plugins.watch.live_observer import observing  # noqa: PLC0415 (it needs the broker's client)
 
     if options.replay:
         raise InputError("--replay is for a run directory; look at a live swarm without it")
-    feed, look = observing(options, sink=sink)
+    feed, look = observing(options, name=name, sink=sink)
     if not options.once:
         return _serve(feed, options, beside=look)
 
@@ -66,7 +66,7 @@ def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None)
     return _once(feed, options)
 
 
-def _once(feed: StateSource, options: argparse.Namespace) -> int:
+def _once(feed: StateSource, options: WatchOptions) -> int:
     feed.refresh()
     if options.json:
         print(json.dumps(frames.frame(feed.swarm, now=feed.at, stage=feed.stage), allow_nan=False))
@@ -75,7 +75,7 @@ def _once(feed: StateSource, options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(feed: StateSource, options: argparse.Namespace, *, beside: Work | None = None) -> int:
+def _serve(feed: StateSource, options: WatchOptions, *, beside: Work | None = None) -> int:
     try:
         from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p2pfl.results.records import Record
@@ -63,22 +63,6 @@ class History:
         self._names |= dict.fromkeys(record.scores)
         scores = {name: value for name, value in record.scores.items() if math.isfinite(value)}
         self._put(record.round, record.peer, scores)
-
-    def recall(self, peer: str, score: str, values: Mapping[int, float]) -> None:
-        """Keep a score of earlier rounds of a peer, where no record has one.
-
-        Parameters
-        ----------
-        peer, score
-            Name of the peer and of the score.
-        values
-            Score by round.
-        """
-        self._names |= {score: None}
-        for number, value in values.items():
-            known = self._rounds.get(number, {}).get(peer, {})
-            if number % self._stride == 0 and score not in known and math.isfinite(value):
-                self._put(number, peer, {**known, score: value})
 
     def _put(self, number: int, peer: str, scores: dict[str, float]) -> None:
         """Keep the scores of one peer in one round."""

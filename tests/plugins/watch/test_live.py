@@ -21,7 +21,7 @@ from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.graph_process import ForkedResult
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SecretSource, SeededSource
-from p2pfl.results.notices.observing import PeerAnnounced, TelemetryStopped
+from p2pfl.results.notices.kinds import PeerAnnounced, TelemetryStopped
 from p2pfl.results.swarm.timeline import setting_of
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)

@@ -8,8 +8,7 @@ import pytest
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.experiment import read
-from p2pfl.results.notices.course import WaitEnded
-from p2pfl.results.notices.damage import MasksUncancelled
+from p2pfl.results.notices.kinds import MasksUncancelled, WaitEnded
 from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
 

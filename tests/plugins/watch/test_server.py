@@ -19,7 +19,7 @@ from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.graph_process import ForkedResult
 from p2pfl.plugins.watch.live_swarm import LiveFeed
 from p2pfl.plugins.watch.serving import serve, token_of
-from p2pfl.results.notices.course import WaitEnded
+from p2pfl.results.notices.kinds import WaitEnded
 from p2pfl.results.swarm.state import Setting
 
 DEADLINE = 300.0

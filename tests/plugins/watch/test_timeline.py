@@ -8,8 +8,7 @@ from growing import PEERS, began, ended, waits
 from p2pfl.plugins.watch import frames, swarm_timeline
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.swarm_timeline import Timeline
-from p2pfl.results.notices.course import PresenceChanged, WaitEnded
-from p2pfl.results.notices.damage import MasksUncancelled
+from p2pfl.results.notices.kinds import MasksUncancelled, PresenceChanged, WaitEnded
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
 

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.plugins.watch import frames
-from p2pfl.results.notices.course import (
+from p2pfl.results.notices.kinds import (
     STALLED,
+    PeerAnnounced,
     PeerFailed,
     PeerFinished,
+    PeerResponded,
+    PeerSilent,
     PresenceChanged,
     WaitEnded,
 )
-from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
-from p2pfl.results.notices.room import RoomRestored, RoomShort
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline
@@ -253,16 +254,7 @@ def test_peers_that_have_not_met_yet_are_not_parted():
     assert parting(swarm_of(SETTING, [(0.0, began(peer)) for peer in PEERS])) is None
 
 
-# ---------------------------------------------------------------------- no room, diverging
-
-
-def test_a_device_without_room_is_named_until_it_has_room_again():
-    short = RoomShort(peer="bob", resource="disk", free=3_000_000, needed=5_000_000)
-    swarm = swarm_of(SETTING, [(5.0, short)])
-    assert kinds(swarm) == [("room_short", "bob", 5.0)]
-    other = RoomShort(peer="bob", resource="memory", free=1, needed=2)
-    again = [(5.0, short), (6.0, other), (9.0, RoomRestored(peer="bob", resource="disk"))]
-    assert kinds(swarm_of(SETTING, again)) == [("room_short", "bob", 6.0)]
+# ---------------------------------------------------------------------- diverging
 
 
 @pytest.mark.parametrize(

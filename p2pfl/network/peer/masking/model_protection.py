@@ -150,14 +150,6 @@ class ModelProtection:
         """Training so far, where it has a price for single samples."""
         return self.meter.samples.own[self.name].copy()
 
-    def affords(self, costs: Mapping[Cost, int]) -> bool:
-        """Return whether the budget permits these costs of the run."""
-        return self.meter.affords(costs)
-
-    def durable(self, masks: MaskJournal) -> None:
-        """Confirm to partners only what is on the disk."""
-        self.session.ledgers.masks.durable = masks.notes
-
     def begin(self, connection: Connection) -> None:
         """Share secrets with whoever is there before the first round."""
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it

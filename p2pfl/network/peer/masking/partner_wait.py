@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from p2pfl.network.peer.connection import Connection
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import PartnersAwaited
+from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 
 
 async def covered(

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from p2pfl.network.protocol.ledgers.payments import residual_variance
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.results.content import Unsettled
-from p2pfl.results.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import MasksUnsettled, Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
 
 
 def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:

@@ -28,7 +28,7 @@ from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, pieces, r
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.keys import Identity, SecretSource, SeededSource, SenderKey
-from p2pfl.results.notices.neighbour_notices import PeerExcluded
+from p2pfl.results.notices.kinds import PeerExcluded
 from swarms import SMALL
 from waiting import wait_until
 

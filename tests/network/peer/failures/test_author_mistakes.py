@@ -14,8 +14,7 @@ from p2pfl.core.neighbourhood import PublicContribution, Released
 from p2pfl.core.traits import Traits
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.neighbour_notices import ModelsRefused
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import ModelsRefused
 from p2pfl.testing import ContractError, check_algorithm
 from p2pfl.testing.instrumented_run import SEED, classifier
 
@@ -346,7 +345,7 @@ def test_a_receiver_says_whose_models_are_too_long_and_waits_for_none_of_them():
     assert {(each.peer, each.neighbour, each.round) for each in refused if each.peer != ALONE} == {
         (peer, ALONE, 0) for peer in GRAPH.neighbours(ALONE)
     }
-    assert all("`beside`" in sentence(each) for each in refused)
+    assert all("`beside`" in str(each) for each in refused)
     assert seconds < PATIENCE
 
 

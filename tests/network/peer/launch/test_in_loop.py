@@ -10,7 +10,7 @@ from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import read
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.course import PeerFinished
+from p2pfl.results.notices.kinds import PeerFinished
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow

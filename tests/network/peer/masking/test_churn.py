@@ -25,8 +25,7 @@ from p2pfl.network.protocol.wire.envelope import SEALED
 from p2pfl.network.protocol.wire.messages import Account, Masked, Moved
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.damage import MasksUnsettled, SettlementIncomplete
+from p2pfl.results.notices.kinds import LearningStopped, MasksUnsettled, SettlementIncomplete
 from p2pfl.results.spending.meter import Meter
 from swarms import SMALL, live, timeless
 from waiting import wait_until

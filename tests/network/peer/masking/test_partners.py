@@ -15,8 +15,7 @@ from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.neighbour_notices import PartnersAwaited
+from p2pfl.results.notices.kinds import LearningStopped, PartnersAwaited
 from p2pfl.results.spending.promises import promise
 from p2pfl.topology import complete, ring
 from swarms import SMALL, live

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.codecs.sparse import choose_positions
+from p2pfl.core.codecs import choose_positions
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.neighbourhood import run_without_loop as run

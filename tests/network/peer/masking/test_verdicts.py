@@ -20,7 +20,7 @@ from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.verdict_messages import WireVote
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
-from p2pfl.results.notices.course import LearningStopped
+from p2pfl.results.notices.kinds import LearningStopped
 from restarts import RestartablePeers, begun
 from swarms import SMALL
 

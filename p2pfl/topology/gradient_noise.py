@@ -16,7 +16,7 @@ import scipy  # imports scipy.optimize when that is first used, which takes a fi
 import scipy.sparse
 
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.mixing.weights import Weights
+from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ import scipy.sparse  # imports its linalg and csgraph when they are first used, 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import depth
-from p2pfl.topology.mixing.weights import Weights
+from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ decentralized learning via finite-time convergence, NeurIPS 2023, algorithms 1 t
 
 from collections.abc import Sequence
 
+from p2pfl.topology.builders import build_numbered, check_at_least_one
 from p2pfl.topology.graph import Schedule
-from p2pfl.topology.kinds.builders import build_numbered, check_at_least_one
 
 StepWeights = dict[tuple[int, int], float]
 """Weights of the edges of one gossip step."""

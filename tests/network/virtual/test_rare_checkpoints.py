@@ -1,10 +1,9 @@
-"""Peers that reserve charges and mask slots in blocks, and lose their power at any moment."""
+"""Peers that write a checkpoint in every fifth round, and lose their power at any moment."""
 
 from collections import Counter
 
 import pytest
 
-from p2pfl.network.peer.storage import writer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.virtual.virtual_network import Conditions
 from worlds.faults import Death, History
@@ -91,29 +90,3 @@ def test_a_backup_that_is_restored_twice_uses_no_mask_twice(plans):
     world, _ = played(plans, 200, 300, 400, restores=True)
     assert world.ended["peer1"].lives == 4
     assert not world.watch.failure
-
-
-@pytest.mark.nightly
-def test_a_peer_that_forgets_its_reservation_is_found_out(plans, monkeypatch):
-    monkeypatch.setattr(writer, "reserved", lambda now, _before, **_how: now)
-    monkeypatch.setattr(writer, "covers", lambda _written, now: now.released % 5 != 1 and not now.over)
-    found = [played(plans, moment) for moment in MOMENTS]
-    assert any(world.watch.failure or charged(world, "peer1") < world.sent["peer1"] for world, _ in found)
-
-
-def test_a_reservation_spares_writes_of_the_journal(plans, monkeypatch):
-    written = Counter()
-    note = CheckpointStore.note
-
-    def counted(store, journal):
-        written[store.peer] += 1
-        note(store, journal)
-
-    monkeypatch.setattr(CheckpointStore, "note", counted)
-    longer = Setting((*NOISY.changes, "rounds=30"))
-    world, _ = played(plans, setting=longer)
-    often = Setting(tuple(each for each in longer.changes if not each.startswith("transport.checkpoint")))
-    few = written.total()
-    played(plans, setting=often)
-    assert few * 2 <= written.total() - few
-    assert charged(world, "peer1") == world.sent["peer1"]

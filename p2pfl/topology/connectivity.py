@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
-from p2pfl.topology.graph import Schedule, Topology, brief
+from p2pfl.topology.graph import Schedule, Topology, brief, check_connected, depth
+from p2pfl.topology.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,139 @@ def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...]
     numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that all peers find the same cut
     found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
     return found if len(found) < least else None
+
+
+FEW = 64
+"""Largest number of peers whose distances are not worth the import of csgraph."""
+
+
+def diameter(topology: Topology | Schedule) -> int:
+    """Return the largest number of edges between two peers on a shortest path; 0 for a single peer.
+
+    Raises
+    ------
+    TopologyError
+        The graph is not connected.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> diameter(ring(6))
+    3
+    """
+    check_connected(topology)
+    adjacency = topology.union.adjacency
+    if len(topology.peers) <= FEW:
+        return max(depth(adjacency, start=start) or 0 for start in range(adjacency.shape[0]))
+    longest = 0.0
+    for start in range(0, adjacency.shape[0], 256):  # in blocks, to keep memory at 256 x N
+        sources = np.arange(start, min(start + 256, adjacency.shape[0]))
+        longest = max(longest, scipy.sparse.csgraph.dijkstra(adjacency, indices=sources, unweighted=True).max())
+    return int(longest)
+
+
+def flood_steps(topology: Topology | Schedule) -> int:
+    """Return after how many gossip steps a number has reached all peers, from whichever step of the period it starts.
+
+    On a fixed graph it is the diameter. Time grows with the square of the number of peers.
+
+    Raises
+    ------
+    TopologyError
+        The graph is not connected.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import one_peer_exponential, ring
+    >>> flood_steps(ring(6)), flood_steps(one_peer_exponential(8))
+    (3, 3)
+    """
+    if isinstance(topology, Topology):
+        return diameter(topology)
+    check_connected(topology)
+    hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
+    longest = 0
+    for first in range(topology.period):
+        reached = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
+        steps = 0
+        while not reached.all():
+            reached |= hears[(first + steps) % topology.period] @ reached.astype(np.float32) > 0
+            steps += 1
+        longest = max(longest, steps)
+    return longest
+
+
+Places = npt.NDArray[np.int64]
+"""Numbers of peers."""
+
+
+def partition(weights: Sequence[Weights], parts: int) -> list[Places]:
+    """Divide the peers into parts whose sizes differ by at most one, and between which few models travel.
+
+    Parts are successive blocks of an order of the peers: that of the topology, or the reverse Cuthill-McKee order of
+    its edges, which places neighbours close to each other, whichever cuts fewer edges.
+
+    Parameters
+    ----------
+    weights
+        Mixing weights of each gossip step of a period.
+    parts
+        Number of parts.
+
+    Returns
+    -------
+    list of ndarray
+        Numbers of the peers of each part, sorted.
+
+    Raises
+    ------
+    TopologyError
+        There are fewer peers than parts.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> [part.tolist() for part in partition([metropolis(ring(5))], 2)]
+    [[0, 1], [2, 3, 4]]
+
+    References
+    ----------
+    Cuthill and McKee, Reducing the bandwidth of sparse symmetric matrices, ACM 1969.
+    """
+    count = len(weights[0].peers)
+    if parts > count:
+        raise TopologyError(f"{count} peers cannot be divided among {parts} workers; start at most {count}")
+    edges = _edges(weights)
+    orders = [np.arange(count), scipy.sparse.csgraph.reverse_cuthill_mckee(edges, symmetric_mode=True).astype(np.int64)]
+    found = [_blocks(order, parts) for order in orders]
+    return min(found, key=lambda blocks: crossings(edges, blocks))
+
+
+def _edges(weights: Sequence[Weights]) -> scipy.sparse.csr_array:
+    """Return a symmetric matrix whose entries are the edges of all gossip steps."""
+    total = scipy.sparse.csr_array(weights[0].matrix.shape, dtype=np.float64)
+    for each in weights:
+        total = total + abs(each.matrix)
+    return scipy.sparse.csr_array(total + total.T)
+
+
+def _blocks(order: Places, parts: int) -> list[Places]:
+    """Return successive blocks of an order, each sorted."""
+    bounds = np.arange(parts + 1) * len(order) // parts
+    return [np.sort(order[low:high]) for low, high in pairwise(bounds)]
+
+
+def crossings(edges: scipy.sparse.csr_array, blocks: Sequence[Places]) -> int:
+    """Return how many models travel between parts: each once to each part that has a neighbour of its peer."""
+    owner = owners(blocks)
+    listener = np.repeat(np.arange(len(owner)), np.diff(edges.indptr))  # [E]
+    pairs = owner[listener] * len(owner) + edges.indices
+    return len(np.unique(pairs[owner[listener] != owner[edges.indices]]))
+
+
+def owners(blocks: Sequence[Places]) -> Places:
+    """Return the part of each peer, ``[N]``."""
+    owner = np.empty(sum(map(len, blocks)), np.int64)
+    for number, block in enumerate(blocks):
+        owner[block] = number
+    return owner

@@ -7,23 +7,17 @@ from difflib import get_close_matches
 from typing import Any
 
 from p2pfl.core.errors import TopologyError
+from p2pfl.topology import builders, schedules
+from p2pfl.topology.builders import bits, check_at_least_one
+from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology
-from p2pfl.topology.kinds import builders, random_graphs, schedules
-from p2pfl.topology.kinds.builders import bits, check_at_least_one
-from p2pfl.topology.kinds.finite_time import base
 
 BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
     builder.__name__: builder
     for builder in (
         *(builders.ring, builders.path, builders.star, builders.complete, builders.grid, builders.torus),
-        *(
-            builders.hypercube,
-            builders.tree,
-            random_graphs.small_world,
-            random_graphs.random_regular,
-            builders.circulant,
-        ),
-        *(random_graphs.random_k_out, random_graphs.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
+        *(builders.hypercube, builders.tree, builders.small_world, builders.random_regular, builders.circulant),
+        *(builders.random_k_out, builders.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
         *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical, schedules.nested),
         *(schedules.double_binary_tree,),
     )

@@ -12,8 +12,8 @@ import numpy as np
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
+from p2pfl.topology.builders import bits, build_numbered, check_at_least_one, check_degree
 from p2pfl.topology.graph import Schedule, Topology
-from p2pfl.topology.kinds.builders import bits, build_numbered, check_at_least_one, check_degree
 
 
 def one_peer_exponential(n: int) -> Schedule:
