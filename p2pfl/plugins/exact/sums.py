@@ -1,7 +1,8 @@
 """Totals of floats over samples: exact ones, which do not depend on who holds which sample, and noisy ones.
 
 Each term of an exact sum is encoded by itself (:func:`p2pfl.core.encodings.wide`) as four integers that stand for
-multiples of 2^-96, and integers are added. A float64 of magnitude 2^-43 or more loses nothing; a smaller one is rounded by itself.
+multiples of 2^-96, and integers are added. A float64 of magnitude 2^-43 or more loses nothing; a smaller one is rounded
+by itself.
 """
 
 from __future__ import annotations

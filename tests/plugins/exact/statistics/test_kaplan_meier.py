@@ -62,7 +62,7 @@ def test_one_group_has_no_test_and_a_median_where_half_have_the_event(rossi):
     features, times, events = rossi
     [group] = found(rossi)["groups"]
     assert group["median"] is None
-    assert found(rossi).p is None
+    assert found(rossi)["p"] is None
     everybody = (features, times, np.ones_like(events))
     [group] = found(everybody)["groups"]
     assert group["median"] == KaplanMeierFitter().fit(times, everybody[2]).median_survival_time_
@@ -71,7 +71,7 @@ def test_one_group_has_no_test_and_a_median_where_half_have_the_event(rossi):
 def test_cells_of_single_samples_are_counted(rossi):
     _, times, _ = rossi
     week = np.bincount(times.astype(int), minlength=61)
-    assert found(rossi).sparse == ((week[:60] > 0) & (week[:60] < 3)).sum()
+    assert found(rossi)["sparse"] == ((week[:60] > 0) & (week[:60] < 3)).sum()
     assert found(rossi, width=20.0).sparse == 0
 
 
