@@ -124,6 +124,7 @@ def test_a_dense_graph_is_searched_within_the_same_time():
     assert 1 / 197 < leak < 2 / 197
 
 
+@pytest.mark.slow
 def test_a_bridge_is_found_by_the_greedy_search():
     """Two cliques that one peer joins: it alone halves everybody's crowd."""
     left, right = [f"a{i:02}" for i in range(30)], [f"b{i:02}" for i in range(30)]
@@ -144,6 +145,7 @@ def test_a_peer_whose_colluders_take_all_private_noise_away_is_found():
     assert worst_colluders(graph, noise=0.0, mask=2.0, count=2)[1:] == (math.inf, "exact")
 
 
+@pytest.mark.slow
 @given(cover=covered(most=7))
 def test_more_colluders_are_never_better(cover):
     graph, noise, mask = cover

@@ -42,6 +42,7 @@ def test_a_forecast_over_a_network_uses_one_thread():
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.slow
 def test_an_inversion_of_an_audit_uses_one_thread():
     resolved, seen = plan(read(TABLE)), []
 
@@ -74,6 +75,7 @@ def test_the_callers_number_of_threads_does_not_change_the_models():
     assert all(torch.equal(two[peer][name], value) for peer in one for name, value in one[peer].items())
 
 
+@pytest.mark.slow
 def test_the_comparison_with_a_curator_uses_one_thread(monkeypatch):
     resolved = plan(read(TABLE | {"privacy": {"mode": "pairwise", "epsilon": 8.0}}))
     seen, evaluate = set(), resolved.learner.evaluate

@@ -34,6 +34,7 @@ def test_an_audit_writes_a_page_and_its_numbers_and_says_them(p2pfl, place):
     assert "Audit of small" in (place / "found" / "audit.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_audit_of_what_claims_nothing_says_so_and_is_no_failure(p2pfl):
     said = p2pfl("audit", "small.toml", "--trials", 1000)
     assert said.status == 0

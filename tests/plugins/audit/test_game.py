@@ -20,6 +20,7 @@ def against(settings, graph, colluders):
     return Observer.of(given, graph=graph, settings=settings)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("colluders", "mu"), [((), 0.40385), (("peer4",), 0.48635), (("peer1", "peer7"), 1.0)], ids=["none", "one", "both"]

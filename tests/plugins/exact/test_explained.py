@@ -37,6 +37,7 @@ def rows_of(text, caption):
     return [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found)]
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees):
     found = trees.summary["explained"]["importances"]
     assert sum(each["importance"] for each in found) == pytest.approx(1.0)
@@ -52,6 +53,7 @@ def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees)
     assert ("more, in summary.json" in bars) == (len(found) > MOST_BARS)
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_them(regression):
     found = regression.summary["explained"]["regression"]
     saved = regression_of(Predictor.load(regression.folder / "peers" / "peer0.safetensors").saved)

@@ -60,6 +60,7 @@ def study(small, **more):
     return Study(experiment=small, over={"learning.rate": (0.1, 0.5)}, seeds=2, **more)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_is_that_of_simulate(small, tmp_path, made):
     result = sweep(study(small), tmp_path / "out", processes=2)
     assert len(made) == len(set(made)) == 4
@@ -80,6 +81,7 @@ def test_what_a_sweep_writes_conforms_to_the_schema(small, tmp_path):
     assert found["against"] == {"learning.rate": "0.5"}
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_run_again_and_what_is_new_is(small, tmp_path, made):
     folder = tmp_path / "out"
     first = sweep(study(small), folder, processes=2)
@@ -153,6 +155,7 @@ GRID = {
 }
 
 
+@pytest.mark.slow
 def test_what_planning_refuses_ends_the_sweep_before_its_first_run(small, tmp_path, made):
     Path(small).write_text(SMALL + "\n[gossip]\nsteps = 1\n")
     with pytest.raises(InputError) as refused:
@@ -241,6 +244,7 @@ def test_a_score_that_no_run_has_fails(small, tmp_path):
         sweep(study(small, metric="sharpness"), tmp_path / "out", processes=2)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("what", ["bytes", "gradients"])
 def test_a_budget_buys_as_many_rounds_as_fit(what, small):

@@ -70,6 +70,7 @@ def test_a_refused_setting_is_left_out_as_the_refusal_says(p2pfl, place):
     assert p2pfl(*grid, "--without", "learning.algorithm=relay_sgd").status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_an_interrupted_sweep_says_how_far_it_is_and_the_command_that_goes_on(p2pfl, place, monkeypatch):
     def interrupted(jobs, **_):
@@ -167,6 +168,7 @@ def test_event_files_of_a_run_and_of_several(p2pfl, place):
     assert sorted(each.name for each in (place / "both").iterdir()) == ["rate 0.001, seed 0", "rate 0.5, seed 0"]
 
 
+@pytest.mark.slow
 def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     p2pfl("simulate", "small.toml", "--no-baselines")
     [run] = (place / "runs").iterdir()

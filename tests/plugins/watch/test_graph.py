@@ -35,6 +35,7 @@ def experiment(topology):
     return {"name": "plant", "rounds": 3, "topology": topology, "gossip": {"steps": 1}}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @forking
 @pytest.mark.parametrize("topology", GRAPHS, ids=lambda each: each["kind"])

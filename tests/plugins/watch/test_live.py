@@ -196,6 +196,7 @@ def test_a_peer_whose_owner_lists_nobody_else_tells_others_nothing(world):
     assert {peer.scores != {} for peer in feed.swarm.peers.values()} == {False}
 
 
+@pytest.mark.slow
 def test_nobody_looks_and_nothing_is_published(world):
     here = world()
     here.run()

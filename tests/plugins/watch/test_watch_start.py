@@ -46,6 +46,7 @@ def test_the_page_of_a_run_has_its_address_before_the_graph_is_made(place):
     assert held(growing.folder) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_a_swarm_has_its_address_without_the_libraries_of_numbers(place, p2pfl):
     assert p2pfl("identity", "ops", "--keys", "keys", "--roster", "observers.toml").status == 0
     keys = f"trust.keys={place / 'keys'}"

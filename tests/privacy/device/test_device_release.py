@@ -64,6 +64,7 @@ def both(rows, since, masses=None, **chosen):
         return expected, [(each, each.rows.cpu()) for each in found], waits
 
 
+@pytest.mark.slow
 @given(
     size=st.integers(1, 70),
     dtype=st.sampled_from([torch.float32, torch.float64]),

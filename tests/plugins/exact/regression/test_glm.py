@@ -97,6 +97,7 @@ def test_gamma_regression_is_that_of_statsmodels():
     assert_close(found, oracle_of(sm.families.Gamma(sm.families.links.Log()), features, targets))
 
 
+@pytest.mark.slow
 def test_ridge_is_that_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     features = ((features - features.mean(0)) / features.std(0)).astype(np.float32)
@@ -248,6 +249,7 @@ def test_invalid_options_are_refused(options, said):
         GLM(features=2, **options)
 
 
+@pytest.mark.slow
 def test_the_contract_of_algorithms_holds():
     features, predictor, rng = clinic(5, samples=120)
     targets = (rng.random(len(predictor)) < 1 / (1 + np.exp(-predictor))).astype(int)

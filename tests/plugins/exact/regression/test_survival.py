@@ -58,6 +58,7 @@ def fitted(features, times, events, *, graph=None, **options):
     return found, run
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_cox_regression_is_that_of_statsmodels(rossi, ties):
@@ -82,6 +83,7 @@ def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
     assert run.metrics[-1].scores["concordance"] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_union_of_times_takes_times_as_they_are(rossi):
     features, times, events = rossi
     exact = (times + np.random.default_rng(0).random(len(times))).astype(np.float32).astype(float)

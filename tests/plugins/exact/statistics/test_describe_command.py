@@ -31,6 +31,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.slow
 def test_columns_that_look_like_identifiers_or_timestamps_are_named(tmp_path, capsys):
     rng = np.random.default_rng(0)
     columns = dict.fromkeys(("patient", "seen", "age", "pulse"), "number") | {"ill": ["no", "yes"]}
@@ -155,6 +156,7 @@ def test_a_long_name_takes_several_lines_before_a_number_is_cut(clinic, capsys, 
     assert [head.split()[-1], first.split()[-1]] == ["75%", "75.25"]
 
 
+@pytest.mark.slow
 async def test_live_peers_describe_their_data_as_the_command_does(clinic, tmp_path, capsys):
     changes = ["model.name=description", "privacy.mode=pairwise", "rounds=1"]
     experiment = read(clinic[0], changes=[*changes, "transport.patience=20.0"])
@@ -202,6 +204,7 @@ def test_exact_statistics_of_data_with_an_account_need_to_be_asked_for(clinic, t
     assert account.read_text() == kept
 
 
+@pytest.mark.slow
 def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, capsys):
     path, frame = clinic
     folder = tmp_path / "run"
@@ -268,6 +271,7 @@ def trial(tmp_path_factory):
     return path, frame
 
 
+@pytest.mark.slow
 def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys):
     path, frame = trial
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
