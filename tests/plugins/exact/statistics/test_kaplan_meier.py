@@ -72,7 +72,7 @@ def test_cells_of_single_samples_are_counted(rossi):
     _, times, _ = rossi
     week = np.bincount(times.astype(int), minlength=61)
     assert found(rossi)["sparse"] == ((week[:60] > 0) & (week[:60] < 3)).sum()
-    assert found(rossi, width=20.0).sparse == 0
+    assert found(rossi, width=20.0)["sparse"] == 0
 
 
 def test_the_union_of_times_makes_the_curves_of_lifelines_for_any_times(rossi):
