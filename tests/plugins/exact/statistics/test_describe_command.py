@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
-from p2pfl.experiment.schema import PrivacySettings
 
 from p2pfl.cli import main
 from p2pfl.experiment import read
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
