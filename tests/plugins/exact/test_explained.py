@@ -8,7 +8,7 @@ import pytest
 from markup import checked
 from p2pfl.cli import main
 from p2pfl.experiment import read
-from p2pfl.plugins.exact.saved_statistics import regression_of
+from p2pfl.plugins.exact.statistics_commands import regression_of
 from p2pfl.results.models import Predictor
 from p2pfl.results.pages.features import MOST_BARS, features
 from p2pfl.results.pages.rendering import fragment
