@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from p2pfl.experiment.schema import Section
-from p2pfl.experiment.schema import TopologySettings as TopologySection
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Experiment, check, flat, plain, read, write
 from p2pfl.experiment.file.reading import PATHS, SHIPPED
+from p2pfl.experiment.schema import Section
+from p2pfl.experiment.schema import TopologySettings as TopologySection
 
 SECTIONS = {field.name: field.type for field in msgspec.structs.fields(Experiment) if isinstance(field.type, type)}
 SECTIONS = {name: kind for name, kind in SECTIONS.items() if issubclass(kind, Section)}
