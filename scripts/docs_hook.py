@@ -63,7 +63,7 @@ def keys() -> str:
     parts = [
         "# Every key of the experiment file",
         (
-            "This page is generated from `p2pfl/experiment/schema/`. "
+            "This page is generated from `p2pfl/experiment/schema.py`. "
             "[The experiment file](../experiment-file.md) explains how to use it."
         ),
         "## Top level",
@@ -298,9 +298,9 @@ SHARED = 4
 
 def commands() -> str:
     """Return the page of all commands, from the parser of the command line."""
-    from p2pfl.cli import arguments, command_catalogue  # noqa: PLC0415
+    from p2pfl.cli import command_catalogue  # noqa: PLC0415
 
-    names = ["help", *(name for group in arguments.commands_by_group().values() for name in group)]
+    names = ["help", *(name for group in command_catalogue.commands_by_group().values() for name in group)]
     parsers = {name: command_catalogue.parser(name) for name in names}
     actions = [action for command in parsers.values() for action in command._actions]  # noqa: SLF001
     counts = Counter(_option(action) for action in actions)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from p2pfl.cli import command_catalogue, main
-from p2pfl.cli.arguments import parse
+from p2pfl.cli.command_catalogue import parse
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.plugins.study.study import cells

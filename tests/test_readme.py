@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2pfl.cli.arguments import parse
+from p2pfl.cli.command_catalogue import parse
 from p2pfl.experiment import read
 
 ROOT = Path(__file__).parent.parent

@@ -47,7 +47,7 @@ PURE = (
     "core/draws.py",
     "core/rows.py",
     "core/neighbourhood.py",
-    "core/codecs/",
+    "core/codecs.py",
     "topology/",
     "data/",
     "learning/",
@@ -77,7 +77,7 @@ ONLY_IN = {
     "pyarrow": "data/tables/cells.py",
     "onnx": "results/models/exporting.py",
     "tensorboardX": "results/tensorboard.py",
-    "zstandard": "core/codecs/zstd.py",
+    "zstandard": "core/codecs.py",
     "aiomqtt": "network/transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
 }

@@ -16,8 +16,8 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, plan, read
-from p2pfl.network.protocol.agreement.ballot_messages import Committee
-from p2pfl.results.notices.damage import Alarm
+from p2pfl.network.protocol.wire.verdict_messages import Committee
+from p2pfl.results.notices.kinds import Alarm
 
 AFTER = 5
 """Rounds after a death in which the survivors recover."""

@@ -21,9 +21,7 @@ from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.updates import Done, Event, Failed
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record
-from p2pfl.results.notices.course import JoinsLate
-from p2pfl.results.notices.damage import MasksUnsettled, StepsUnsettled
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import JoinsLate, MasksUnsettled, Notice, StepsUnsettled
 
 LOOK = 0.05
 """Seconds between two looks whether somebody is to be started."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 
-from p2pfl.cli.arguments import parse
-from p2pfl.cli.command_catalogue import find
+from p2pfl.cli.command_catalogue import find, parse
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.core.errors import P2PFLError, RunError, is_out_of_memory
 from p2pfl.core.registry import resolve
@@ -30,7 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             options = parse(line)
-            options.line = shlex.join(["p2pfl", *line])  # to repeat the command
             status: int = resolve(find(options.command).function)(options)
             sys.stdout.flush()
     except P2PFLError as error:

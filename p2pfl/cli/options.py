@@ -5,52 +5,12 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Annotated
 
+from p2pfl.cli.command import Argument, Option, Options
 
-def experiment(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the experiment and changes of its keys."""
-    about = "a TOML file, or the name of a shipped experiment"
-    command.add_argument("experiment", metavar="EXPERIMENT", nargs="?" if optional else None, help=about)
-    command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="such as learning.rate=0.05"
-    )
-
-
-def output(command: argparse.ArgumentParser) -> None:
-    """Add where results go."""
-    command.add_argument(
-        "--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)"
-    )
-    as_json(command)
-
-
-def as_json(command: argparse.ArgumentParser) -> None:
-    """Add ``--json``."""
-    command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
-
-
-def peers(command: argparse.ArgumentParser) -> None:
-    """Add ``--peers``."""
-    command.add_argument("--peers", type=count, metavar="N", help="instead of topology.peers")
-
-
-def accounting(command: argparse.ArgumentParser) -> None:
-    """Add ``--unaccounted``."""
-    about = "run although the privacy account of the data cannot count it"
-    command.add_argument("--unaccounted", action="store_true", help=about)
-
-
-def model(command: argparse.ArgumentParser, *, table: bool = False, arrays: bool = False) -> None:
-    """Add a saved model, and perhaps a table."""
-    command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")
-    if table:
-        more = ", or a .npy file of pictures or tokens" if arrays else ""
-        command.add_argument(
-            "table", metavar="TABLE", help=f"a CSV or Parquet file with the columns of the training{more}"
-        )
-    command.add_argument(
-        "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
-    )
+EXPERIMENT = Argument("a TOML file, or the name of a shipped experiment", "EXPERIMENT")
+"""Positional argument that names an experiment."""
 
 
 def count(text: str) -> int:
@@ -60,7 +20,55 @@ def count(text: str) -> int:
     return int(text)
 
 
-def forking(options: argparse.Namespace, module: str) -> AbstractContextManager[None]:
+class JsonOptions(Options):
+    """Whether results are machine-readable."""
+
+    json: Annotated[bool, Option("machine-readable results on standard output")] = False
+
+
+class OutputOptions(JsonOptions):
+    """Where results go."""
+
+    runs: Annotated[str, Option("where run directories go", "DIR")] = "runs"
+
+
+class PageOptions(JsonOptions):
+    """Files of results besides their text."""
+
+    html: Annotated[str | None, Option("write a page with charts that needs no other file", "FILE")] = None
+    csv: Annotated[str | None, Option("write the table", "FILE")] = None
+
+
+class AccountingOptions(Options):
+    """Whether a run may stay outside of the account of its data."""
+
+    unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
+
+
+class ExperimentOptions(Options):
+    """An experiment, and changes of its keys."""
+
+    experiment: Annotated[str, EXPERIMENT]
+    changes: Annotated[list[str], Option("such as learning.rate=0.05", "KEY=VALUE", flag="--set")]
+    peers: int | None = None
+
+
+class PeersOptions(ExperimentOptions):
+    """An experiment, changes of its keys, and its number of peers."""
+
+    peers: Annotated[int | None, Option("instead of topology.peers", "N", count)] = None
+
+
+class ModelOptions(Options):
+    """A saved model."""
+
+    model: Annotated[str, Argument("peers/NAME.safetensors of a run directory", "MODEL")]
+    trust_model: Annotated[
+        str | None, Option("import this class of your own, if the file names it as its model", "MODULE:CLASS")
+    ] = None
+
+
+def forking(options: ExperimentOptions, module: str) -> AbstractContextManager[None]:
     """Start the server that forks the processes of a command; it imports what they need while the command begins.
 
     Parameters

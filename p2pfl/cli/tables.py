@@ -18,7 +18,6 @@ from p2pfl.results.comparing import comparison_tables
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
-from p2pfl.results.notices import notice_sentences
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
 from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
@@ -175,7 +174,7 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
 
 def _stopped(result: Mapping[str, Any]) -> list[Text]:
     stop = stop_of(result)
-    return [] if stop is None else [Text(f"stopped after {notice_sentences.stopped(stop)}", style="yellow")]
+    return [] if stop is None else [Text(f"stopped after {stop}", style="yellow")]
 
 
 def _outside(result: Mapping[str, Any]) -> list[Text]:
@@ -192,7 +191,7 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
             said = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
             lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now{more}"))
         else:
-            lines.append(Text(f"{alarm.peer}: {notice_sentences.sentence(alarm)}{more}", style="bold red"))
+            lines.append(Text(f"{alarm.peer}: {alarm}{more}", style="bold red"))
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from p2pfl.cli.options import PageOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
 from p2pfl.core.texts import printable, write_csv
@@ -62,7 +62,7 @@ def note(text: str) -> None:
 
 
 def write(
-    options: argparse.Namespace,
+    options: PageOptions,
     results: dict[str, Any],
     *,
     rows: Iterable[Iterable[object]],

@@ -11,7 +11,6 @@ from p2pfl.results.content.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
 from p2pfl.results.notices.grouping import grouped
-from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.pages.rendering import markdown
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import alarms_of, alone_of
@@ -75,7 +74,7 @@ def card(run: Run, *, exact: bool = False) -> str:
         noisy=bool(privacy["noise"]) or privacy["participation"] < 1 or privacy["examples"] is not None,  # a seed tells
         hidden=not exact and not about["inputs"].get("declared"),
         alarms=[
-            f"Alarm of {alarm.peer}: {sentence(alarm)}{'; this is over' if alarm.cancelled else ''}{more}."
+            f"Alarm of {alarm.peer}: {alarm}{'; this is over' if alarm.cancelled else ''}{more}."
             for alarm, more in grouped(alarms_of(summary))
         ],
     )

@@ -84,3 +84,30 @@ def listed(names: Sequence[str]) -> str:
     if len(names) > NAMED + 1:
         return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "mask"), counted(2, "gossip step")
+    ('1 mask', '2 gossip steps')
+    """
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: int) -> str:
+    """Return a number of seconds in the two largest units that it fills.
+
+    Examples
+    --------
+    >>> duration(59), duration(3600), duration(40 * 86400)
+    ('59 s', '1 h 0 min', '40 d 0 h')
+    """
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not minutes:
+        return f"{seconds} s"
+    if not hours:
+        return f"{minutes} min {seconds % 60} s"
+    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"

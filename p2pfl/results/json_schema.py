@@ -10,7 +10,7 @@ import msgspec
 
 from p2pfl.results.comparing.outcomes import SweepFile
 from p2pfl.results.content import PeerSummary, Summary
-from p2pfl.results.notices.notice_registry import kinds
+from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.provenance import Provenance
 from p2pfl.results.records import Record
 

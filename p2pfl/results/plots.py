@@ -285,7 +285,7 @@ def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: 
     """Draw peers and their edges; those of a directed graph are arrows to the receivers."""
     import numpy as np  # noqa: PLC0415
 
-    from p2pfl.topology.drawing import positions  # noqa: PLC0415 (imports networkx)
+    from p2pfl.topology.networkx_graphs import positions  # noqa: PLC0415 (imports networkx)
 
     count = len(topology.peers)
     angles = 2 * np.pi * np.arange(count) / count

@@ -15,9 +15,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import Explained
 from p2pfl.experiment import Experiment
 from p2pfl.results.content import Evaluated
-from p2pfl.results.notices.damage import LossRose, MasksUncancelled
-from p2pfl.results.notices.kinds import SCHEMA, Notice
-from p2pfl.results.notices.notice_registry import kinds
+from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Notice, kinds
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 

@@ -33,7 +33,7 @@ from p2pfl.results.content import (
     WorkerResult,
 )
 from p2pfl.results.notices.advice import advice
-from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.records import Record
 from p2pfl.results.spending.observers import stated
 from p2pfl.results.spending.promises import promise

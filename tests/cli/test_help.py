@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from p2pfl.cli import command_catalogue
-from p2pfl.cli.arguments import COLUMNS, commands_by_group, overview
 from p2pfl.cli.command import GROUPS
+from p2pfl.cli.command_catalogue import COLUMNS, commands_by_group, overview
 from p2pfl.core.importing import import_callable
 
 LINES = 24

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from p2pfl.cli import tables
-from p2pfl.results.notices.damage import MasksUncancelled
+from p2pfl.results.notices.kinds import MasksUncancelled
 
 
 def test_the_version_is_told_without_torch(p2pfl):

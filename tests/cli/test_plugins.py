@@ -12,27 +12,31 @@ from pathlib import Path
 import pytest
 
 import p2pfl
-from p2pfl.cli.arguments import overview
+from p2pfl.cli.command_catalogue import overview
 from wine_files import wine_file
 
 PACKAGE = Path(p2pfl.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 REGISTERED = PROJECT["entry-points"]["p2pfl.commands"]
 
-HELLO = """
-from p2pfl.cli.command import Command
+HELLO = '''
+from typing import Annotated
 
-def arguments(parser):
-    parser.add_argument("name")
+from p2pfl.cli.command import Argument, Command, Options
+
+class HelloOptions(Options):
+    """Greet somebody."""
+
+    name: Annotated[str, Argument("whom to greet")]
 
 def hello(options):
     print(f"hello {options.name}")
     return 0
 
-HELLO = Command("greetings", "greet somebody", arguments, "acme.hello:hello")
-LOST = Command("greetings", "greet nobody", arguments, "acme.lost:hello")
+HELLO = Command("greetings", HelloOptions, "acme.hello:hello")
+LOST = Command("greetings", HelloOptions, "acme.lost:hello")
 OTHER = 7
-"""
+'''
 
 BROKEN = {
     "lost": "p2pfl: \"acme.lost:hello\" cannot be imported (ModuleNotFoundError: No module named 'acme.lost')",
@@ -125,7 +129,7 @@ def acme(copy):
 def test_a_package_of_a_third_party_adds_a_command_in_a_group_of_its_own(acme):
     printed = acme.p2pfl("--help").stdout
     assert "greetings   commands of plug-ins\n            hello, lost\n" in printed
-    assert "  hello  greet somebody\n" in acme.p2pfl("help", "greetings").stdout
+    assert "  hello  Greet somebody\n" in acme.p2pfl("help", "greetings").stdout
     assert acme.p2pfl("hello", "ada").stdout == "hello ada\n"
     assert acme.p2pfl("hello").stderr == ("p2pfl: the following arguments are required: name; see p2pfl hello --help\n")
 

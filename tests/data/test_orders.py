@@ -12,7 +12,7 @@ from scipy import stats
 import cpu_device
 from p2pfl.core.draws import keys, subkeys
 from p2pfl.data import batches, orders
-from p2pfl.data.orders import permutations
+from p2pfl.data.sample_orders import permutations
 
 CPU = torch.device("cpu")
 UNLIKELY = 1e-3
@@ -62,7 +62,7 @@ def test_a_row_without_permutations_keeps_the_order_of_its_samples():
 def test_the_size_of_blocks_changes_no_permutation(monkeypatch, block):
     sizes, epochs, peers = uneven()
     expected = orders(sizes, epochs, seed=3, peers=peers, round=2, device=CPU)
-    monkeypatch.setattr(sys.modules["p2pfl.data.orders"], "BLOCK", block)
+    monkeypatch.setattr(sys.modules["p2pfl.data.sample_orders"], "BLOCK", block)
     found = orders(sizes, epochs, seed=3, peers=peers, round=2, device=CPU)
     for row, (size, count) in enumerate(zip(sizes.tolist(), epochs.tolist(), strict=True)):
         assert epochs_of(found, row, size, count) == epochs_of(expected, row, size, count)

@@ -8,13 +8,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ballots import COUNTED
 from exploring.explorer import Explorer, ViolationError
 from exploring.malicious import Malicious
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
 from exploring.rounds import explorer as rounds
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, Ballot, counted
+from p2pfl.network.protocol.wire.verdict_messages import Ballot
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
@@ -69,7 +70,7 @@ class Setting:
         group = committee(len(self.ballots))
         begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
         ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.malicious}))
-        copies = tuple(counted(bytes([number])) for number in range(self.copies))
+        copies = tuple(bytes([number]) for number in range(self.copies))
         return Malicious(self.malicious, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
 
     def row(self, *, most: int | None) -> str:

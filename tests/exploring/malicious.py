@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ballots import COUNTED
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from p2pfl.network.protocol.agreement.proofs import certified, exists, follows, reported, reports
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
     Committee,
@@ -19,11 +20,10 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Prepare,
     Promise,
     Proposal,
-    Subject,
+    Release,
     Value,
     Vote,
 )
-from p2pfl.network.protocol.agreement.proofs import certified, exists, follows, reported, reports
 
 Letter = tuple[str, str, Message]
 """Sender, receiver, message."""
@@ -47,7 +47,7 @@ class Malicious:
 
     name: str
     committee: Committee
-    subject: Subject
+    subject: Release
     ballots: tuple[Ballot, ...]
     copies: tuple[Value, ...] = (COUNTED,)
 
@@ -75,7 +75,7 @@ class Malicious:
         """Yield its own votes and acceptances: all values in all ballots."""
         for ballot in (self.committee.first, *self.ballots):
             for value in self.values:
-                if exists(self.subject, ballot, value, committee=self.committee):
+                if exists(ballot, value, committee=self.committee):
                     yield Vote(self.subject, self.name, ballot, value)
                     if ballot.number:
                         yield Vote(self.subject, self.name, ballot, value, final=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from exploring.members import Invariants, Member, Sent
-from p2pfl.network.protocol.agreement.ballot_messages import DROPPED
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal, MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Mask
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED
 
 
 class Released(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ballots import COUNTED
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
@@ -22,8 +23,7 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     StoreRecord,
     TimePassed,
 )
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Committee,
     Decision,

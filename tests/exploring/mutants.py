@@ -10,7 +10,7 @@ from exploring.masked import Masked
 from exploring.members import Member, Sent
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import BLANK, MemberRecord, Send
-from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Committee, Message, Promise, Value, Vote
+from p2pfl.network.protocol.wire.verdict_messages import Ballot, Committee, Message, Promise, Value, Vote
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from exploring.explorer import Explorer
 from exploring.members import copied, frozen
 from p2pfl.network.protocol.agreement.agreement_effects import Send
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete, outcome, report
-from p2pfl.network.protocol.agreement.ballot_messages import Committee
 from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
+from p2pfl.network.protocol.wire.verdict_messages import Committee
 
 LINE = {"ada": ("bob",), "bob": ("ada", "eve"), "eve": ("bob",)}
 """Neighbours of three peers, of which two share no edge."""
@@ -56,7 +56,7 @@ class Player:
     machine: Settlement
     sent: int = 0
     got: frozenset[tuple[str, int]] = frozenset()
-    said: str = ""
+    said: bytes = b""
     ballots: int = 0
 
     @cached_property
@@ -128,7 +128,7 @@ def duplicate(machine: Settlement) -> Settlement:
     """Return agreements that go on by themselves."""
     other = copy.copy(machine)
     for name, value in vars(other).items():
-        if isinstance(value, (set, dict)) and name != "committees":
+        if isinstance(value, (set, dict)):
             setattr(other, name, value.copy())
     other._agreements = {release: copied(agreement) for release, agreement in machine._agreements.items()}
     other._early = {release: early.copy() for release, early in machine._early.items()}
@@ -140,7 +140,7 @@ def players(graph: dict[str, tuple[str, ...]], *, steps: int, ballots: dict[str,
     """Return the members of an attempt that has begun."""
     found = {}
     for name in graph:
-        machine = Settlement(name, {})
+        machine = Settlement(name)
         for each in graph:
             machine.admit(report(each, 0, 0), Committee(tuple(graph), owner=each), mixed=False)
         found[name] = Player(name, graph, steps, machine, ballots=ballots.get(name, 0))

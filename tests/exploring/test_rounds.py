@@ -5,7 +5,7 @@ import pytest
 from exploring import rounds
 from exploring.explorer import ViolationError
 from p2pfl.network.protocol.agreement.attempt_reports import AttemptOutcome, complete, outcome
-from p2pfl.network.protocol.agreement.ballot_messages import DROPPED
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED
 
 
 @pytest.mark.parametrize(

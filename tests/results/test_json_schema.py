@@ -16,10 +16,7 @@ from p2pfl.network.peer.launch.swarm import run
 from p2pfl.network.virtual.forecast import forecast, network
 from p2pfl.results import Run
 from p2pfl.results.json_schema import FILES, attributes, classes, json_schema
-from p2pfl.results.notices.damage import LossRose
-from p2pfl.results.notices.kinds import SCHEMA
-from p2pfl.results.notices.neighbour_notices import KeyTrusted
-from p2pfl.results.notices.notice_registry import kinds
+from p2pfl.results.notices.kinds import SCHEMA, KeyTrusted, LossRose, kinds
 from p2pfl.simulation import simulate
 from swarms import SMALL
 

@@ -40,7 +40,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.network.protocol.wire.wire_codec import PREFIX, VERSION, decode, encode
     from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, read_row
     from p2pfl.privacy.keys import Identity, Roster, SeededSource
-    from p2pfl.results.notices.course import PhaseBegan
+    from p2pfl.results.notices.kinds import PhaseBegan
     from p2pfl.results.swarm.state import Setting, swarm_of
     from p2pfl.results.swarm.telemetry import decoded as telemetry_entry
     from p2pfl.results.swarm.telemetry import encoded as telemetry_bytes

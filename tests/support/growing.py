@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from p2pfl.experiment import read
-from p2pfl.results.notices.course import PhaseBegan, WaitBegan
+from p2pfl.results.notices.kinds import PhaseBegan, WaitBegan
 from p2pfl.results.records import Record
 from p2pfl.results.run import Run
 

@@ -11,11 +11,10 @@ import msgspec
 import numpy as np
 import torch
 
+from ballots import COUNTED, cast, decision, prepare, promised
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from known_peers import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, announcement, envelopes, membership, seal
-from p2pfl.network.protocol.agreement.ballot_messages import Release, counted
 from p2pfl.network.protocol.agreement.settlement import Fetch
-from p2pfl.network.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.requests import Decide, Offer
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -44,19 +43,18 @@ from p2pfl.network.protocol.wire.total_messages import (
     participants_statement,
 )
 from p2pfl.network.protocol.wire.verdict_messages import (
+    DROPPED,
+    Ballot,
     Contradiction,
     Copy,
-    DecisionMessage,
+    Decision,
     Halves,
-    LastVote,
     OfVerdicts,
-    PrepareMessage,
-    Promised,
-    PromiseMessage,
-    ProposalMessage,
+    Promise,
+    Proposal,
+    Release,
     Votes,
     Wanted,
-    WireVote,
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, read_row, said_head
@@ -70,28 +68,21 @@ KEY = bytes([9]) * 32
 
 def vote(member, peer="ada", *, number=0):
     """A signed vote on a release of the first round."""
-    made = WireVote(peer, 1, 0, member, number, peer if number == 0 else member, True, bytes(64), 1)
-    return revoted(made)
+    return resigned(cast(peer, 1, 0, member, number, peer if number == 0 else member, COUNTED, voter=1))
 
 
 def promise(member, *, voted=False):
     """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
-    last, proof = (LastVote(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
-    return PromiseMessage(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
+    made = promised("bob", 1, 0, member, 1, "ada", 1)
+    if voted:
+        last = {"voted": Ballot(0, "bob"), "value": COUNTED, "proof": (vote("bob", "bob"),)}
+        made = msgspec.structs.replace(made, **last)
+    return resigned(made)
 
 
-def revoted(changed):
-    """A vote with the signature that its member would have put there."""
-    return _signed(changed, read_vote)
-
-
-def repromised(changed):
-    """A promise with the signature that its member would have put there."""
-    return _signed(changed, read_promise)
-
-
-def _signed(changed, read):
-    statement = SWARM.encode() + b"/" + read(changed).statement
+def resigned(changed):
+    """A vote or promise with the signature that its member would have put there."""
+    statement = SWARM.encode() + b"/" + changed.statement
     signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
     return msgspec.structs.replace(changed, signature=signature)
 
@@ -101,21 +92,20 @@ def voting():
     made = totalling("bob", "bob")
     made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, partners={})), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
-    made.verdicts.copies.fetch([Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",))])
+    made.verdicts.copies.fetch([Fetch(Release("cleo", 1, 0, 0), KEY, ("ada",))])
     return made.verdicts
 
 
 VOTED = (
     Votes((vote("ada"), vote("ada", "bob"))),
-    PrepareMessage("bob", 1, 0, 1),
+    prepare("ada", "bob", 1, 0, 1),
     promise("ada", voted=True),
-    ProposalMessage(
-        revoted(WireVote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
-        (promise("ada").promise, promise("cleo").promise),
+    Proposal(
+        resigned(cast("bob", 1, 0, "ada", 1, "ada", DROPPED, voter=1, final=False)), (promise("ada"), promise("cleo"))
     ),
-    DecisionMessage((vote("ada"), vote("bob"))),
+    decision(vote("ada"), vote("bob")),
     Halves(0, {"bob": bytes(32)}, ("bob",), 1),
-    Contradiction(vote("cleo"), revoted(msgspec.structs.replace(vote("cleo"), digest=KEY))),
+    Contradiction(vote("cleo"), resigned(msgspec.structs.replace(vote("cleo"), value=KEY))),
     Wanted("cleo", 1, 0, KEY),
     Copy("cleo", 1, 0, KEY, 0, 9, memoryview(b"copy")),
 )
@@ -198,20 +188,20 @@ def genuine(message):
             return msgspec.structs.replace(message, signature=signature)
         case Votes() | Contradiction():
             return _revoted(message)
-        case PromiseMessage(promised, proof):
-            return PromiseMessage(repromised(promised), tuple(map(revoted, proof)))
-        case ProposalMessage(own, promises, proof):
-            return ProposalMessage(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
-        case DecisionMessage(votes):
-            return DecisionMessage(tuple(map(revoted, votes)))
+        case Promise(proof=proof):
+            return msgspec.structs.replace(resigned(message), proof=tuple(map(resigned, proof)))
+        case Proposal(own, promises, proof):
+            return Proposal(resigned(own), tuple(map(resigned, promises)), tuple(map(resigned, proof)))
+        case Decision(subject, value, votes):
+            return Decision(subject, value, tuple(map(resigned, votes)))
         case _:
             return message
 
 
 def _revoted(message):
     if isinstance(message, Votes):
-        return Votes(tuple(map(revoted, message.votes)))
-    return Contradiction(revoted(message.one), revoted(message.other))
+        return Votes(tuple(map(resigned, message.votes)))
+    return Contradiction(resigned(message.one), resigned(message.other))
 
 
 def sealed(message):

@@ -1,6 +1,6 @@
 """Events of four peers, for the state of their swarm."""
 
-from p2pfl.results.notices.course import PhaseBegan, WaitBegan
+from p2pfl.results.notices.kinds import PhaseBegan, WaitBegan
 
 PEERS = ("ada", "bob", "cy", "dan")
 

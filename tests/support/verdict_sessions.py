@@ -42,7 +42,10 @@ class ThreeSessions:
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
                     to = [place[3:]] if place.startswith("in/") else self.others(name)
-                    if not isinstance(message, Votes) or (message.votes[0].peer, message.votes[0].number) != self.lost:
+                    if not isinstance(message, Votes) or self.lost != (
+                        message.votes[0].subject.peer,
+                        message.votes[0].ballot.number,
+                    ):
                         self.queue.extend((each, arrived(name, message)) for each in to)
                 case Publish(_, Chunk() as message):
                     self.queue.extend((each, arrived(name, message)) for each in self.others(name))

@@ -6,7 +6,7 @@ import pytest
 from p2pfl import topology
 from p2pfl.core.errors import TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.topology import distances
+from p2pfl.topology import connectivity
 
 
 @pytest.mark.parametrize("graph", [topology.ring(7), topology.path(9), topology.star(5), topology.hypercube(4)])
@@ -30,7 +30,7 @@ def test_a_simulation_does_not_compute_distances_that_it_does_not_need(monkeypat
     def refused(_):
         raise AssertionError("the diameter takes time that grows with the square of the number of peers")
 
-    monkeypatch.setattr(distances, "diameter", refused)
+    monkeypatch.setattr(connectivity, "diameter", refused)
     planned = plan(read({"data": {"name": "wine"}, "topology": {"peers": 5}}))
     with pytest.raises(AssertionError, match="square"):
         _ = planned.flood_steps

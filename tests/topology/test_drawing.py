@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.topology.drawing import positions
+from p2pfl.topology.networkx_graphs import positions
 
 
 @pytest.mark.parametrize("graph", [graphs.ring(7), graphs.complete(5), graphs.circulant(9, degree=4)], ids=repr)

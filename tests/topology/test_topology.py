@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
 from p2pfl.core.draws import draw
-from p2pfl.topology import Schedule, Topology
-from p2pfl.topology.mixing import spectrum
+from p2pfl.topology import Schedule, Topology, spectrum
 
 CONNECTED = [
     *(graphs.ring(n) for n in (1, 2, 3, 9)),

@@ -13,11 +13,10 @@ from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.agreement.attempt_reports import connected
-from p2pfl.network.protocol.agreement.ballot_messages import Release, Value
 from p2pfl.network.protocol.interface.effects import Concluded
+from p2pfl.network.protocol.wire.verdict_messages import Release, Value
 from p2pfl.network.virtual.timed_learner import Goals
-from p2pfl.results.notices.course import LearningStopped
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import LearningStopped, Notice
 from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})
@@ -107,7 +106,7 @@ class SettledWatch:
 
     def _contradicted(self, name: str, release: Release, value: Value) -> None:
         if not self.lost:
-            self.fail(f"{name} has the verdict {value} on {release}, and another peer {self.verdicts[release]}")
+            self.fail(f"{name} has the verdict {value!r} on {release}, and another peer {self.verdicts[release]!r}")
 
     def ended(self, peer: Peer, round: int, row: Rows) -> None:
         """Note the row with which a peer ends a round."""

@@ -18,10 +18,15 @@ from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.privacy.keys import Source
-from p2pfl.results.notices.course import LearningStopped, ReleasesEnded
-from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import NeighboursMissing
+from p2pfl.results.notices.kinds import (
+    LearningStopped,
+    NeighboursMissing,
+    Notice,
+    ReleasesEnded,
+    RestartUnsettled,
+    StepsUnsettled,
+    SumsUnsettled,
+)
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals

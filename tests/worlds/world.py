@@ -28,8 +28,7 @@ from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.network.virtual.virtual_network import NOBODY, WorldTransport
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from p2pfl.results import Record
-from p2pfl.results.notices.course import JoinsLate
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import JoinsLate, Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.invariants import InvariantError, Watch

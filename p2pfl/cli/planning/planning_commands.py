@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl.cli import folders, tables
+from p2pfl.cli.core_commands import ExplainOptions, PrivacyOptions, TopologyOptions
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment import Plan
 
 
-def topology(options: argparse.Namespace) -> int:
+def topology(options: TopologyOptions) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli.planning import topologies  # noqa: PLC0415
     from p2pfl.results import plots  # noqa: PLC0415
@@ -34,7 +34,7 @@ def topology(options: argparse.Namespace) -> int:
     return 0
 
 
-def explain(options: argparse.Namespace) -> int:
+def explain(options: ExplainOptions) -> int:
     """``p2pfl explain``."""
     from p2pfl.cli.planning import explain as explaining  # noqa: PLC0415
 
@@ -46,7 +46,7 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def privacy(options: argparse.Namespace) -> int:
+def privacy(options: PrivacyOptions) -> int:
     """``p2pfl privacy``."""
     from p2pfl.cli.planning import privacy as guarantees  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ def privacy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _totals(plan: Plan, options: argparse.Namespace) -> int:
+def _totals(plan: Plan, options: PrivacyOptions) -> int:
     """Print what exact totals show; there is no guarantee to draw or to compare."""
     from p2pfl.cli.planning import disclosures  # noqa: PLC0415
 

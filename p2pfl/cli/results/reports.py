@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from p2pfl.cli import tables, terminal
+from p2pfl.cli.core_commands import ReportOptions
 from p2pfl.core.errors import InputError
 from p2pfl.results import Run, tensorboard
 from p2pfl.results.comparing import figures, wording
@@ -19,7 +19,7 @@ from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run_files import explained_of
 
 
-def show(options: argparse.Namespace) -> int:
+def show(options: ReportOptions) -> int:
     """Show one run, several side by side, or a sweep."""
     folders = [Path(folder) for folder in options.runs]
     if len(folders) == 1 and not is_sweep(folders[0]):
@@ -43,7 +43,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _one(run: Run, options: argparse.Namespace) -> int:
+def _one(run: Run, options: ReportOptions) -> int:
     if options.tex:
         _write(options.tex, run_tex(run))
     if options.plot:
@@ -74,7 +74,7 @@ def _features(run: Run) -> None:
         tables.importances(found.importances)
 
 
-def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[ComparedRun], str]:
+def _several(folders: list[Path], options: ReportOptions) -> tuple[Comparison, list[ComparedRun], str]:
     """Return the comparison of a sweep or of several runs, the runs, and a title."""
     if not any(is_sweep(folder) for folder in folders):
         runs = [Run.load(folder) for folder in folders]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
+from p2pfl.cli.core_commands import (
+    CardOptions,
+    ColumnsOptions,
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+    SchemaOptions,
+)
+from p2pfl.cli.options import ModelOptions
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.results.models import Predictions, Predictor
@@ -20,7 +28,7 @@ REMARKS = (
 """Advice to an owner who receives a proposal."""
 
 
-def columns(options: argparse.Namespace) -> int:
+def columns(options: ColumnsOptions) -> int:
     """``p2pfl columns``."""
     import tomli_w  # noqa: PLC0415 (each command imports what it needs)
 
@@ -36,7 +44,7 @@ def columns(options: argparse.Namespace) -> int:
     return 0
 
 
-def predict(options: argparse.Namespace) -> int:
+def predict(options: PredictOptions) -> int:
     """``p2pfl predict``."""
     _admitted(options)
     found = _predicted(options)
@@ -45,7 +53,7 @@ def predict(options: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate(options: argparse.Namespace) -> int:
+def evaluate(options: EvaluateOptions) -> int:
     """``p2pfl evaluate``."""
     from p2pfl.cli import tables  # noqa: PLC0415
     from p2pfl.results.models import evaluate as evaluated  # noqa: PLC0415
@@ -61,7 +69,7 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: ExportOptions) -> int:
     """``p2pfl export``."""
     from p2pfl.results.models import export as exported  # noqa: PLC0415
     from p2pfl.results.models.exporting import exporter_of  # noqa: PLC0415
@@ -71,7 +79,7 @@ def export(options: argparse.Namespace) -> int:
     return 0
 
 
-def card(options: argparse.Namespace) -> int:
+def card(options: CardOptions) -> int:
     """``p2pfl card``."""
     from p2pfl.results import Run  # noqa: PLC0415
     from p2pfl.results.card import card as written  # noqa: PLC0415
@@ -82,14 +90,7 @@ def card(options: argparse.Namespace) -> int:
     return 0
 
 
-def report(options: argparse.Namespace) -> int:
-    """``p2pfl report``."""
-    from p2pfl.cli.results import reports  # noqa: PLC0415
-
-    return reports.show(options)
-
-
-def schema(options: argparse.Namespace) -> int:
+def schema(options: SchemaOptions) -> int:
     """``p2pfl schema``."""
     from p2pfl.results.json_schema import json_schema  # noqa: PLC0415
 
@@ -98,14 +99,14 @@ def schema(options: argparse.Namespace) -> int:
     return 0
 
 
-def _admitted(options: argparse.Namespace) -> None:
+def _admitted(options: PredictOptions | EvaluateOptions) -> None:
     """Refuse a table whose account cannot count exact results, or warn."""
     from p2pfl.cli.running import budget_warning  # noqa: PLC0415
 
     budget_warning.warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
-def _predicted(options: argparse.Namespace) -> Predictions:
+def _predicted(options: PredictOptions) -> Predictions:
     """Return the predictions for a table, or for an array of samples."""
     from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
@@ -118,7 +119,7 @@ def _predicted(options: argparse.Namespace) -> Predictions:
     )
 
 
-def predictor(options: argparse.Namespace) -> Predictor:
+def predictor(options: ModelOptions) -> Predictor:
     """Return the saved model that a command names."""
     from p2pfl.results.models import Predictor  # noqa: PLC0415
 

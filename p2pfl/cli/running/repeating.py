@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tomllib
@@ -11,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
+from p2pfl.cli.core_commands import RepeatOptions
 from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.experiment.schema.network_sections import graph_files
-from p2pfl.results.comparing.wording import counted
+from p2pfl.experiment.schema import graph_files
+from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
 from p2pfl.results.repeating.own_code import FOLDER, named_modules
 from p2pfl.results.run_files import table_of
@@ -29,7 +29,7 @@ MAX_SHOWN = 5
 """Differences of a part that are printed."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: RepeatOptions) -> int:
     """Repeat a run and print the comparison; return the exit status, with ``--check`` 1 if the two differ."""
     folder = Path(options.run)
     _check_repeatable(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import budget_warning
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # they import torch
     from p2pfl.results import Record, Run
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: RunOptions) -> int:
     """``p2pfl run``."""
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
@@ -36,27 +36,27 @@ def run(options: argparse.Namespace) -> int:
     folder = None if options.resume is None else _resumed(options)
     if folder is not None and folders.ended(folder):
         return _over(folder, options)
-    if options.experiment is None and folder is None:
+    if not options.experiment and folder is None:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options, broker=options.broker)
     resolved = p2pfl.plan(experiment, live=True, unaccounted=options.unaccounted)
     budget_warning.warn(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
-    seen = view.live(resolved, quiet=options.json, compares=compare)
-    with _kept(folder, again=f"p2pfl run --resume {folder}"), seen as live:
+    lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
+    with _kept(folder, again=f"p2pfl run --resume {folder}"):
         result = swarm.run(
             experiment,
             folder=folder,
             resolved=resolved,
-            observe=live.observe,
+            observe=lines.observe,
             resume=again,
             baselines=compare,
         )
     return _finish(result.summary, folder, options)
 
 
-def simulate(options: argparse.Namespace) -> int:
+def simulate(options: SimulateOptions) -> int:
     """``p2pfl simulate``."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
     with pause_collection():
@@ -64,18 +64,17 @@ def simulate(options: argparse.Namespace) -> int:
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
         from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
 
-    again = options.resume is not None
     _check_forecast(options, shared=launched())
     if not leads():
         return _follow(options)
-    last = _resumed(options, check=folders.check_simulated) if again else None
+    last = _resumed(options, check=folders.check_simulated) if options.resume is not None else None
     if last is not None and folders.ended(last):
         return _over(last, options)
-    if options.experiment is None:
+    if not options.experiment:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options)
     if options.network is not None:
-        return _forecast(options, experiment)
+        return _forecast(options, experiment, network=options.network)
     shown = list[view.RoundsView]()
     with ExitStack() as stack:
 
@@ -84,21 +83,27 @@ def simulate(options: argparse.Namespace) -> int:
             budget_warning.warn(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
-            how = {"again": f"p2pfl simulate --resume {folder}{shared}", "needs": "simulation.state"}
-            stack.enter_context(_kept(folder, **how))
+            again = f"p2pfl simulate --resume {folder}{shared}"
+            stack.enter_context(_kept(folder, again=again, needs="simulation.state"))
             shown.append(stack.enter_context(view.RoundsView(resolved, quiet=options.json)))
             return folder
 
         def observe(records: list[Record]) -> None:
             shown[0].observe(records)
 
-        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
-        given |= {"workers": options.workers, "observe": observe}
-        result = simulated(experiment, folder=begin, resume=again, **given)
+        result = simulated(
+            experiment,
+            folder=begin,
+            resume=last is not None,
+            baselines=not options.no_baselines,
+            unaccounted=options.unaccounted,
+            workers=options.workers,
+            observe=observe,
+        )
     return _finish(result.summary, Path(result.folder or ""), options)
 
 
-def _check_forecast(options: argparse.Namespace, *, shared: bool) -> None:
+def _check_forecast(options: SimulateOptions, *, shared: bool) -> None:
     """Refuse what a forecast does not have, among it processes that torchrun started."""
     if options.network is None:
         return
@@ -110,44 +115,42 @@ def _check_forecast(options: argparse.Namespace, *, shared: bool) -> None:
         raise InputError("--network does not work with torchrun, because a forecast has one clock; leave one out")
 
 
-def _follow(options: argparse.Namespace) -> int:
+def _follow(options: SimulateOptions) -> int:
     """``p2pfl simulate`` in a process that torchrun started beside the first one, which writes and prints."""
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
-    again = options.resume is not None
-    if again and folders.ended(Path(options.resume)):
-        return 0
-    if again:
+    if options.resume is not None:
+        if folders.ended(Path(options.resume)):
+            return 0
         _resumed(options, check=folders.check_simulated)
-    if options.experiment is None:
+    if not options.experiment:
         return InputError.status  # the first process says why
-    simulated(experiment_of(options), resume=again, baselines=not options.no_baselines)
+    simulated(experiment_of(options), resume=options.resume is not None, baselines=not options.no_baselines)
     return 0
 
 
-def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
+def _forecast(options: SimulateOptions, experiment: Experiment, *, network: str) -> int:
     """``p2pfl simulate --network``."""
     from p2pfl.cli.running import view  # noqa: PLC0415
-    from p2pfl.network.virtual.forecast import forecast, network  # noqa: PLC0415
+    from p2pfl.network.virtual import forecast as forecasts  # noqa: PLC0415
 
-    over = network(options.network)
+    over = forecasts.network(network)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
     budget_warning.warn(resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.RoundsView(resolved, quiet=options.json) as rounds:
-        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
-        result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
+        result = forecasts.forecast(
+            experiment,
+            over,
+            folder=folder,
+            observe=rounds.observe,
+            baselines=not options.no_baselines,
+            unaccounted=options.unaccounted,
+        )
     return _finish(result.summary, folder, options)
 
 
-def repeat(options: argparse.Namespace) -> int:
-    """``p2pfl repeat``."""
-    from p2pfl.cli.running import repeating  # noqa: PLC0415
-
-    return repeating.run(options)
-
-
-def peer(options: argparse.Namespace) -> int:
+def peer(options: PeerOptions) -> int:
     """``p2pfl peer``."""
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
@@ -178,7 +181,7 @@ def peer(options: argparse.Namespace) -> int:
         if own.summary:  # it ended while this command waited for the lock
             return _over(folder, options)
         compare = not options.no_baselines
-        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json, compares=compare))
+        lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
         conclude = partial(concluded, resolved)
@@ -217,13 +220,12 @@ def peer(options: argparse.Namespace) -> int:
 
 
 def _own(
-    options: argparse.Namespace, experiment: Experiment, stack: ExitStack, *, last: Path | None
+    options: PeerOptions, experiment: Experiment, stack: ExitStack, *, last: Path | None
 ) -> tuple[Path, Run, Former | None]:
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
     from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
-    from p2pfl.results.notices.notice_sentences import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -237,18 +239,18 @@ def _own(
     if folders.ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
-    former = earlier(last, options.name, notify=lambda notice: terminal.note(sentence(notice)))
+    former = earlier(last, options.name, notify=lambda notice: terminal.note(str(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 
-def _resumed(options: argparse.Namespace, *, check: Callable[[Path], None] = folders.check_played) -> Path:
+def _resumed(options: SwarmOptions, *, check: Callable[[Path], None] = folders.check_played) -> Path:
     """Return the run directory to resume; its experiment is used if none is named."""
     if not options.resume:
         newest = folders.newest(options.runs) or Path(options.runs, "NAME-DATE-TIME")
         raise InputError(f"--resume needs a run directory; name it, such as --resume {newest}")
     folder = Path(options.resume)
     kept = folders.held(folder)
-    if options.experiment is not None:
+    if options.experiment:
         folders.check_same(experiment_of(options), folder, kept)
     elif options.changes or options.peers is not None:
         raise InputError(
@@ -275,7 +277,7 @@ def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
         raise
 
 
-def _over(folder: Path, options: argparse.Namespace) -> int:
+def _over(folder: Path, options: TrainingOptions) -> int:
     """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
     from p2pfl.network.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
@@ -287,7 +289,7 @@ def _over(folder: Path, options: argparse.Namespace) -> int:
     return _finish(Run.load(folder).summary, folder, options)
 
 
-def _finish(summary: dict[str, Any], folder: Path, options: argparse.Namespace) -> int:
+def _finish(summary: dict[str, Any], folder: Path, options: TrainingOptions) -> int:
     if options.json:
         print(json.dumps(summary | {"folder": str(folder)}))
     else:

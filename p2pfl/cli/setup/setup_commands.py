@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
+from p2pfl.cli.core_commands import BrokerOptions, IdentityOptions
 from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
 
 
-def identity(options: argparse.Namespace) -> int:
+def identity(options: IdentityOptions) -> int:
     """``p2pfl identity``."""
     from p2pfl.cli.setup import identities  # noqa: PLC0415
 
     roster = Path(options.roster) if options.roster else None
-    if options.revoke is not None or options.accept is not None:
-        if roster is None:
-            raise InputError("the roster to change is missing; name it with --roster")
-        if options.accept is not None:
-            done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
-        else:
-            done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+    if roster is None and (options.revoke is not None or options.accept is not None):
+        raise InputError("the roster to change is missing; name it with --roster")
+    if roster is not None and options.accept is not None:
+        done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
+    elif roster is not None and options.revoke is not None:
+        done = identities.revoked(options.name, roster=roster, reason=options.revoke)
     elif not options.keys:
         raise InputError("the folder of the peer's key is missing; name it with --keys")
     else:
@@ -42,13 +41,13 @@ def identity(options: argparse.Namespace) -> int:
     return 0
 
 
-def broker(options: argparse.Namespace) -> int:
+def broker(options: BrokerOptions) -> int:
     """``p2pfl broker``."""
     from p2pfl.network.transport.broker import embedded  # noqa: PLC0415
 
     if options.config is not None:
-        return _configure(options)
-    if options.experiment is not None:
+        return _configure(options, Path(options.config))
+    if options.experiment:
         raise InputError(
             "an experiment has no effect without --config DIR, because the embedded broker admits everybody; add "
             "--config DIR, or leave out the experiment"
@@ -65,7 +64,7 @@ def broker(options: argparse.Namespace) -> int:
     return 0
 
 
-def _configure(options: argparse.Namespace) -> int:
+def _configure(options: BrokerOptions, folder: Path) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415
     from p2pfl.network.protocol.wire.message_codec import rights  # noqa: PLC0415
@@ -74,7 +73,7 @@ def _configure(options: argparse.Namespace) -> int:
 
     port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()
-    if options.experiment is not None:
+    if options.experiment:
         experiment = read(options.experiment)  # neither model nor data need be here
         swarm, peers = experiment.name, built(experiment).peers
     elif options.observer:
@@ -84,7 +83,7 @@ def _configure(options: argparse.Namespace) -> int:
             raise InputError(
                 f"{name!a:.40} cannot be an observer; use 1 to 22 letters, digits, _ and -, and no name of a peer"
             )
-    folder, names = Path(options.config), [*peers, *options.observer]
+    names = [*peers, *options.observer]
     named = configure(folder, rights=rights(swarm), peers=names, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)

@@ -11,8 +11,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import PeersAgreement, scaled
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import LostError, RepeatError
-from p2pfl.results.notices.damage import CommonScoresUnknown, ConsensusUnknown
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import CommonScoresUnknown, ConsensusUnknown, Notice
 
 
 class ModelAgreement:

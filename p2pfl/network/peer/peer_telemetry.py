@@ -17,8 +17,7 @@ from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Message
 from p2pfl.privacy.keys import Identity, Roster, Source
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.observing import TelemetryStopped
+from p2pfl.results.notices.kinds import Notice, TelemetryStopped
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.telemetry import Level, Recent, encoded
 

@@ -4,18 +4,11 @@ import ipaddress
 import re
 import ssl
 import stat
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from p2pfl.core.errors import BrokerError
-
-NO_CHECK_TIME = 0x200000
-"""OpenSSL's ``X509_V_FLAG_NO_CHECK_TIME``, for which Python has no name."""
-
-EXPIRED = 10
-"""OpenSSL's ``X509_V_ERR_CERT_HAS_EXPIRED``."""
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 """Default port of each scheme."""
@@ -96,18 +89,13 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
-    def tls(
-        self, ca: Path | None, certificate: Path | None, key: Path | None, *, early: bool = False
-    ) -> ssl.SSLContext | None:
+    def tls(self, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
         """Build the context that verifies the broker and presents a client certificate; ``None`` without TLS.
 
         Parameters
         ----------
         ca, certificate, key
             PEM files.
-        early
-            True to accept a certificate that is not valid yet, for a device whose clock is behind. One that has
-            expired by that clock is refused all the same.
 
         Raises
         ------
@@ -128,9 +116,6 @@ class Address:
             context = ssl.create_default_context(cafile=ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2  # the default of some builds of Python is lower
             context.sslsocket_class = _TidySocket
-            if early:
-                context.sslsocket_class = _EarlySocket
-                context.verify_flags |= NO_CHECK_TIME
             if certificate:
                 file = certificate
                 # An empty password makes an encrypted key an error in place of a prompt at the terminal.
@@ -164,19 +149,6 @@ class _TidySocket(ssl.SSLSocket):
         except BaseException:
             self.close()
             raise
-
-
-class _EarlySocket(_TidySocket):
-    """Socket that refuses an expired certificate, where OpenSSL does not check times."""
-
-    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of the standard library
-        super().do_handshake(block)
-        shown = self.getpeercert() or {}
-        if ssl.cert_time_to_seconds(str(shown["notAfter"])) < time.time():
-            self.close()
-            error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, "certificate has expired")
-            error.verify_code, error.verify_message = EXPIRED, "certificate has expired"
-            raise error
 
 
 def _no_address(url: str) -> BrokerError:

@@ -19,7 +19,7 @@ import aiomqtt
 from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
-from p2pfl.network.transport.reasons import TEMPORARY, clock_behind, final, unreachable
+from p2pfl.network.transport.reasons import TEMPORARY, final, unreachable
 
 ANSWER = 10.0
 """Timeout in seconds of an answer of the broker, without the time on the wire."""
@@ -55,8 +55,7 @@ class MqttTransport:
         Credentials for the broker, if the URL has none.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
-        absent. The broker's certificate and name are always verified. With a file, a certificate that is not valid yet
-        by the clock of this device is accepted, because its signature proves that the clock is behind.
+        absent. The broker's certificate and name are always verified.
     certificate, key
         PEM files that authenticate this client, if the broker requires that; the key may be in the
         certificate's file.
@@ -109,7 +108,6 @@ class MqttTransport:
             "keepalive": max(1, round(keepalive)),
             "tls_context": self._where.tls(ca, certificate, key),
         }
-        self._early = None if ca is None else self._where.tls(ca, certificate, key, early=True)
 
     def __repr__(self) -> str:
         """Return the URL, without user and password."""
@@ -130,9 +128,10 @@ class MqttTransport:
             The broker cannot be reached; the message states the reason and a remedy.
         """
         try:
-            connection = await self._opened(client, will)
+            connection = _Client(self._where, client, will, qos=self._qos, **self._options)
+            await connection.open()
         except (aiomqtt.MqttError, UnicodeError) as error:
-            cause = _cause(error)
+            cause = error.__context__ or error  # of the socket
             code = str(cause.rc) if isinstance(cause, aiomqtt.MqttCodeError) else None
             kind = AccessError if final(cause, code=code) else BrokerError
             raise kind(unreachable(self._where, cause, code=code)) from error
@@ -140,24 +139,6 @@ class MqttTransport:
             yield MqttChannel(connection, self._limit)
         finally:
             await connection.leave()
-
-    async def _opened(self, client: str, will: Will | None) -> "_Client":
-        """Return an open connection, by the second context where the clock of this device is behind."""
-        connection = _Client(self._where, client, will, qos=self._qos, **self._options)
-        try:
-            await connection.open()
-        except aiomqtt.MqttError as error:
-            if self._early is None or not clock_behind(_cause(error)):
-                raise
-            options = self._options | {"tls_context": self._early}
-            connection = _Client(self._where, client, will, qos=self._qos, **options)
-            await connection.open()
-        return connection
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the exception of the socket, which aiomqtt keeps as the context of its own."""
-    return error.__context__ or error
 
 
 def _expire(answer: asyncio.Future[str | None]) -> None:

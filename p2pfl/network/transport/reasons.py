@@ -3,7 +3,10 @@
 import socket
 import ssl
 
-from p2pfl.network.transport.address import EXPIRED, Address
+from p2pfl.network.transport.address import Address
+
+EXPIRED = 10
+"""OpenSSL's ``X509_V_ERR_CERT_HAS_EXPIRED``."""
 
 NOT_YET_VALID = 9
 """OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be slow until its network is up."""

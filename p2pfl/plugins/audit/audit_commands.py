@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
+from typing import Annotated
 
-from p2pfl.cli import options
-from p2pfl.cli.command import Command
+from p2pfl.cli.command import Command, Option
+from p2pfl.cli.options import AccountingOptions, ExperimentOptions, OutputOptions, count
 
 FEWEST_TRIALS = 1000
 """Smallest number of trials of an audit, whose standard error is then 0.06."""
 
 
-def _audit(command: ArgumentParser) -> None:
-    options.experiment(command)
-    command.add_argument(
-        "--peers", type=options.count, metavar="N", help="instead of topology.peers (default: as many, but at most 128)"
-    )
-    command.add_argument(
-        "--trials", type=_trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
-    )
-    command.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
-    command.add_argument(
-        "--samples", action="store_true", help="show attacked training samples and their reconstructions in the page"
-    )
-    options.accounting(command)
-    options.output(command)
-
-
 def _trials(text: str) -> int:
     """Read a number of trials of an audit."""
-    if options.count(text) < FEWEST_TRIALS:
+    if count(text) < FEWEST_TRIALS:
         raise ArgumentTypeError(f"{text} is too few trials to measure anything; take at least {FEWEST_TRIALS}")
     return int(text)
 
 
-AUDIT = Command(
-    "plan", "attack what peers release, and compare with the guarantee", _audit, "p2pfl.plugins.audit.audit_command:run"
-)
+class AuditOptions(OutputOptions, AccountingOptions, ExperimentOptions):
+    """Attack what peers release, and compare with the guarantee."""
+
+    peers: Annotated[
+        int | None, Option("instead of topology.peers (default: as many, but at most 128)", "N", count)
+    ] = None
+    trials: Annotated[int, Option("games of each player", "N", _trials)] = 20_000
+    out: Annotated[str | None, Option("where the page goes (default: a new directory under --runs)", "DIR")] = None
+
+
+AUDIT = Command("plan", AuditOptions, "p2pfl.plugins.audit.audit_command:run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders
 from p2pfl.core.errors import InputError
+from p2pfl.plugins.operate.operate_commands import DeployOptions
 
 if TYPE_CHECKING:
     from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from p2pfl.privacy.keys.key_requests import DeviceRequest
 
 
-def deploy(options: argparse.Namespace) -> int:
+def deploy(options: DeployOptions) -> int:
     """Write bundles, or sign requests."""
     from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
@@ -27,9 +27,9 @@ def deploy(options: argparse.Namespace) -> int:
     fleet = Fleet.open(options.experiment, out=Path(options.out))
     now = dt.datetime.now(dt.UTC)
     if options.collect is not None:
-        return _collect(fleet, options, now=now)
+        return _collect(fleet, options.collect, options, now=now)
     if options.revoke is not None:
-        return _revoke(fleet, options, now=now)
+        return _revoke(fleet, options.revoke, options, now=now)
     if options.broker is None or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
     written = fleet.write(
@@ -66,12 +66,12 @@ def deploy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _collect(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
+def _collect(fleet: Fleet, requests: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Sign requests; print whose fingerprints to compare."""
     if not options.yes and not sys.stdin.isatty():
         raise InputError("nobody can be asked here whether the fingerprints are right; compare them, and add --yes")
     confirm = None if options.yes else _confirmed
-    found = fleet.collect([Path(each) for each in options.collect], now=now, confirm=confirm)
+    found = fleet.collect([Path(each) for each in requests], now=now, confirm=confirm)
     if options.json:
         print(json.dumps(_results(found)))
         return 0
@@ -97,9 +97,9 @@ def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _revoke(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
+def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Revoke keys and certificates; print what to do with the new lists."""
-    found = fleet.revoke(options.revoke, reason=options.reason, now=now)
+    found = fleet.revoke(names, reason=options.reason, now=now)
     if options.json:
         print(json.dumps(_results(found)))
         return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -12,20 +11,27 @@ from typing import Any
 
 from p2pfl.cli import folders
 from p2pfl.plugins.operate.checks.finding import Finding, Status
+from p2pfl.plugins.operate.operate_commands import DoctorOptions
 
 STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
-def doctor(options: argparse.Namespace) -> int:
+def doctor(options: DoctorOptions) -> int:
     """Run the checks; return 1 if there is a problem."""
     from p2pfl.plugins.operate.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     folders.add_present()
     changes = list(options.changes)
-    if options.broker is not None:
+    if options.broker:
         changes.append(f"transport.broker={json.dumps(options.broker)}")
-    how = {"peer": options.peer, "runs": Path(options.runs), "environment": os.environ}
-    findings = asyncio.run(examine(options.experiment, changes=changes, **how))
+    examined = examine(
+        options.experiment or None,
+        changes=changes,
+        peer=options.peer,
+        runs=Path(options.runs),
+        environment=os.environ,
+    )
+    findings = asyncio.run(examined)
     if options.json:
         print(json.dumps(_results(findings)))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import Any
 
@@ -13,11 +12,12 @@ from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import budget_warning
 from p2pfl.cli.tables import shown
+from p2pfl.plugins.study.study_commands import ValueOptions
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.plugins.study.valuation_page import sentences, valuation_page, values_table
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: ValueOptions) -> int:
     """Print the values of an experiment."""
     experiment = experiment_of(options)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)

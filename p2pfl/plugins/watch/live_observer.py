@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
@@ -15,16 +13,16 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.brokers import brokers, connect
 from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
-from p2pfl.plugins.watch.graph_process import graph_soon
+from p2pfl.plugins.watch.feed import graph_of
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
+from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
-from p2pfl.results.notices.device import BrokerUnavailable
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import BrokerUnavailable
 from p2pfl.results.swarm.state import Entry
 
 
 def observing(
-    options: argparse.Namespace, *, sink: Callable[[Entry], None] | None
+    options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None
 ) -> tuple[LiveFeed, Callable[[], Coroutine[Any, Any, None]]]:
     """Return the state of a live swarm, and the function that looks at the swarm until it is cancelled.
 
@@ -32,6 +30,8 @@ def observing(
     ----------
     options
         Arguments of the command.
+    name
+        Name of the observer.
     sink
         Called with each record and notice.
 
@@ -40,7 +40,6 @@ def observing(
     InputError
         The experiment cannot be used, or the observer has no identity.
     """
-    options.experiment = options.run
     experiment = experiment_of(options, broker=options.broker)
     urls = brokers(experiment)
     if "embedded" in urls:
@@ -48,21 +47,20 @@ def observing(
             'transport.broker = "embedded" does not work for an observer, because its run alone reaches that broker; '
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
-    identity, trust = _identity(experiment, options.name)
-    graph, source = graph_soon(experiment), SecretSource()
-    feed = LiveFeed(graph, sink=sink)
+    identity, trust = _identity(experiment, name)
+    setting, places = graph_of(experiment)
+    feed = LiveFeed(setting, places, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
-        print(f"p2pfl: {sentence(wait)}", file=sys.stderr)
+        print(f"p2pfl: {wait}", file=sys.stderr)
 
-    transport = connect(experiment, urls=urls, peer=options.name, notify=complain)
-    client = f"{experiment.name}-watch-{options.name}-{secrets.token_hex(8)}"
+    transport = connect(experiment, urls=urls, peer=name, notify=complain)
+    client = f"{experiment.name}-watch-{name}-{secrets.token_hex(8)}"
 
     async def look() -> None:
-        setting, _ = await asyncio.to_thread(graph.result)  # the page is served meanwhile
-        who: dict[str, Any] = {"name": options.name, "identity": identity, "source": source, "trust": trust}
+        who: dict[str, Any] = {"name": name, "identity": identity, "source": SecretSource(), "trust": trust}
         link = ObserverClient(experiment.name, **who, peers=setting.peers)
-        observer = SwarmObserver(link, swarm=experiment.name, name=options.name, feed=feed)
+        observer = SwarmObserver(link, swarm=experiment.name, name=name, feed=feed)
         await observer.look(transport, client=client)
 
     return feed, look

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
+from typing import Annotated
 
-from p2pfl.cli.command import Command
+from p2pfl.cli.command import Argument, Command, Option
+from p2pfl.cli.options import ExperimentOptions, JsonOptions
 
 FASTEST = 1000
 """Largest speed of a replay."""
-
-
-def _watch(command: ArgumentParser) -> None:
-    command.add_argument(
-        "run", metavar="RUN|EXPERIMENT", help="a run directory; with --name, the experiment of a live swarm"
-    )
-    command.add_argument("--name", help="look at the live swarm over the broker, as this observer")
-    command.add_argument(
-        "--broker", action="append", metavar="URL", help="with --name: instead of transport.broker; again to fail over"
-    )
-    command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="with --name: change a key"
-    )
-    command.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
-    command.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
-    command.add_argument("--replay", action="store_true", help="begin with the first event, and play")
-    command.add_argument("--speed", type=_speed, metavar="X", help="speed of the replay (default: 1)")
-    command.add_argument(
-        "--sink",
-        action="append",
-        default=[],
-        metavar="MODULE:FUNCTION",
-        help="call this function of your own with each record and notice; again for more",
-    )
-    command.add_argument("--once", action="store_true", help="print the state as text and end")
-    command.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
 
 
 def _speed(text: str) -> float:
@@ -47,9 +23,24 @@ def _speed(text: str) -> float:
     return speed
 
 
-WATCH = Command(
-    "results",
-    "a local page of a run: where each peer is, for which peers it waits, how it learns",
-    _watch,
-    "p2pfl.plugins.watch.watch_command:run",
-)
+class WatchOptions(JsonOptions, ExperimentOptions):
+    """A local page of a run: where each peer is, for which peers it waits, how it learns."""
+
+    experiment: Annotated[
+        str, Argument("a run directory; with --name, the experiment of a live swarm", "RUN|EXPERIMENT")
+    ]
+    json: Annotated[bool, Option("with --once: machine-readable state on standard output")] = False
+    name: Annotated[str | None, Option("look at the live swarm over the broker, as this observer")] = None
+    broker: Annotated[list[str], Option("with --name: instead of transport.broker; again to fail over", "URL")]
+    port: Annotated[int, Option("port on 127.0.0.1, 0 for any free one")] = 0
+    token: Annotated[str | None, Option("file with the token of the address (default: a new one)", "FILE")] = None
+    replay: Annotated[bool, Option("begin with the first event, and play")] = False
+    speed: Annotated[float | None, Option("speed of the replay (default: 1)", "X", _speed)] = None
+    sink: Annotated[
+        list[str],
+        Option("call this function of your own with each record and notice; again for more", "MODULE:FUNCTION"),
+    ]
+    once: Annotated[bool, Option("print the state as text and end")] = False
+
+
+WATCH = Command("results", WatchOptions, "p2pfl.plugins.watch.watch_command:run")

@@ -13,6 +13,7 @@ from p2pfl.results import charts
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import Comparison
 from p2pfl.results.comparing.intervals import estimate
+from p2pfl.results.formats import counted
 from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, keep, legend_of
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
@@ -127,7 +128,7 @@ def figure(
 def caption(comparison: Comparison) -> str:
     """Return what a caption must say of the lines and bands of a figure."""
     counts = sorted({len(each.by_seed) for each in comparison.settings if each.by_seed})
-    seeds = wording.counted(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    seeds = counted(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     bands = " Bands are 95 % intervals of Student's t, and may reach beyond the axis." if counts[-1] > 1 else ""
     return f"Lines are means over the peers and {seeds}.{bands}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from p2pfl.results import formats
 from p2pfl.results.comparing.comparison import DIGITS, SIGNIFICANT, Comparison, Difference, lower_is_better
 from p2pfl.results.comparing.intervals import Estimate
+from p2pfl.results.formats import counted
 from p2pfl.results.run_files import alone_of
 
 MOST_UNEQUAL = 3
@@ -188,14 +189,3 @@ def _times(ratio: float) -> str:
 def _span(counts: set[int]) -> str:
     low, high = min(counts), max(counts)
     return counted(high, "pair") if low == high else f"{low} to {high} pairs"
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things.
-
-    Examples
-    --------
-    >>> counted(1, "seed"), counted(5, "seed")
-    ('1 seed', '5 seeds')
-    """
-    return f"{count} {what}{'' if count == 1 else 's'}"

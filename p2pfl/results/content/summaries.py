@@ -9,8 +9,7 @@ import msgspec
 from p2pfl.core.explanations import Explained
 from p2pfl.results.content.peers import BestKept, GainInterval, PeerResult, Unsettled
 from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, WorkerResult
-from p2pfl.results.notices.damage import LossRose, MasksUncancelled
-from p2pfl.results.notices.kinds import SCHEMA
+from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled
 from p2pfl.results.provenance import Versions
 from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
 

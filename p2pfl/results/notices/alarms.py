@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from p2pfl.results.notices.damage import Alarm, LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import Alarm, LossRose, MasksCancelled, MasksUncancelled, Notice
 
 TRIPLED = 3.0
 """Ratio of the loss to that of the round before from which a model counts as spoiled without a known loss of partners.

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from p2pfl.results.formats import listed
-from p2pfl.results.notices.damage import Alarm, MasksCancelled
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import Alarm, MasksCancelled, Notice
 
 AnyNotice = TypeVar("AnyNotice", bound=Notice)
 
@@ -37,7 +36,7 @@ def alike(notices: Iterable[Notice]) -> list[list[int]]:
 
     Examples
     --------
-    >>> from p2pfl.results.notices.damage import LossRose
+    >>> from p2pfl.results.notices.kinds import LossRose
     >>> rose = [LossRose(peer=peer, round=round, now={}) for round in range(2) for peer in ("ada", "bob")]
     >>> alike(rose)
     [[0, 2], [1, 3]]
@@ -53,7 +52,7 @@ def repeated(group: Sequence[Notice]) -> str:
 
     Examples
     --------
-    >>> from p2pfl.results.notices.damage import LossRose
+    >>> from p2pfl.results.notices.kinds import LossRose
     >>> rose = [LossRose(peer="ada", round=round, now={}) for round in (11, 12, 14)]
     >>> repeated(rose), repeated(rose[:1])
     ('; and 2 more like it, rounds 12 to 15', '')
@@ -72,7 +71,7 @@ def grouped(notices: Iterable[AnyNotice]) -> list[tuple[AnyNotice, str]]:
 
     Examples
     --------
-    >>> from p2pfl.results.notices.damage import LossRose
+    >>> from p2pfl.results.notices.kinds import LossRose
     >>> [(latest.round, more) for latest, more in grouped(LossRose(peer="ada", round=t, now={}) for t in range(3))]
     [(2, '; and 2 more like it, rounds 1 to 3')]
     """

@@ -1,16 +1,19 @@
-"""Notices: what people should know of a run besides its records, each as a kind with fields.
+"""Notices: what people should know of a run besides its records, each as a kind with fields and a sentence.
 
-:func:`p2pfl.results.notices.notice_sentences.sentence` turns a notice into a sentence. The kind is the name of the
-class in snake case; ``events.jsonl`` has one notice a line, and docs/schema.json describes each.
+The text of a notice is a sentence without the name of the peer that reports it. The kind is the name of the class in
+snake case; ``events.jsonl`` has one notice a line, and docs/schema.json describes each.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 import msgspec
+
+from p2pfl.results.formats import counted, duration
 
 SCHEMA: Final = 1
 """Version of the files of a run; it grows when a field or a kind changes its meaning or disappears."""
@@ -31,7 +34,7 @@ def kind_of(name: str) -> str:
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=kind_of):
-    """Something that people should know of a peer.
+    """Something that people should know of a peer; its text is a sentence about it.
 
     Attributes
     ----------
@@ -47,3 +50,800 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=ki
     schema: Literal[1] = SCHEMA
     time: datetime | None = None
     peer: str
+
+
+MOVED = "may have moved only one of two models, which changes the mean of all models"
+"""Possible effect of a gossip step that was not settled."""
+
+
+# ------------------------------------------------------------ the course of a peer
+
+
+class PhaseBegan(Notice, frozen=True, kw_only=True):
+    """A peer began a phase of its run.
+
+    Attributes
+    ----------
+    phase
+        ``joining``, ``gathering``, ``learning``, ``leaving`` or ``done``.
+    round
+    """
+
+    severity = "info"
+
+    phase: str
+    round: int
+
+    def __str__(self) -> str:
+        return f"{self.phase} began in round {self.round + 1}"
+
+
+STALLED = 1.0
+"""Seconds of waiting in the same gossip step after which a peer reports a :class:`WaitBegan`."""
+
+
+class WaitBegan(Notice, frozen=True, kw_only=True):
+    """A peer has waited for the same gossip step longer than a second.
+
+    Attributes
+    ----------
+    round
+    neighbours
+        For which it waits; a later event replaces them.
+    connected
+        Whether it reaches the broker.
+    """
+
+    severity = "info"
+
+    round: int
+    neighbours: tuple[str, ...]
+    connected: bool = True
+
+    def __str__(self) -> str:
+        if not self.connected:
+            return f"waits in round {self.round + 1} for the broker, which cannot be reached"
+        return f"waits in round {self.round + 1} for {', '.join(self.neighbours)}"
+
+
+class WaitEnded(Notice, frozen=True, kw_only=True):
+    """A peer waits no longer."""
+
+    severity = "info"
+
+    def __str__(self) -> str:
+        return "waits no longer"
+
+
+class PresenceChanged(Notice, frozen=True, kw_only=True):
+    """Neighbours of a peer came or left, as far as it knows.
+
+    Attributes
+    ----------
+    came, left
+    """
+
+    severity = "info"
+
+    came: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        moved = ((self.came, "present"), (self.left, "gone"))
+        said = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {how}" for who, how in moved if who]
+        return "; ".join(said) or "its neighbours are as before"
+
+
+class PeerFinished(Notice, frozen=True, kw_only=True):
+    """A peer ended as it should.
+
+    Attributes
+    ----------
+    scores
+        Final scores.
+    """
+
+    severity = "info"
+
+    scores: dict[str, float]
+
+    def __str__(self) -> str:
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        return f"finished with {scores}" if scores else "finished"
+
+
+class PeerFailed(Notice, frozen=True, kw_only=True):
+    """A peer ended early.
+
+    Attributes
+    ----------
+    error
+        Class.
+    message
+    status
+        Exit status.
+    """
+
+    severity = "alarm"
+
+    error: str
+    message: str
+    status: int
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class JoinsLate(Notice, frozen=True, kw_only=True):
+    """The other peers are ahead, and the peer begins where they are.
+
+    Attributes
+    ----------
+    round
+        First round in which it takes part.
+    rounds
+        Of the experiment.
+    again
+        Whether it comes back.
+    """
+
+    round: int
+    rounds: int
+    again: bool
+
+    def __str__(self) -> str:
+        if self.round >= self.rounds:
+            return (
+                f"the others are ahead, in their last round: it comes too late to play one of the {self.rounds} rounds"
+            )
+        how = "comes back" if self.again else "begins"
+        return f"the others are ahead: it {how} in round {self.round + 1}, from where they are then"
+
+
+class ReleasesEnded(Notice, frozen=True, kw_only=True):
+    """An earlier incarnation promised to release nothing more; the model stays as it is.
+
+    Attributes
+    ----------
+    rounds
+        Rounds behind the model.
+    lost
+        Whether a newer model was released and is lost.
+    """
+
+    rounds: int
+    lost: bool
+
+    def __str__(self) -> str:
+        why = "; what was released after it stays with the others and changes the mean of all models"
+        return (
+            f"an earlier incarnation has promised to release nothing more: its model after {self.rounds} rounds is "
+            f"kept as it is{why if self.lost else ''}"
+        )
+
+
+class LearningStopped(Notice, frozen=True, kw_only=True):
+    """A peer may not release another model, and stops learning.
+
+    Attributes
+    ----------
+    reason
+        ``budget`` (spent), ``partners`` (too few mask partners) or ``undecided`` (which models count).
+    message
+    """
+
+    reason: Literal["budget", "partners", "undecided"]
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.message}; what was learned before is kept"
+
+
+class AwaitsReturn(Notice, frozen=True, kw_only=True):
+    """A round did not complete; the peer waits for all others, to play it again.
+
+    Attributes
+    ----------
+    round
+    seconds
+        Timeout, ``transport.outage``.
+    """
+
+    round: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"it waits up to {self.seconds:g} s until all peers are there again (transport.outage), and then plays "
+            f"round {self.round + 1} again; start the missing ones with --resume"
+        )
+
+
+class BudgetExceeded(Notice, frozen=True, kw_only=True):
+    """More than the privacy budget is spent, because a release lacked a mask.
+
+    Attributes
+    ----------
+    spent
+        Epsilon so far.
+    epsilon
+        The budget.
+    """
+
+    spent: float
+    epsilon: float
+
+    def __str__(self) -> str:
+        return (
+            f"epsilon {self.spent:.3g} has been spent, more than privacy.epsilon = {self.epsilon:g}, because a release "
+            "lacked a mask"
+        )
+
+
+# ------------------------------------------------------------ its neighbours
+
+
+class KeyTrusted(Notice, frozen=True, kw_only=True):
+    """The key of a neighbour is trusted because it is the first that was seen.
+
+    Attributes
+    ----------
+    neighbour
+    key
+        Fingerprint.
+    """
+
+    neighbour: str
+    key: str
+
+    def __str__(self) -> str:
+        return (
+            f'TRUSTED ON FIRST USE: "{self.neighbour}" has the key {self.key}; compare it with the one that '
+            f"{self.neighbour} shows, because the broker could have substituted its own, or use a roster"
+        )
+
+
+class NameShared(Notice, frozen=True, kw_only=True):
+    """Another peer answers to the name of this one.
+
+    Attributes
+    ----------
+    key
+        Its fingerprint.
+    own
+        The peer's fingerprint.
+    """
+
+    key: str
+    own: str
+
+    def __str__(self) -> str:
+        return (
+            f'a peer with the key {self.key} answers to the name "{self.peer}"; neighbours that know the key '
+            f"{self.own} ignore it, so find out whose it is or use a roster"
+        )
+
+
+class VersionDiffers(Notice, frozen=True, kw_only=True):
+    """A neighbour runs another release of p2pfl.
+
+    Attributes
+    ----------
+    neighbour
+    theirs
+        Empty if it announces none.
+    ours
+    """
+
+    neighbour: str
+    theirs: str
+    ours: str
+
+    def __str__(self) -> str:
+        theirs = self.theirs or "of an unknown version"
+        return f'peer "{self.neighbour}" runs p2pfl {theirs}, this peer runs {self.ours}'
+
+
+class PeerExcluded(Notice, frozen=True, kw_only=True):
+    """A neighbour signed two different messages for one gossip step and was excluded.
+
+    Attributes
+    ----------
+    neighbour
+    key
+        Fingerprint.
+    signed
+        Kind of statement.
+    round, step
+    proof
+        File with the proof.
+    """
+
+    severity = "alarm"
+
+    neighbour: str
+    key: str
+    signed: str
+    round: int
+    step: int
+    proof: str | None = None
+
+    def __str__(self) -> str:
+        kept = "" if self.proof is None else f"; the proof is in {self.proof}"
+        return (
+            f'EXCLUDED: "{self.neighbour}" with the key {self.key} signed two different {self.signed}s for step '
+            f"{self.step} of round {self.round}{kept}; ask its owner why, and revoke the key without a good answer"
+        )
+
+
+class ModelsRefused(Notice, frozen=True, kw_only=True):
+    """Models of a neighbour were not used, because their size or numbers are not those of this run.
+
+    Attributes
+    ----------
+    neighbour
+    round
+        First such round.
+    """
+
+    neighbour: str
+    round: int
+
+    def __str__(self) -> str:
+        return (
+            f'the model of "{self.neighbour}" in round {self.round + 1} is not used, because its size or type is not '
+            "that of this run, or it contains NaN; run the same code at both, and declare by a property `beside` of "
+            "the algorithm what it sends beside a model"
+        )
+
+
+class NeighboursMissing(Notice, frozen=True, kw_only=True):
+    """Neighbours did not come at the end of a run; the peer has played all rounds and goes on.
+
+    Attributes
+    ----------
+    absent
+        Never came.
+    gone
+        Left.
+    message
+    """
+
+    absent: tuple[str, ...]
+    gone: tuple[str, ...]
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.message}; all rounds are played, and the model is kept as it is"
+
+
+class PartnersAwaited(Notice, frozen=True, kw_only=True):
+    """A release waits for mask partners.
+
+    Attributes
+    ----------
+    partners
+    seconds
+        Longest wait.
+    """
+
+    severity = "info"
+
+    partners: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"the next release waits up to {self.seconds:g} s for mask partners: {', '.join(self.partners)}"
+
+
+# ------------------------------------------------------------ what harms the mean of all models
+
+
+class Alarm(Notice, frozen=True, kw_only=True):
+    """Notice that something harms the result.
+
+    Attributes
+    ----------
+    round
+    partners
+        From which nothing came.
+    before, now, best_round, best_file
+    cancelled
+        Whether the masks have cancelled since.
+    """
+
+    severity = "alarm"
+
+    round: int
+    partners: tuple[str, ...] = ()
+    before: dict[str, float] | None = None
+    now: dict[str, float]
+    best_round: int | None = None
+    best_file: str | None = None
+    cancelled: bool = False
+
+
+class MasksUncancelled(Alarm, frozen=True, kw_only=True):
+    """Masks that did not cancel are in the models.
+
+    Attributes
+    ----------
+    deviation
+        Standard deviation of their noise in a parameter of the average.
+    """
+
+    deviation: float
+
+    def __str__(self) -> str:
+        lost = self.partners
+        names, one = ", ".join(lost), len(lost) == 1
+        who, are, have, them = ("it", "is", "has", "it") if one else ("they", "are", "have", "them")
+        what = (
+            f"nothing came from {names} in round {self.round + 1}, so the masks that {who} shared did not cancel: they "
+            f"leave noise of deviation {self.deviation:.2g} in the models"
+        )
+        cure = (
+            f"If {names} {are} only slow, or offline for a while, the masks cancel when {who} {are} received again; if "
+            f"{who} {have} ended, start {them} with --resume while the others run. This peer says when they are "
+            "cancelled"
+        )
+        return _alarm(self, what, cure)
+
+
+class LossRose(Alarm, frozen=True, kw_only=True):
+    """The loss rose steeply; models may contain masks of a peer that disappeared."""
+
+    def __str__(self) -> str:
+        what = (
+            f"the loss rose steeply in round {self.round + 1}; the models may contain masks of a peer that disappeared"
+        )
+        return _alarm(self, what, "Find the peer that disappeared, and start it with --resume while the others run")
+
+
+class MasksCancelled(Notice, frozen=True, kw_only=True):
+    """Masks of an earlier alarm have cancelled.
+
+    Attributes
+    ----------
+    round
+        Of the alarm.
+    partners
+    """
+
+    severity = "resolved"
+
+    round: int
+    partners: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = f"what was missing in round {self.round + 1} no longer moves the mean of the models"
+        return f"masks of {', '.join(self.partners)} are cancelled: {said}"
+
+
+class SettlementIncomplete(Notice, frozen=True, kw_only=True):
+    """Models are missing from the gossip step in which masks are settled.
+
+    Attributes
+    ----------
+    neighbours
+        From which nothing came.
+    """
+
+    neighbours: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"nothing came from {', '.join(self.neighbours)} in the gossip step that settles masks, which changes the "
+            "mean of all models"
+        )
+
+
+class MasksUnsettled(Notice, frozen=True, kw_only=True):
+    """Masks may not have cancelled at the end of a run.
+
+    Attributes
+    ----------
+    masks
+        Number by partner.
+    deviation
+        Their standard deviation in a parameter of the average.
+    """
+
+    masks: dict[str, int]
+    deviation: float
+
+    def __str__(self) -> str:
+        return (
+            f"{counted(sum(self.masks.values()), 'mask')} shared with {', '.join(self.masks)} may not have cancelled: "
+            f"noise of deviation {self.deviation:.2g} or less may stay in each parameter of the mean model"
+        )
+
+
+class StepsUnsettled(Notice, frozen=True, kw_only=True):
+    """Gossip steps may have moved only one of two models.
+
+    Attributes
+    ----------
+    steps
+        Number by neighbour.
+    """
+
+    steps: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"{counted(sum(self.steps.values()), 'gossip step')} with {', '.join(self.steps)} {MOVED}"
+
+
+class SumsUnsettled(Notice, frozen=True, kw_only=True):
+    """Sums lacked the part of a neighbour.
+
+    Attributes
+    ----------
+    sums
+        Number by neighbour.
+    """
+
+    sums: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"{counted(sum(self.sums.values()), 'sum')} without {', '.join(self.sums)} {MOVED}"
+
+
+class RestartUnsettled(Notice, frozen=True, kw_only=True):
+    """No neighbour confirmed that it reverted gossip steps of an earlier incarnation.
+
+    Attributes
+    ----------
+    neighbours
+    """
+
+    neighbours: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"gossip steps of an earlier incarnation with {', '.join(self.neighbours)} {MOVED}, because no neighbour "
+            "confirmed that it reverted them"
+        )
+
+
+class ConsensusUnknown(Notice, frozen=True, kw_only=True):
+    """The peers could not agree on a model, and the peer keeps its own.
+
+    Attributes
+    ----------
+    message
+    """
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"no consensus, so models differ: {self.message}"
+
+
+class CommonScoresUnknown(Notice, frozen=True, kw_only=True):
+    """The scores of the common model stay unknown.
+
+    Attributes
+    ----------
+    message
+    """
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"the scores of the common model stay unknown: {self.message}"
+
+
+# ------------------------------------------------------------ broker, clock and disk of a device
+
+
+class BrokerUnavailable(Notice, frozen=True, kw_only=True):
+    """A peer waits for the broker.
+
+    Attributes
+    ----------
+    message
+    seconds
+        Longest time that it retries.
+    """
+
+    message: str
+    seconds: float | None
+
+    def __str__(self) -> str:
+        limit = "without a time limit" if self.seconds is None else f"for up to {self.seconds:g} s"
+        return f"{self.message}; this peer retries {limit} (transport.outage)"
+
+
+class PasswordExposed(Notice, frozen=True, kw_only=True):
+    """A password travels unencrypted.
+
+    Attributes
+    ----------
+    brokers
+        Addresses.
+    """
+
+    brokers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"WARNING: a password goes to {', '.join(self.brokers)} unencrypted, so others on the network can read it; "
+            "use mqtts:// or wss:// (p2pfl broker --config), and change the password"
+        )
+
+
+class ClockBehind(Notice, frozen=True, kw_only=True):
+    """The clock of the device is behind the last start of the peer.
+
+    Attributes
+    ----------
+    seconds
+        By how much.
+    key
+        Fingerprint of the key of that start if it is another one.
+    """
+
+    seconds: int
+    key: str | None = None
+
+    def __str__(self) -> str:
+        whose = "" if self.key is None else f" under another key ({self.key})"
+        return (
+            f'the clock of this device is {duration(self.seconds)} behind the last start of peer "{self.peer}"{whose}; '
+            "set the clock"
+        )
+
+
+class AnnouncementAhead(Notice, frozen=True, kw_only=True):
+    """The broker retains an announcement under the peer's name more than 80 years ahead of the clock.
+
+    Attributes
+    ----------
+    key
+        Fingerprint of its key.
+    topic
+        Of the retained message.
+    """
+
+    key: str
+    topic: str
+
+    def __str__(self) -> str:
+        return (
+            f'the broker retains an announcement of peer "{self.peer}" under another key ({self.key}) that is more '
+            f"than 80 years ahead of the clock of this device; set the clock, or clear the retained message on "
+            f"{self.topic}, because neighbours that have met that key refuse this peer"
+        )
+
+
+class CheckpointDamaged(Notice, frozen=True, kw_only=True):
+    """A checkpoint could not be used and was removed.
+
+    Attributes
+    ----------
+    file, message
+    previous
+        Whether an earlier one is tried.
+    """
+
+    file: str
+    message: str
+    previous: bool
+
+    def __str__(self) -> str:
+        instead = "the one before is used" if self.previous else "there is none before it"
+        return f"{self.file}: {self.message}; {instead}"
+
+
+class BestModelDamaged(Notice, frozen=True, kw_only=True):
+    """The file of the best model cannot be read.
+
+    Attributes
+    ----------
+    file, message
+    """
+
+    file: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file} cannot be read ({self.message}); the next better model takes its place"
+
+
+# ------------------------------------------------------------ what observers see from outside
+
+
+class PeerAnnounced(Notice, frozen=True, kw_only=True):
+    """The broker retains a new announcement, as an observer sees it.
+
+    Attributes
+    ----------
+    status
+        ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
+    done
+        Whether it left after all rounds.
+    """
+
+    severity = "info"
+
+    status: Literal["up", "left", "dead"]
+    done: bool = False
+
+    def __str__(self) -> str:
+        if self.status == "left":
+            return "left after all rounds" if self.done else "left the swarm"
+        return "is connected to the broker" if self.status == "up" else "is not connected to the broker any more"
+
+
+class PeerSilent(Notice, frozen=True, kw_only=True):
+    """A connected peer gives no sign of life.
+
+    Attributes
+    ----------
+    seconds
+        Since the last one.
+    """
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"gives no sign of life for {duration(round(self.seconds))}, although it is connected; look at its process "
+            "and at the load of its device"
+        )
+
+
+class PeerResponded(Notice, frozen=True, kw_only=True):
+    """A silent peer gives signs of life again."""
+
+    severity = "info"
+
+    def __str__(self) -> str:
+        return "gives signs of life again"
+
+
+class TelemetryStopped(Notice, frozen=True, kw_only=True):
+    """Observers cannot look at a peer.
+
+    Attributes
+    ----------
+    message
+    """
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"observers cannot look at this peer: {self.message}"
+
+
+# ------------------------------------------------------------ all of them
+
+
+def kinds() -> dict[str, type[Notice]]:
+    """Return all classes of notices that occur, by kind.
+
+    Examples
+    --------
+    >>> sorted(kinds())[:3]
+    ['announcement_ahead', 'awaits_return', 'best_model_damaged']
+    """
+    pending, found = [Notice], list[type[Notice]]()
+    while pending:
+        one = pending.pop()
+        below = one.__subclasses__()
+        found += [] if below else [one]
+        pending += below
+    return {kind_of(one.__name__): one for one in sorted(found, key=lambda one: one.__name__)}
+
+
+def _alarm(notice: Alarm, what: str, cure: str) -> str:
+    changes = _changes(notice.before or {}, notice.now)
+    scores = f" ({changes})" if changes else ""
+    best, place = notice.best_round, "" if notice.best_file is None else f", in {notice.best_file}"
+    kept = "" if best is None else f"; the best model so far is that of round {best + 1}{place}"
+    return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less"
+
+
+def _changes(before: Mapping[str, float], now: Mapping[str, float]) -> str:
+    return "; ".join(f"{name} {before[name]:.3f} before, {now[name]:.3f} now" for name in now if name in before)

@@ -9,8 +9,7 @@ from typing import Any
 from p2pfl.results.comparing.comparison import lower_is_better
 from p2pfl.results.comparing.wording import gained_by
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shortened
-from p2pfl.results.formats import number
-from p2pfl.results.notices.notice_sentences import counted, stopped
+from p2pfl.results.formats import counted, number
 from p2pfl.results.records import Record, by_round
 from p2pfl.results.run_files import alone_of, stop_of
 
@@ -57,7 +56,7 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
         found = len({record.round for record in metrics})
         return f"The run is not finished; {found} of {rounds} rounds are recorded."
     stop = stop_of(summary)
-    early = "" if stop is None else f" It stopped after {stopped(stop)}."
+    early = "" if stop is None else f" It stopped after {stop}."
     if "scores" in summary:
         said = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
         alone = "".join(f" {sentence}" for sentence in gained_by(summary))

@@ -15,7 +15,6 @@ from p2pfl.results.facts import Block, BlockGroup, Bullets, FactTable, Happening
 from p2pfl.results.formats import shown
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.notice_sentences import sentence
 from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.costs import costs, lanes
 from p2pfl.results.pages.features import features
@@ -74,7 +73,7 @@ def _head(run: Run) -> Iterator[Note]:
             said = f"In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
             yield Note(f"{alarm.peer}: {said}", style="warning")
         else:
-            yield Note(f"{alarm.peer}: {sentence(alarm)}{more}", style="alarm")
+            yield Note(f"{alarm.peer}: {alarm}{more}", style="alarm")
     if not summary:
         for alert in alerts_of_run(run):
             if alert.severity == "alarm":
@@ -158,7 +157,7 @@ def _events(run: Run) -> Block | None:
 def _event(event: Notice, more: str) -> Happening:
     when = None if event.time is None else (f"{event.time:%Y-%m-%d %H:%M:%S} UTC", event.time.isoformat())
     style = {"alarm": "bad", "warning": "warn", "resolved": "good"}.get(event.severity, "")
-    return Happening(f"{sentence(event)}{more}", event.peer, when, style)
+    return Happening(f"{event}{more}", event.peer, when, style)
 
 
 def _repeat(run: Run) -> list[Block | None]:

@@ -12,7 +12,7 @@ import msgspec
 from p2pfl.core.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.results.notices.course import BudgetExceeded
+from p2pfl.results.notices.kinds import BudgetExceeded
 from p2pfl.results.spending.budget import PeerAccounts
 from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.results.spending.stated import BudgetStop
@@ -108,16 +108,6 @@ class Meter:
     def costs(self) -> Counter[Cost]:
         """Costs of all incarnations in this run."""
         return self._costs.copy()
-
-    def affords(self, costs: Mapping[Cost, int]) -> bool:
-        """Return whether the budget permits these costs in all; a budget file keeps its own record, release by release.
-
-        Parameters
-        ----------
-        costs
-            Costs of this run, as :attr:`costs` counts them.
-        """
-        return self._budget is not None or not self._protection.claimed or self._protection.allows(costs)
 
     def charge(self, round: int, *, whole: bool) -> None:
         """Record the cost of a release before it is sent; ``whole`` unless a mask partner is missing.

@@ -8,7 +8,7 @@ import msgspec
 
 
 class BudgetStop(msgspec.Struct, frozen=True):
-    """Early stop by the privacy budget.
+    """Early stop by the privacy budget; its text is the end of a sentence.
 
     Attributes
     ----------
@@ -31,6 +31,12 @@ class BudgetStop(msgspec.Struct, frozen=True):
     account: str | None = None
     peers: int = 1
     among: int = 1
+
+    def __str__(self) -> str:
+        before = "" if self.account is None else f", including what {self.account} had before"
+        who = "" if self.peers == self.among else f" ({self.peers} of {self.among} peers)"
+        rounds = f"{self.done} of {self.rounds} rounds"
+        return f"{rounds}: another one would exceed privacy.epsilon = {self.epsilon:g}{before}{who}"
 
 
 class ObserverGuarantee(msgspec.Struct, frozen=True):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from p2pfl.results.formats import listed
+from p2pfl.results.formats import counted, listed
 from p2pfl.results.notices.alarms import raised
-from p2pfl.results.notices.damage import Alarm
 from p2pfl.results.notices.grouping import alike, repeated
-from p2pfl.results.notices.kinds import Notice, Severity, kind_of
-from p2pfl.results.notices.notice_sentences import counted, sentence
-from p2pfl.results.notices.observing import PeerSilent
+from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
 from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.results.swarm.headline import blocked_since, doing, patience, seconds
 from p2pfl.results.swarm.parting import parting
@@ -72,7 +69,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         Seconds since the start of the run.
     """
     stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
-    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_room(swarm), *_rising(swarm)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_rising(swarm)]
     return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
@@ -101,7 +98,7 @@ def _grouped(found: Sequence[tuple[float, Notice, bool]]) -> Iterator[Alert]:
         for places in alike(notice for _, notice in those):
             group = [those[place][1] for place in places]
             first, last, latest = those[places[0]][0], those[places[-1]][0], group[-1]
-            said = f"{sentence(latest).removeprefix('ALARM: ')}{repeated(group)}"
+            said = f"{str(latest).removeprefix('ALARM: ')}{repeated(group)}"
             kind = kind_of(type(latest).__name__)
             yield Alert(kind, latest.severity, latest.peer, last, said, over, count=len(group), began=first)
 
@@ -127,7 +124,7 @@ def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
 def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
     for peer in swarm.peers.values():
         if peer.activity == "silent" and peer.silent_since is not None:
-            said = sentence(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
+            said = str(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
             yield Alert("hung", "alarm", peer.name, peer.silent_since, said)
 
 
@@ -150,11 +147,6 @@ def _parted(swarm: Swarm) -> Iterator[Alert]:
             "brokers and the bridges between them"
         )
         yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
-
-
-def _room(swarm: Swarm) -> Iterator[Alert]:
-    for at, notice in swarm.short.values():
-        yield Alert(kind_of(type(notice).__name__), "warning", notice.peer, at, sentence(notice))
 
 
 def _rising(swarm: Swarm) -> Iterator[Alert]:

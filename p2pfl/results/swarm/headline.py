@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.results.formats import listed
-from p2pfl.results.notices.notice_sentences import counted, duration
+from p2pfl.results.formats import counted, duration, listed
 from p2pfl.results.swarm.blocking import Blockage, blockages, urgent_first, waits_of
 from p2pfl.results.swarm.state import ABSENT, Activity, PeerState, Swarm
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from p2pfl.results.notices.course import (
+from p2pfl.results.notices.kinds import (
     STALLED,
+    LossRose,
+    MasksCancelled,
+    MasksUncancelled,
+    Notice,
+    PeerAnnounced,
     PeerFailed,
     PeerFinished,
+    PeerResponded,
+    PeerSilent,
     PhaseBegan,
     PresenceChanged,
     WaitBegan,
     WaitEnded,
 )
-from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent, ScoresRecalled
-from p2pfl.results.notices.room import RoomRestored, RoomShort
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.history import History
 from p2pfl.results.swarm.lanes import Lanes
@@ -191,11 +194,6 @@ class PeerState:
             self._median = statistics.median(self.durations)
         return self._median
 
-    def copy(self) -> PeerState:
-        """Return a copy that further events do not change."""
-        seen, lost = {*self.seen_by}, {*self.lost_by}
-        return replace(self, seen_by=seen, lost_by=lost, late=self.late.copy(), durations=self.durations.copy())
-
     def lasted(self, seconds: float) -> None:
         """Take the duration of a round."""
         self.durations.append(seconds)
@@ -224,8 +222,6 @@ class Swarm:
         Activities of each peer over time.
     trends
         Courses of the losses.
-    short
-        By peer and resource: when it became short, and the notice of that.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -248,7 +244,6 @@ class Swarm:
         self.history = History()
         self.lanes = Lanes()
         self.trends = Trends()
-        self.short: dict[tuple[str, str], tuple[float, RoomShort]] = {}
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
@@ -325,8 +320,6 @@ class Swarm:
                 self._presence(at, notice)
             case PeerAnnounced() | PeerSilent() | PeerResponded():
                 self._observed(at, peer, notice)
-            case ScoresRecalled():
-                self.history.recall(peer.name, notice.score, dict(zip(notice.rounds, notice.values, strict=False)))
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():
@@ -338,10 +331,6 @@ class Swarm:
     def _warned(self, at: float, notice: Notice) -> None:
         if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
             self.alarms.append((at, notice))
-        elif isinstance(notice, RoomShort):
-            self.short[notice.peer, notice.resource] = at, notice
-        elif isinstance(notice, RoomRestored):
-            self.short.pop((notice.peer, notice.resource), None)
         elif notice.severity != "info":
             self.notices.append((at, notice))
 
@@ -355,17 +344,6 @@ class Swarm:
                 peer.silent_since = at - notice.seconds
             case PeerResponded():
                 peer.silent_since = None
-
-    def copy(self) -> Swarm:
-        """Return a copy that further events do not change; it takes no longer with more rounds."""
-        made = Swarm(self.setting)
-        made.peers = {name: peer.copy() for name, peer in self.peers.items()}
-        made.history, made.lanes, made.trends = self.history.copy(), self.lanes.copy(), self.trends.copy()
-        made.short = dict(self.short)
-        made.notices, made.alarms = self.notices.copy(), self.alarms.copy()
-        made.late, made.nearly_spent = dict(self.late), dict(self.nearly_spent)
-        made.metric, made.at, made.count = self.metric, self.at, self.count
-        return made
 
     def _presence(self, at: float, notice: PresenceChanged) -> None:
         for name in notice.came:

@@ -16,10 +16,17 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.texts import printable
-from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
-from p2pfl.results.notices.kinds import Notice, kind_of
-from p2pfl.results.notices.notice_registry import kinds
-from p2pfl.results.notices.observing import ScoresRecalled
+from p2pfl.results.notices.kinds import (
+    Notice,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+    kind_of,
+    kinds,
+)
 from p2pfl.results.records import Record
 
 Level = Literal["health", "scores"]
@@ -46,8 +53,6 @@ HEALTH: Mapping[str, tuple[str, ...]] = {
     "neighbours_missing": ("absent", "gone"),
     "broker_unavailable": ("seconds",),
     "clock_behind": ("seconds", "key"),
-    "room_short": ("resource", "free", "needed"),
-    "room_restored": ("resource",),
     "masks_uncancelled": ("round", "partners", "deviation"),
     "masks_cancelled": ("round", "partners"),
     "masks_unsettled": ("masks", "deviation"),
@@ -63,7 +68,6 @@ SCORES: Mapping[str, tuple[str, ...]] = {
     "masks_uncancelled": (*HEALTH["masks_uncancelled"], "before", "now"),
     "loss_rose": ("round", "before", "now"),
     "budget_exceeded": ("spent", "epsilon"),
-    "scores_recalled": ("score", "rounds", "values"),
 }
 """Fields of each kind of entry at the level ``scores``."""
 
@@ -75,9 +79,6 @@ MANY = 16
 
 LAST = 8
 """Number of last warnings and alarms that a new observer is sent."""
-
-NUMBERS = ("rounds", "values")
-"""Fields that are lists of numbers of a ``scores_recalled``; other lists contain names of peers."""
 
 ANY = ("training_loss", "privacy_spent")
 """Fields of which any float is sound: a run that diverges reports losses that are no numbers."""
@@ -139,13 +140,7 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
         table = _decoder.decode(data)
         kind = table.pop("kind", None)
         allowed = SCORES[kind]
-        found = {
-            name: [_number(each) for each in value[:MANY]]
-            if name in NUMBERS and isinstance(value, list)
-            else _known(value, names, any_float=name in ANY)
-            for name, value in table.items()
-            if name in allowed
-        }
+        found = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
         entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **found, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
         raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
@@ -167,7 +162,6 @@ class Recent:
         self._peer = peer
         self._present: set[str] = set()
         self._lost: set[str] = set()
-        self._curves = ScoreHistory(peer)
         self._state: dict[type[Entry], tuple[float, Entry]] = {}
         self._warnings: deque[tuple[float, Entry]] = deque(maxlen=LAST)
         self._news: deque[tuple[float, Entry]] = deque(maxlen=LAST * MANY)
@@ -179,7 +173,6 @@ class Recent:
             case Record():
                 self._state.pop(WaitBegan, None)
                 merged = self._merged(entry)
-                self._curves.add(entry)
                 self._state[Record] = at, entry
             case WaitEnded():
                 self._state.pop(WaitBegan, None)
@@ -194,13 +187,12 @@ class Recent:
             self._news.append((at, each))
 
     def past(self, now: float) -> list[tuple[float, Entry]]:
-        """Return entries that lead to the present state, with their times, in order; then the curves until now."""
+        """Return entries that lead to the present state, with their times, in order."""
         there, lost = tuple(sorted(self._present)), tuple(sorted(self._lost))
         met = [(now, each) for each in _split(PresenceChanged(peer=self._peer, came=there, left=lost))]
         order = {kind: place for place, kind in enumerate((PhaseBegan, Record, WaitBegan, PeerFinished, PeerFailed))}
         state = sorted(self._state.items(), key=lambda item: (item[1][0], order.get(item[0], 0)))
-        curves = ((now, each) for each in self._curves.notices())
-        return [*sorted([*self._warnings, *(found for _, found in state)], key=lambda found: found[0]), *met, *curves]
+        return [*sorted([*self._warnings, *(found for _, found in state)], key=lambda found: found[0]), *met]
 
     def news(self) -> list[tuple[float, Entry]]:
         """Return what is new since the last call."""
@@ -269,42 +261,3 @@ def _sound(value: Any) -> Any:
 def _number(value: Any) -> Any:
     """Return a score, which may be any float, or a count."""
     return value if isinstance(value, float) else _sound(value)
-
-
-MAX_POINTS = 64
-"""Largest number of rounds that are kept; beyond it, every second one is dropped."""
-
-ROUNDS_OF_NOTICE = 16
-"""Rounds of one score in a notice, of which several fit into a frame of telemetry."""
-
-MAX_SCORES = 8
-"""Largest number of scores."""
-
-
-class ScoreHistory:
-    """Scores of a peer by round, thinned out evenly as the run grows."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-        self._stride = 1
-        self._scores: dict[int, dict[str, float]] = {}
-
-    def add(self, record: Record) -> None:
-        """Keep the scores of a round; a round that runs again replaces its scores."""
-        if record.round % self._stride or not record.scores:
-            return
-        self._scores[record.round] = {name: record.scores[name] for name in [*record.scores][:MAX_SCORES]}
-        while len(self._scores) > MAX_POINTS:
-            self._stride *= 2
-            self._scores = {round: found for round, found in self._scores.items() if not round % self._stride}
-
-    def notices(self) -> Iterator[ScoresRecalled]:
-        """Yield the scores, in parts that fit into frames; the newest rounds come first."""
-        names = dict.fromkeys(name for found in self._scores.values() for name in found)
-        rounds = sorted(self._scores)
-        for start in range((len(rounds) - 1) // ROUNDS_OF_NOTICE * ROUNDS_OF_NOTICE, -1, -ROUNDS_OF_NOTICE):
-            for name in names:
-                part = [round for round in rounds[start : start + ROUNDS_OF_NOTICE] if name in self._scores[round]]
-                values = tuple(self._scores[round][name] for round in part)
-                if part:
-                    yield ScoresRecalled(peer=self._peer, score=name[:40], rounds=tuple(part), values=values)

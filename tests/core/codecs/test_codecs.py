@@ -7,8 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cpu_device
-from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, Whole, coded
-from p2pfl.core.codecs.bits import bits_for, bytes_for, pack_bits, unpack_bits
+from p2pfl.core.codecs import (
+    QSGD,
+    At,
+    Half,
+    Quantise,
+    RandomK,
+    TopK,
+    Whole,
+    bits_for,
+    bytes_for,
+    coded,
+    pack_bits,
+    unpack_bits,
+)
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import keys, subkeys
 

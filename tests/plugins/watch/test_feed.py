@@ -10,7 +10,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.results.lock import RUN, alive, owned
-from p2pfl.results.notices.course import WaitEnded
+from p2pfl.results.notices.kinds import WaitEnded
 from p2pfl.simulation import simulate
 
 

@@ -7,7 +7,7 @@ import pytest
 from growing import PEERS, at, began, waits
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.prometheus import exposition
-from p2pfl.results.notices.device import ClockBehind
+from p2pfl.results.notices.kinds import ClockBehind
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 

@@ -11,7 +11,7 @@ import pytest
 
 from growing import PEERS, Growing, at, began
 from p2pfl.cli import main
-from p2pfl.cli.arguments import parse
+from p2pfl.cli.command_catalogue import parse
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.prometheus import exposition
 

@@ -3,7 +3,7 @@
 import math
 
 from p2pfl.results.notices.alarms import spoiled
-from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 

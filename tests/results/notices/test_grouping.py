@@ -4,11 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.results.notices.course import PeerFailed
-from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.device import CheckpointDamaged, ClockBehind
 from p2pfl.results.notices.grouping import alike, repeated
-from p2pfl.results.notices.neighbour_notices import KeyTrusted
+from p2pfl.results.notices.kinds import (
+    CheckpointDamaged,
+    ClockBehind,
+    KeyTrusted,
+    LossRose,
+    MasksCancelled,
+    MasksUncancelled,
+    PeerFailed,
+)
 
 PEERS = st.sampled_from(["ada", "bob", "cy", "dan"])
 

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.results.notices.course import (
+from p2pfl.results.notices.kinds import (
     STALLED,
+    ClockBehind,
+    LossRose,
+    MasksCancelled,
+    MasksUncancelled,
     PeerFailed,
     PeerFinished,
+    PeerSilent,
     PresenceChanged,
     WaitEnded,
 )
-from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.device import ClockBehind
-from p2pfl.results.notices.notice_sentences import sentence
-from p2pfl.results.notices.observing import PeerSilent
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
@@ -284,14 +285,14 @@ def test_alarms_that_are_over_leave_the_group_of_those_that_are_not():
 def test_a_single_alarm_reads_as_its_notice():
     alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
     [alert] = alerts(after(*everybody(), (1.0, alarm)), now=2.0)
-    assert f"ALARM: {alert.sentence}" == sentence(alarm)
+    assert f"ALARM: {alert.sentence}" == str(alarm)
 
 
 def test_warnings_that_repeat_are_one_alert():
     swarm = after(*everybody(), *((float(at), ClockBehind(peer="cy", seconds=at)) for at in (3, 4, 5)))
     [alert] = alerts(swarm, now=6.0)
     assert (alert.kind, alert.count, alert.first, alert.at) == ("clock_behind", 3, 3.0, 5.0)
-    assert alert.sentence == f"{sentence(ClockBehind(peer='cy', seconds=5))}; and 2 more like it"
+    assert alert.sentence == f"{ClockBehind(peer='cy', seconds=5)}; and 2 more like it"
 
 
 def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
@@ -398,7 +399,7 @@ def test_a_round_that_runs_again_replaces_its_scores():
 
 
 def test_the_history_of_a_long_run_is_bounded(monkeypatch):
-    monkeypatch.setattr("p2pfl.results.swarm.history.MOST", 100)
+    monkeypatch.setattr("p2pfl.results.swarm.history.MAX_RECORDS", 100)
     history = History()
     for round in range(1000):
         for peer in PEERS:

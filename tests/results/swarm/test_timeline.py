@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.experiment import read
 from p2pfl.network.virtual.forecast import forecast, network
-from p2pfl.results.notices.course import PeerFailed, PhaseBegan
+from p2pfl.results.notices.kinds import PeerFailed, PhaseBegan
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run import Run
 from p2pfl.results.swarm.headline import headline

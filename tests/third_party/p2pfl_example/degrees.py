@@ -1,15 +1,17 @@
 """A command of one's own."""
 
-from argparse import ArgumentParser, Namespace
+from typing import Annotated
 
-from p2pfl.cli.command import Command
-
-
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("experiment", help="an experiment file, or the name of a shipped one")
+from p2pfl.cli.command import Argument, Command, Options
 
 
-def run(options: Namespace) -> int:
+class DegreesOptions(Options):
+    """The neighbours of each peer."""
+
+    experiment: Annotated[str, Argument("an experiment file, or the name of a shipped one")]
+
+
+def run(options: DegreesOptions) -> int:
     """Print how many neighbours each peer has."""
     from p2pfl import plan, read  # noqa: PLC0415 (p2pfl --help must not wait for torch)
 
@@ -19,4 +21,4 @@ def run(options: Namespace) -> int:
     return 0
 
 
-DEGREES = Command("plan", "the neighbours of each peer", _arguments, "p2pfl_example.degrees:run")
+DEGREES = Command("plan", DegreesOptions, "p2pfl_example.degrees:run")

@@ -13,8 +13,7 @@ from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel, Transport
 from p2pfl.privacy.keys import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
-from p2pfl.results.notices.device import AnnouncementAhead, ClockBehind
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 
 SECOND = 10**9
 """Nanoseconds, in which starts are numbered."""

@@ -9,8 +9,7 @@ from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import escaped
 from p2pfl.privacy.keys import FirstUse, fingerprint
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import KeyTrusted, NameShared, PeerExcluded, VersionDiffers
+from p2pfl.results.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
 
 
 class Introductions:

@@ -14,8 +14,7 @@ from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.results.notices.kinds import Notice
-from p2pfl.results.notices.neighbour_notices import NeighboursMissing
+from p2pfl.results.notices.kinds import NeighboursMissing, Notice
 
 
 def awaits(experiment: Experiment) -> bool:

@@ -13,8 +13,7 @@ from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import Lasting, Wait
 from p2pfl.network.transport.login import Login, login, overheard
-from p2pfl.results.notices.device import BrokerUnavailable, PasswordExposed
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed
 
 
 def connect(

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.network.peer.updates import Done, Failed, Progress
-from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import (
+    Notice,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+)
 
 APART = 1.0
 """Seconds between two notices of one wait of a peer, which bounds the file and the telemetry."""

@@ -14,7 +14,7 @@ from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary
 from p2pfl.results.notices.alarms import raised
-from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.stated import StatedGuarantee
 from p2pfl.results.summary import describe
 

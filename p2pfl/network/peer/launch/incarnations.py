@@ -12,8 +12,7 @@ from p2pfl.network.peer.joining.resumption import awaits
 from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
-from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped, Notice
 
 
 @dataclass

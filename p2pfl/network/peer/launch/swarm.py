@@ -36,7 +36,7 @@ from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
 from p2pfl.results.lock import RUN, WITHIN, Owner, owned
-from p2pfl.results.notices.observing import PeerResponded, PeerSilent
+from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.summary import Durations, summarise
 

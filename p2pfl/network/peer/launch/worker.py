@@ -26,7 +26,6 @@ from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
 from p2pfl.network.peer.joining.incarnation import started
 from p2pfl.network.peer.launch.brokers import connect
-from p2pfl.network.peer.launch.free_space import EVERY, FreeSpace
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.peer_telemetry import Telemetry
@@ -39,8 +38,7 @@ from p2pfl.results import Record
 from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import described, metadata
-from p2pfl.results.notices.course import STALLED
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import STALLED, Notice
 from p2pfl.results.summary import explained
 
 LOOK = 0.25
@@ -136,7 +134,7 @@ async def live(
 
     play = partial(_rounds, telemetry=telemetry)
     lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
-    watching = asyncio.create_task(_watch(lives, notify, room=FreeSpace(name, folder)))
+    watching = asyncio.create_task(_watch(lives, notify))
     try:
         state = await lives.run()
         await asyncio.to_thread(owned.keep)
@@ -282,12 +280,12 @@ def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Calla
     return called
 
 
-async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: FreeSpace) -> None:
+async def _watch(lives: Incarnations, notify: Callable[[Event], None]) -> None:
     """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None
     gossip_step = lives.peer.mailbox.gossip_step
-    due = checked = loop.time()
+    due = loop.time()
     stall = Stall(after=STALLED)
     while True:
         peer = lives.peer
@@ -296,10 +294,6 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: 
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
             reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
-        if loop.time() >= checked:
-            checked = loop.time() + EVERY
-            for notice in room.look():
-                notify(notice)
         await asyncio.sleep(LOOK)
 
 

@@ -19,8 +19,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy import private
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.normal_stream import Ints, to_grid
-from p2pfl.results.notices.damage import SettlementIncomplete
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import Notice, SettlementIncomplete
 
 
 async def paid(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.results.notices.alarms import spoiled
-from p2pfl.results.notices.damage import MasksCancelled
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import MasksCancelled, Notice
 
 
 @dataclass

@@ -8,9 +8,9 @@ Two files belong to a peer of a run, with different rules:
   trains. The one before is kept as
   ``NAME.previous.state``, and a hash tells which of them is whole.
 - The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
-  derived, which masks were used, what was spent. It is durable before what it speaks of is sent, for one release or
-  for a block of them (:mod:`p2pfl.network.peer.storage.reserving`). A peer whose row goes back to a checkpoint goes on
-  from the newest journal, so that it hides no round under an old mask again.
+  derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A
+  peer whose row goes back to a checkpoint goes on from the newest journal, so that it hides no round under an old mask
+  again.
 
 What is in them and from which round to go on is decided here without a clock or a loop; :class:`CheckpointStore`
 reads and writes.
@@ -40,8 +40,7 @@ from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
-from p2pfl.results.notices.device import BestModelDamaged, CheckpointDamaged
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 from p2pfl.results.saved import model_file
 
 

@@ -9,7 +9,7 @@ import blake3
 import msgspec
 
 from p2pfl.core.errors import StorageError
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots, Epochs
 from p2pfl.network.protocol.ledgers.slots import END, Run, Slot

@@ -3,61 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from p2pfl.core.errors import StorageError
 from p2pfl.core.rows import Rows
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.peer.storage.reserving import covers, reserved
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal as Masks
-from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.privacy.accounting.examples import SampledSteps
-from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import KEY_BYTES, Announced, Source
-
-
-class Spending(Protocol):
-    """Protection of a peer's models, as far as a later incarnation must know it."""
-
-    released: int
-    """The last round of which something hidden may have left; -1 before."""
-
-    @property
-    def notes(self) -> Masks:
-        """Journal of the mask ledger."""
-
-    @property
-    def spent(self) -> Mapping[Cost, int]:
-        """Privacy cost of the releases so far."""
-
-    @property
-    def alone(self) -> Collection[Slot]:
-        """Releases that count as hidden by their private noise alone."""
-
-    @property
-    def sampled(self) -> Mapping[SampledSteps, int]:
-        """Training so far, if it has a privacy cost for single samples."""
-
-    @property
-    def verdicts(self) -> tuple[VerdictRecord, ...]:
-        """Promises, votes and decisions on releases of the last rounds."""
-
-    def correct(self) -> None:
-        """Record what releases have turned out to cost."""
-
-    def affords(self, costs: Mapping[Cost, int]) -> bool:
-        """Return whether the budget permits these costs of the run."""
-
-    def durable(self, masks: Masks) -> None:
-        """Learn which part of the mask ledger is on the disk, where releases are reserved in blocks."""
 
 
 def erase_keys(folder: Path) -> None:
@@ -103,7 +58,7 @@ class Keeper:
     Attributes
     ----------
     journal
-        What must never go back; on disk it may have a reservation.
+        What must never go back.
     nonce
         16 bytes for this incarnation alone, which it announces: what is resumed twice from two copies differs in them.
     """
@@ -126,7 +81,6 @@ class Keeper:
             self.journal = Journal(incarnation, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
         else:
             self.journal = replace(old, incarnation=max(incarnation, old.incarnation + 1))
-        self._block, self._rounds = 1, 0
         self._erased = not self.journal.key
         if self.former.bare or self._erased:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
@@ -134,7 +88,7 @@ class Keeper:
         if self.former.bare:  # masks under the old key are in rows that are lost
             self.journal = replace(self.journal, until=(0, 0), notes={})
         self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
-        self._exact = self._written = self.journal
+        self._written = self.journal
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
@@ -144,12 +98,6 @@ class Keeper:
         if self.store is not None:
             journal = replace(self.journal, key=b"") if self._erased and self.former.past else self.journal
             await asyncio.to_thread(self.store.note, journal)
-
-    def reserve(self, releases: int, spending: Spending, *, rounds: int) -> None:
-        """Write the journal once for so many releases from now on, see :mod:`p2pfl.network.peer.storage.reserving`."""
-        if releases > 1 and self.store is not None:
-            self._block, self._rounds = releases, rounds
-            spending.durable(self._written.masks)
 
     async def back(self, round: int) -> None:
         """Go on from a round: newer checkpoints are of a course that is not taken."""
@@ -188,9 +136,14 @@ class Keeper:
         """Note, with what is next made durable, that there were so many rounds, and that they are all played."""
         self.journal = replace(self.journal, ended=rounds)
 
-    async def durable(self, spending: Spending) -> None:
-        """Wait until a later incarnation could go on from here: nothing is said before."""
-        spending.correct()
+    async def durable(self, extended: Callable[[Journal], Journal | None]) -> None:
+        """Wait until a later incarnation could go on from here: nothing is sent before.
+
+        Parameters
+        ----------
+        extended
+            Function that returns a journal with the releases so far; ``None`` as long as there is nothing to write.
+        """
         if self.remember is not None:
             await asyncio.to_thread(self.remember)
         if self.store is None:
@@ -199,34 +152,14 @@ class Keeper:
             if self._noting is not None and not self._noting.done():
                 await asyncio.shield(self._noting)  # of a caller that was cancelled
             await self._saved()
-            alone = spending.alone  # before what it has cost: a thread that charges adds it after that
-            masks = spending.notes
-            sampled = spending.sampled
-            now = self.journal.after(
-                round=spending.released,
-                masks=masks,
-                spent=spending.spent,
-                alone=alone,
-                sampled=sampled,
-                verdicts=spending.verdicts,
-            )
-            if spending.released < 0 and not masks.notes and not sampled:
+            now = extended(self.journal)
+            if now is None:
                 return
-            before, self.journal, self._exact = self._exact, now, now
-            if not covers(self._written, now):
-                if self._block == 1:
-                    await self._note(now)
-                else:
-                    block = {"releases": self._block, "rounds": self._rounds}
-                    await self._note(reserved(now, before, **block, affords=spending.affords))
-                    spending.durable(masks)
-
-    async def _note(self, journal: Journal) -> None:
-        """Write a journal, and go on with that even if the caller is cancelled."""
-        assert self.store is not None  # noqa: S101 (callers write only where there is a store)
-        self._written = journal
-        self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, journal))
-        await asyncio.shield(self._noting)
+            self.journal = now
+            if now != self._written:
+                self._written = now
+                self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
+                await asyncio.shield(self._noting)  # which goes on even if the caller is cancelled
 
     async def _saved(self) -> None:
         """Wait for the last checkpoint, which may have found no room."""
@@ -242,6 +175,3 @@ class Keeper:
         """Wait for what is being written: a next incarnation is to find it ended."""
         writing = [task for task in (self._saving, self._noting) if task is not None]
         await asyncio.gather(*writing, return_exceptions=True)
-        if self._written != self._exact and self._block > 1:
-            with contextlib.suppress(StorageError):  # what was reserved stays charged
-                await self._note(self._exact)

@@ -53,10 +53,13 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     Propose,
     RecordStored,
     Send,
+    StoreRecord,
     TickAt,
     TimePassed,
+    ValueDecided,
 )
-from p2pfl.network.protocol.agreement.ballot_messages import (
+from p2pfl.network.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
+from p2pfl.network.protocol.wire.verdict_messages import (
     HIGHEST,
     Ballot,
     Committee,
@@ -65,15 +68,13 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Prepare,
     Promise,
     Proposal,
-    Subject,
+    Release,
     Value,
     Vote,
     majority,
 )
-from p2pfl.network.protocol.agreement.durable import Durable
-from p2pfl.network.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
 
-LONGEST = 6
+MAX_DOUBLINGS = 6
 """Maximum number of doublings of the pause between two ballots of one proposer."""
 
 LEAP = 1 << 16
@@ -90,7 +91,7 @@ def unsigned(statement: bytes) -> bytes:
 
 
 @dataclass
-class Agreement(Durable):
+class Agreement:
     """Member of a committee, as a state machine without a clock, a disk or a network.
 
     Parameters
@@ -114,20 +115,20 @@ class Agreement(Durable):
     --------
     In a committee of three, the owner's vote and one more decide.
 
-    >>> from p2pfl.network.protocol.agreement.ballot_messages import Release
+    >>> from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Release
     >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
-    >>> bob = Agreement("bob", subject, committee, wanted="dropped")
-    >>> vote = Vote(subject, "ada", committee.first, "counted")
+    >>> bob = Agreement("bob", subject, committee, wanted=DROPPED)
+    >>> vote = Vote(subject, "ada", committee.first, b"digest")
     >>> [type(effect).__name__ for effect in bob.handle(MessageReceived("ada", vote), now=0.0)]
     ['StoreRecord']
     >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
     ['Send', 'Send', 'StoreRecord']
     >>> bob.handle(RecordStored(), now=0.0)[0].decision.value
-    'counted'
+    b'digest'
     """
 
     me: str
-    subject: Subject
+    subject: Release
     committee: Committee
     wanted: Value
     record: MemberRecord = BLANK
@@ -238,7 +239,7 @@ class Agreement(Durable):
     def _tick(self) -> None:
         if self._now < self.due:
             return
-        doublings = min(self._began, LONGEST)
+        doublings = min(self._began, MAX_DOUBLINGS)
         self.due = self._now + self.pause * (len(self.committee.members) + self._rank) * 2**doublings
         self._prepare()
 
@@ -390,7 +391,9 @@ class Agreement(Durable):
                 self._promised(sender, message)
             case Proposal() if message.vote.member == sender:
                 self._proposed(message)
-            case Vote(ballot=ballot, value=value) if message.member == sender and self._exists(ballot, value):
+            case Vote(ballot=ballot, value=value) if message.member == sender and exists(
+                ballot, value, committee=self.committee
+            ):
                 (self._voted if message.final else self._accepted)(message)
             case Decision() if message.holds(self.committee):
                 self._witness(message.votes)
@@ -418,10 +421,6 @@ class Agreement(Durable):
         most = self._highest + LEAP
         self._highest = max(self._highest, min(ballot.number, most))
         return ballot.number <= most
-
-    def _exists(self, ballot: Ballot, value: Value) -> bool:
-        """Return whether a ballot can exist, and a value can win in it."""
-        return exists(self.subject, ballot, value, committee=self.committee)
 
     def _prepared(self, sender: str, ballot: Ballot) -> None:
         """Promise a ballot, or answer with the higher promise that prevents it."""
@@ -453,3 +452,46 @@ class Agreement(Durable):
         self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
         self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()
+
+    # ------------------------------------------------------------------ records and messages that wait for them
+
+    def _send_all(self, message: Message) -> None:
+        for member in self.committee.members:
+            if member != self.me:
+                self._send(member, message)
+
+    def _send(self, to: str, message: Message) -> None:
+        """Send a message once the record is durable; a message to this member itself is handled then."""
+        prompt = not (isinstance(message, Vote) and message.ballot == self.committee.first)
+        self._next.append(Send(to, message, prompt=prompt))
+
+    def _store(self) -> None:
+        """Store the record after the write in progress; if it is durable already, send its messages at once."""
+        if self._written is not None:
+            return
+        if self.record != self._durable:
+            self._written = self.record
+            self._held, self._next = self._next, []
+            self._effects.append(StoreRecord(self.record))
+        elif self._next:
+            waiting, self._next = self._next, []
+            self._release(waiting)
+
+    def _stored(self) -> None:
+        """Send the messages that waited for the record, and store the next record."""
+        if self._written is None:
+            return
+        known = self._durable.decided is not None
+        self._durable, self._written = self._written, None
+        held, self._held = self._held, []
+        if self._durable.decided is not None and not known:
+            self._effects.append(ValueDecided(self._durable.decided))
+        self._store()
+        self._release(held)
+
+    def _release(self, messages: list[Send]) -> None:
+        """Send messages to others, and handle those to this member."""
+        self._effects += [each for each in messages if each.to != self.me]
+        for each in messages:
+            if each.to == self.me:
+                self._receive(self.me, each.message)

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Decision, Message, Promise, Value, Vote
+from p2pfl.network.protocol.wire.verdict_messages import (
+    DROPPED,
+    Ballot,
+    Decision,
+    Message,
+    Promise,
+    Release,
+    Value,
+    Vote,
+)
 
 NEVER = Ballot(-1, "")
 """Placeholder below every ballot."""
 
 
-class MemberRecord(msgspec.Struct, frozen=True):
+class MemberRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """State of a member that must survive a crash.
 
     Attributes
@@ -38,6 +47,19 @@ class MemberRecord(msgspec.Struct, frozen=True):
 
 BLANK = MemberRecord()
 """Record of a member that has promised nothing."""
+
+
+class VerdictRecord(msgspec.Struct, frozen=True):
+    """Record of one release as the journal contains it."""
+
+    release: Release
+    record: MemberRecord
+
+    @property
+    def counted(self) -> bool:
+        """True if the release is known to count."""
+        return self.record.decided is not None and self.record.decided.value != DROPPED
+
 
 # ---------------------------------------------------------------------- events
 

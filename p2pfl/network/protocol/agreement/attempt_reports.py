@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from p2pfl.network.protocol.agreement.ballot_messages import DROPPED, Release, Value, counted, digest_in
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Release, Value
 
 COMPLETE = b"\1"
 """First byte of the report of a member that has received every model of the attempt."""
 
-FAILED = counted(b"\0")
+FAILED = b"\0"
 """Report of a member that lacks a model of the attempt, and that takes part in the next one."""
 
 
@@ -56,9 +56,9 @@ def complete(incarnations: bytes = b"") -> Value:
     Examples
     --------
     >>> complete(b"\2")
-    'counted 0102'
+    b'\x01\x02'
     """
-    return counted(COMPLETE + incarnations)
+    return COMPLETE + incarnations
 
 
 def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
@@ -86,7 +86,7 @@ def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
     """
     members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
     reports = {*verdicts.values()}
-    return AttemptOutcome(len(reports) == 1 and all(digest_in(each).startswith(COMPLETE) for each in reports), members)
+    return AttemptOutcome(len(reports) == 1 and all(each.startswith(COMPLETE) for each in reports), members)
 
 
 def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

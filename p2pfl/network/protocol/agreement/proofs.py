@@ -27,39 +27,35 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from p2pfl.network.protocol.agreement.ballot_messages import (
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
     Committee,
     Promise,
     Proposal,
     Release,
-    Subject,
     Value,
     Vote,
-    counts,
 )
 
 
-def exists(subject: Subject, ballot: Ballot, value: Value, *, committee: Committee) -> bool:
+def exists(ballot: Ballot, value: Value, *, committee: Committee) -> bool:
     """Return whether a value can be voted for in a ballot: in the first one, a release can only be counted.
 
     Examples
     --------
-    >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
-    >>> exists(subject, committee.first, "counted", committee=committee)
+    >>> committee = Committee(("ada", "bob", "eve"), owner="ada")
+    >>> exists(committee.first, b"digest", committee=committee)
     True
-    >>> exists(subject, committee.first, DROPPED, committee=committee)
+    >>> exists(committee.first, DROPPED, committee=committee)
     False
     """
     if not committee.owns(ballot):
         return False
-    if not isinstance(subject, Release):
-        return True
-    return counts(value) or (value == DROPPED and ballot != committee.first)
+    return value != DROPPED or ballot != committee.first
 
 
-def certified(subject: Subject, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee) -> bool:
+def certified(subject: Release, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee) -> bool:
     """Return whether statements prove that members may vote for a value in a ballot; their signatures are verified.
 
     Parameters
@@ -71,7 +67,7 @@ def certified(subject: Subject, ballot: Ballot, value: Value, proof: Collection[
     committee
         Committee of the subject.
     """
-    if not exists(subject, ballot, value, committee=committee):
+    if not exists(ballot, value, committee=committee):
         return False
     first = ballot == committee.first
     found = {
@@ -97,7 +93,7 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
     vote, promises = proposal.vote, proposal.promises
     if vote.final or vote.ballot.number < 1 or vote.member != vote.ballot.proposer:
         return False
-    if not exists(vote.subject, vote.ballot, vote.value, committee=committee):
+    if not exists(vote.ballot, vote.value, committee=committee):
         return False
     members = {promise.member for promise in promises}
     if len(members) < len(promises) or not members <= {*committee.members} or len(members) < committee.majority:
@@ -141,11 +137,11 @@ def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committ
     copy may have been decided.
 
     >>> group, ballot = Committee(("ada", "bob", "eve", "mia"), owner="ada"), Ballot(1, "bob")
-    >>> votes = {"bob": "counted 01", "eve": "counted 01", "mia": "counted 02"}
+    >>> votes = {"bob": b"one", "eve": b"one", "mia": b"two"}
     >>> release = Release("ada", 7, 0, 0)
     >>> promises = [Promise(release, name, ballot, group.first, value) for name, value in votes.items()]
     >>> proposed(promises, wanted=DROPPED, committee=group)
-    'counted 01'
+    b'one'
     """
     highest, values = reported(promises)
     if highest is None:

@@ -1,11 +1,10 @@
-"""Agreements of one peer on the releases of one round, and the outcome once all of them are decided."""
+"""Agreements of one peer on the releases of one round."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, unsigned
 from p2pfl.network.protocol.agreement.agreement_effects import (
@@ -24,8 +23,7 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     TimePassed,
     ValueDecided,
 )
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Committee,
     Message,
@@ -34,11 +32,7 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Release,
     Value,
     Vote,
-    counts,
 )
-
-Departures = Literal["go_on", "wait", "stop"]
-"""Reaction of the survivors to a dropped release."""
 
 
 @dataclass(frozen=True)
@@ -66,64 +60,17 @@ class Fetch:
     holders: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Continue:
-    """Outcome that the round is settled: the peer trains, saves and scores.
-
-    Attributes
-    ----------
-    counted
-        Releases that count although their owners are gone, in the order of the owners' names.
-    """
-
-    counted: tuple[Release, ...] = ()
-
-
-@dataclass(frozen=True)
-class Repair:
-    """Outcome that releases are dropped and the round continues without them.
-
-    The peer removes what it sent to and received from the owners of these releases, and removes their halves of masks
-    under fresh masks.
-    """
-
-    dropped: tuple[Release, ...]
-
-
-@dataclass(frozen=True)
-class Restore:
-    """Outcome that releases are dropped and the round is undone.
-
-    The peer restores the parameters from before the round, and repeats the round with all owners or not at all.
-    """
-
-    dropped: tuple[Release, ...]
-
-
-Outcome = Continue | Repair | Restore
-Effect = Write | Send | Contradicted | TickAt | Outcome
+Effect = Write | Send | Contradicted | TickAt
 
 
 @dataclass
 class Settlement:
-    """Agreements on the releases of one round for which a peer is on the committee.
+    """Agreements on the releases of one round for which a peer is on the committee; :meth:`admit` adds one.
 
     Parameters
     ----------
     me
         Name of the peer.
-    committees
-        Committee of each release.
-    mixed
-        Releases that the peer mixes, or with which it stands in for their owners: it needs the parameters themselves.
-    departures
-        Reaction to a dropped release.
-    partners
-        Mask partners of the peer in the round.
-    least
-        Number of live partners that the peer needs for a repair.
-    records
-        Records of an earlier incarnation, by release.
     pause, sign, incarnation
         See :class:`~p2pfl.network.protocol.agreement.agreement.Agreement`.
 
@@ -132,29 +79,22 @@ class Settlement:
     Bob holds Ada's release; with her vote and his own, a majority of three has voted.
 
     >>> hers = Release("ada", 7, 0, 0)
-    >>> committees = {hers: Committee(("ada", "bob", "eve"), owner="ada")}
-    >>> bob = Settlement("bob", committees, mixed=[hers], departures="go_on", partners=["ada", "eve"], least=1)
-    >>> vote = Vote(hers, "ada", committees[hers].first, COUNTED)
+    >>> committee, bob = Committee(("ada", "bob", "eve"), owner="ada"), Settlement("bob")
+    >>> bob.admit(hers, committee)
+    >>> vote = Vote(hers, "ada", committee.first, b"digest")
     >>> [type(effect).__name__ for effect in bob.holds(vote, now=0.0)]
     ['Write']
     >>> [type(effect).__name__ for effect in bob.stored(hers, now=0.0)]
     ['Send', 'Send', 'Write']
-    >>> bob.stored(hers, now=0.0)
-    [Continue(counted=())]
+    >>> bob.stored(hers, now=0.0), bob.verdict(hers)
+    ([], b'digest')
     """
 
     me: str
-    committees: Mapping[Release, Committee]
-    mixed: Collection[Release] = ()
-    departures: Departures = "wait"
-    partners: Collection[str] = ()
-    least: int = 1
-    records: Mapping[Release, MemberRecord] = field(default_factory=dict)
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
     incarnation: int = 0
-    outcome: Outcome | None = None
-    """Outcome of the round; ``None`` until it is settled."""
+    _mixed: set[Release] = field(default_factory=set)  # of which the peer needs the parameters themselves
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
     _held: dict[Release, set[Value]] = field(default_factory=dict)  # verdicts that name the copies of this peer
     _doubted: set[Release] = field(default_factory=set)
@@ -166,27 +106,28 @@ class Settlement:
     _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
     _repeats: dict[tuple[Release, str], float] = field(default_factory=dict)  # the same of requests for ballot 0
 
-    def __post_init__(self) -> None:
-        for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
-            self._agreements[release] = self._agreement(release, committee, self.records.get(release, BLANK))
-
     def admit(
         self, release: Release, committee: Committee, *, record: MemberRecord = BLANK, mixed: bool = True
     ) -> None:
-        """Add an agreement that was not known at first; if ``mixed`` is true, the peer needs the release itself."""
+        """Add an agreement; if ``mixed`` is true, the peer mixes the release, or stands in for its owner with it."""
         if release in self._agreements:
             return
-        self._agreements[release] = self._agreement(release, committee, record)
+        self._agreements[release] = Agreement(
+            self.me,
+            release,
+            committee,
+            DROPPED,
+            record,
+            pause=self.pause,
+            sign=self.sign,
+            incarnation=self.incarnation,
+        )
         if mixed and release.peer != self.me:
-            self.mixed = {*self.mixed, release}
-
-    def _agreement(self, release: Release, committee: Committee, record: MemberRecord) -> Agreement:
-        how: dict[str, Any] = {"pause": self.pause, "sign": self.sign, "incarnation": self.incarnation}
-        return Agreement(self.me, release, committee, DROPPED, record, **how)
+            self._mixed.add(release)
 
     # ------------------------------------------------------------------ events
 
-    def releases(self, release: Release, *, value: Value = COUNTED, now: float) -> list[Effect]:
+    def releases(self, release: Release, value: Value, *, now: float) -> list[Effect]:
         """Vote for the peer's own release, which is sent with the vote once that is durable."""
         self._held[release] = {value}
         return self._do(release, Propose(value), now=now)
@@ -198,13 +139,13 @@ class Settlement:
         """
         agreement = self._agreements[release]
         voted, decided = agreement.record.voted, agreement.record.decided
-        counted = decided is None or counts(decided.value)
+        counted = decided is None or decided.value != DROPPED
         return voted if voted is not None and voted.ballot == agreement.committee.first and counted else None
 
     def holds(self, vote: Vote, *, now: float) -> list[Effect]:
         """Handle the arrival of a release with its owner's vote, from the owner or as a copy."""
         release = vote.subject
-        if not isinstance(release, Release) or release not in self._agreements:
+        if release not in self._agreements:
             return []
         held = self._held.setdefault(release, set())
         if vote.value in held:
@@ -219,7 +160,7 @@ class Settlement:
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
         """Handle a message; the shell has authenticated it and the votes in it."""
         release = message.subject
-        if not isinstance(release, Release) or release not in self._agreements:
+        if release not in self._agreements:
             return []
         received = MessageReceived(sender, message)
         if isinstance(message, Prepare) and not message.ballot.number:
@@ -299,21 +240,9 @@ class Settlement:
 
     def verdict(self, release: Release) -> Value | None:
         """Return the durable verdict on a release; ``None`` before, and while the peer lacks a release that counts."""
-        value = self._decided(release)
-        return None if value is None or self._lacks(release, value) else value
-
-    def _decided(self, release: Release) -> Value | None:
         agreement = self._agreements.get(release)
-        return None if agreement is None else agreement.value
-
-    @property
-    def open(self) -> tuple[Release, ...]:
-        """Releases without a verdict at this peer, and releases that count but that this peer lacks."""
-        return tuple(
-            release
-            for release, agreement in self._agreements.items()
-            if agreement.value is None or self._lacks(release, agreement.value)
-        )
+        value = None if agreement is None else agreement.value
+        return None if value is None or self._lacks(release, value) else value
 
     @property
     def missing(self) -> tuple[Fetch, ...]:
@@ -340,7 +269,7 @@ class Settlement:
 
     def _lacks(self, release: Release, value: Value) -> bool:
         """Return whether this peer mixes the copy of a release that a verdict names, and does not have it."""
-        return counts(value) and release in self.mixed and value not in self._held.get(release, ())
+        return value != DROPPED and release in self._mixed and value not in self._held.get(release, ())
 
     def _keep_back(self, release: Release, received: MessageReceived) -> None:
         """Hold the members' last messages until the copy of the release that they count arrives."""
@@ -348,7 +277,7 @@ class Settlement:
         kept[:] = [each for each in kept if _kind(each) != _kind(received)] + [received]
 
     def _do(self, release: Release, *events: Event, now: float) -> list[Effect]:
-        """Pass events to the agreement on a release, and check whether the round is settled."""
+        """Pass events to the agreement on a release."""
         effects: list[Effect] = []
         for event in events:
             for effect in self._agreements[release].handle(event, now=now):
@@ -359,20 +288,7 @@ class Settlement:
                         self._kept_back.pop(release, None)
                     case _:
                         effects.append(effect)
-        if self.outcome is None and not self.open:
-            self.outcome = self._outcome()
-            effects.append(self.outcome)
         return effects
-
-    def _outcome(self) -> Outcome:
-        verdicts = {release: agreement.value for release, agreement in self._agreements.items()}
-        dropped = tuple(release for release, verdict in verdicts.items() if verdict == DROPPED)
-        if not dropped:
-            return Continue(tuple(release for release in verdicts if release in self._doubted))
-        living = {*self.partners} - {release.peer for release in dropped}
-        mine = any(release.peer == self.me for release in dropped)
-        enough = len(living) >= min(self.least, len({*self.partners}))
-        return Repair(dropped) if self.departures == "go_on" and enough and not mine else Restore(dropped)
 
 
 def _value(message: Message) -> Value | None:

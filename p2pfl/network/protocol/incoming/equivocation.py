@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.network.protocol.agreement.ballot_messages import Promise, Release, Vote, stated
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.wire.sum_messages import about_sum
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.verdict_messages import Promise, Vote, stated
 from p2pfl.network.protocol.wire.wire_rows import said_head
 from p2pfl.privacy.keys import verify
 
@@ -69,7 +69,6 @@ class Proof:
         if self.domain == "vote":
             context, vote = _voted(said)
             release = vote.subject
-            assert isinstance(release, Release)  # noqa: S101 (of no other kind is a vote read)
             return context, release.peer, release.incarnation, release.attempt, vote.incarnation, release.round, 0
         head = said_head(said)
         return said.context, head.round, head.step

@@ -136,8 +136,6 @@ class MaskLedger:
         """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
         self.epochs: dict[str, bytes] = {}
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
-        self.durable: Mapping[str, MaskNotes] | None = None
-        """Notes on the disk where releases are reserved in blocks; ``None`` where all are before a message leaves."""
         self._withdrawn: dict[str, DrawnSlots] = {}  # by partner, masks removed because its release was dropped
         self._met: dict[str, set[bytes]] = {}  # by partner, the epochs of its restarts in this incarnation
         self._skipped = {each: len(note.received - note.own) for each, note in self._notes.items()}  # in earlier ones
@@ -417,23 +415,8 @@ class MaskLedger:
         return MaskJournal(self.until, dict(self._notes))
 
     def statement(self, partner: str) -> MaskStatement:
-        """Return the statement for a partner, which confirms only what is on the disk, so that a crash forgets nothing.
-
-        Examples
-        --------
-        >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
-        >>> payment = ada.release(0)
-        >>> bob.receive("ada", ada.statement("bob"))
-        >>> bob.durable = {}
-        >>> bob.statement("ada").received
-        Slot(attempt=0, round=0)
-        """
-        said = self.journal().statement(partner)
-        if self.durable is None or self.until == END:
-            return said
-        kept = self.durable.get(partner, MaskNotes())
-        kept = MaskNotes() if _differ(kept.key, said.key) else kept
-        return replace(said, received=min(said.received, kept.until), paid=min(said.paid, kept.paid))
+        """Return the statement for a partner."""
+        return self.journal().statement(partner)
 
     def carried(self) -> dict[str, DrawnSlots]:
         """Return the masks in the row, by partner: saved and restored with the row."""

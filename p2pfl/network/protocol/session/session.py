@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from p2pfl.core.errors import PeerError
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest

@@ -29,8 +29,9 @@ opened (:attr:`p2pfl.network.protocol.wire.message_codec.MessageCodec.largest`).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
+import msgspec
 from msgspec import Meta
 
 Incarnation = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -54,6 +55,9 @@ Signature = Annotated[bytes, Meta(max_length=64)]
 Signature64 = Annotated[bytes, Meta(min_length=64, max_length=64)]
 Wrapped = Annotated[bytes, Meta(max_length=64)]
 Mark = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Data = Annotated[memoryview, Meta(max_length=0)]
+
+NO_DATA = memoryview(b"")
 
 MANY = 4096
 """Entries of a list or map that has one for each peer, slot or gossip step."""
@@ -66,3 +70,10 @@ FACTS = 512
 
 HEAD = 512
 """Upper bound of the bytes of a model's head, with its length, its padding and the vote."""
+
+
+class WithData(msgspec.Struct, frozen=True, array_like=True):
+    """Message whose last field is its data, which follow the head as they are; within the head they are left out."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self

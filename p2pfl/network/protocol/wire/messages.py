@@ -258,7 +258,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(bounds.WithData, frozen=True, tag="chunk"):
     """A piece of a message in a peer's stream.
 
     Attributes
@@ -273,16 +273,13 @@ class Chunk(msgspec.Struct, frozen=True):
         A view: into the row when it is sent, into the payload when it has arrived.
     """
 
-    incarnation: int
-    phase: int
-    sequence: int
-    first: int
-    offset: int
-    total: int
-    data: memoryview
-
-    def __deepcopy__(self, memo: object) -> Chunk:
-        return self
+    incarnation: bounds.Incarnation
+    phase: bounds.Phase
+    sequence: bounds.Sequence
+    first: bounds.Sequence
+    offset: bounds.Size
+    total: bounds.Size
+    data: bounds.Data = bounds.NO_DATA
 
 
 ForOne = OfSums | Here | Subtotal | Again | Abort

@@ -56,7 +56,7 @@ class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
     pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MANY)] = {}
 
 
-class Term(msgspec.Struct, frozen=True):
+class Term(bounds.WithData, frozen=True, tag="term"):
     """A piece of a masked term of a sum.
 
     Attributes
@@ -71,12 +71,12 @@ class Term(msgspec.Struct, frozen=True):
         Numbers of the ring, little-endian.
     """
 
-    round: int
-    step: int
-    offset: int
-    total: int
-    mass: float | None
-    data: memoryview
+    round: bounds.Round
+    step: bounds.Step
+    offset: bounds.Size
+    total: bounds.Size
+    mass: bounds.Weight | None = None
+    data: bounds.Data = bounds.NO_DATA
 
 
 OfSums = Term | RollCall | ParticipantsConfirmed | Agreements | Unmasking

@@ -50,7 +50,7 @@ class AgreedParticipants(msgspec.Struct, frozen=True, array_like=True, tag="part
     signature: bounds.Signature = b""
 
 
-class Subtotal(msgspec.Struct, frozen=True):
+class Subtotal(bounds.WithData, frozen=True, tag="subtotal"):
     """From a peer to its parent: a piece of the sum of the masked contributions of its subtree.
 
     Attributes
@@ -63,18 +63,15 @@ class Subtotal(msgspec.Struct, frozen=True):
         Integers of the ring, little-endian.
     """
 
-    round: int
-    attempt: int
-    number: int
-    offset: int
-    total: int
-    data: memoryview
-
-    def __deepcopy__(self, memo: object) -> Subtotal:
-        return self
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    offset: bounds.Size
+    total: bounds.Size
+    data: bounds.Data = bounds.NO_DATA
 
 
-class Total(msgspec.Struct, frozen=True):
+class Total(bounds.WithData, frozen=True, tag="total"):
     """From the root, and from every peer to its children: a piece of the total.
 
     Attributes
@@ -85,16 +82,13 @@ class Total(msgspec.Struct, frozen=True):
         Of the last piece, the SHA-256 of slot and total; empty before.
     """
 
-    round: int
-    attempt: int
-    number: int
-    offset: int
-    total: int
-    digest: bytes
-    data: memoryview
-
-    def __deepcopy__(self, memo: object) -> Total:
-        return self
+    round: bounds.Round
+    attempt: bounds.Attempt
+    number: bounds.Number
+    offset: bounds.Size
+    total: bounds.Size
+    digest: bounds.Key = b""
+    data: bounds.Data = bounds.NO_DATA
 
 
 class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):

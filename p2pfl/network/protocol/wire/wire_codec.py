@@ -12,22 +12,9 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError, VersionError
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Key, Message, Plain, Pulse
-from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
-from p2pfl.network.protocol.wire.total_messages import Abort, Again, AgreedParticipants, Here, Subtotal, Total
-from p2pfl.network.protocol.wire.verdict_messages import (
-    Contradiction,
-    Copy,
-    DecisionMessage,
-    Halves,
-    PrepareMessage,
-    PromiseMessage,
-    ProposalMessage,
-    Votes,
-    Wanted,
-)
+from p2pfl.network.protocol.wire.messages import Announcement, Claim, Message, Plain
 
-VERSION = 13
+VERSION = 14
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.network.protocol.wire.envelope` uses or
@@ -40,91 +27,8 @@ PREFIX = 3
 HEAD = 2**16
 """Upper bound of the bytes of a message without its data."""
 
-
-class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
-    """Part of a :class:`Term` that is encoded as msgpack; its data follow unchanged."""
-
-    round: bounds.Round
-    step: bounds.Step
-    offset: bounds.Size
-    total: bounds.Size
-    mass: bounds.Weight | None = None
-
-
-class _SubtotalHead(msgspec.Struct, frozen=True, array_like=True, tag="subtotal"):
-    """Part of a :class:`Subtotal` that is encoded as msgpack; its data follow unchanged."""
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    number: bounds.Number
-    offset: bounds.Size
-    total: bounds.Size
-
-
-class _TotalHead(msgspec.Struct, frozen=True, array_like=True, tag="total"):
-    """Part of a :class:`Total` that is encoded as msgpack; its data follow unchanged."""
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    number: bounds.Number
-    offset: bounds.Size
-    total: bounds.Size
-    digest: bounds.Key = b""
-
-
-class _CopyHead(msgspec.Struct, frozen=True, array_like=True, tag="copy"):
-    """Part of a :class:`Copy` that is encoded as msgpack; its data follow unchanged."""
-
-    peer: bounds.Name
-    incarnation: bounds.Incarnation
-    round: bounds.Round
-    digest: bounds.Key
-    offset: bounds.Size
-    total: bounds.Size
-
-
-class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
-    """Part of a :class:`Chunk` that is encoded as msgpack; its data follow unchanged."""
-
-    incarnation: bounds.Incarnation
-    phase: bounds.Phase
-    sequence: bounds.Sequence
-    first: bounds.Sequence
-    offset: bounds.Size
-    total: bounds.Size
-
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    Announcement
-    | Key
-    | Claim
-    | Pulse
-    | Ack
-    | Account
-    | RollCall
-    | ParticipantsConfirmed
-    | Agreements
-    | Unmasking
-    | Here
-    | AgreedParticipants
-    | Again
-    | Abort
-    | Votes
-    | PrepareMessage
-    | PromiseMessage
-    | ProposalMessage
-    | DecisionMessage
-    | Halves
-    | Contradiction
-    | Wanted
-    | _ChunkHead
-    | _TermHead
-    | _SubtotalHead
-    | _TotalHead
-    | _CopyHead
-)
-_WithData = _ChunkHead | _TermHead | _SubtotalHead | _TotalHead | _CopyHead
+_decoder = msgspec.msgpack.Decoder(Message)
 _plain = msgspec.msgpack.Decoder(Plain)
 
 
@@ -136,9 +40,10 @@ def encode(message: Message) -> bytes:
     >>> decode(encode(Claim(7)))
     Claim(incarnation=7, key=b'')
     """
-    if isinstance(message, Chunk | Term | Subtotal | Total | Copy):
-        head = _encoder.encode(_head_of(message))
-        return b"".join((_prefix(head), head, message.data))
+    if isinstance(message, bounds.WithData):
+        *fields, data = msgspec.structs.astuple(message)
+        head = _encoder.encode((message.__struct_config__.tag, *fields))
+        return b"".join((_prefix(head), head, data))
     head = _encoder.encode(message)
     return _prefix(head) + head
 
@@ -165,47 +70,14 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         raise VersionError(theirs=view[0], ours=VERSION)
     end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
-        head = (_plain if plain else _decoder).decode(view[PREFIX:end])
+        head: Message = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"the bytes are no message of protocol version {VERSION}: {error}") from None
-    if isinstance(head, _WithData):
-        return _with_data(head, view[end:])
+    if isinstance(head, bounds.WithData):
+        return msgspec.structs.replace(head, data=view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"{len(view) - end} bytes follow the end of a {type(head).__name__}")
-    message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
-    return message
-
-
-def _head_of(message: Chunk | Term | Subtotal | Total | Copy) -> _WithData:
-    """Return what travels as msgpack of a message with data."""
-    m = message
-    match m:
-        case Chunk():
-            return _ChunkHead(m.incarnation, m.phase, m.sequence, m.first, m.offset, m.total)
-        case Term():
-            return _TermHead(m.round, m.step, m.offset, m.total, mass=m.mass)
-        case Subtotal():
-            return _SubtotalHead(m.round, m.attempt, m.number, m.offset, m.total)
-        case Total():
-            return _TotalHead(m.round, m.attempt, m.number, m.offset, m.total, m.digest)
-        case Copy():
-            return _CopyHead(m.peer, m.incarnation, m.round, m.digest, m.offset, m.total)
-
-
-def _with_data(head: _WithData, data: memoryview) -> Message:
-    """Return the message of a head and the data that follow it."""
-    h = head
-    match h:
-        case _ChunkHead():
-            return Chunk(h.incarnation, h.phase, h.sequence, h.first, h.offset, h.total, data)
-        case _TermHead():
-            return Term(h.round, h.step, h.offset, h.total, h.mass, data)
-        case _SubtotalHead():
-            return Subtotal(h.round, h.attempt, h.number, h.offset, h.total, data)
-        case _TotalHead():
-            return Total(h.round, h.attempt, h.number, h.offset, h.total, h.digest, data)
-        case _CopyHead():
-            return Copy(h.peer, h.incarnation, h.round, h.digest, h.offset, h.total, data)
+    return head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
 
 
 def _prefix(head: bytes) -> bytes:

@@ -99,7 +99,7 @@ def _handshake(where: Address, context: ssl.SSLContext, *, ca: Path | None, now:
     begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc
     if reason is None or clock_behind(reason):
         found.latest["the certificate of the broker"] = begins.timestamp()
-    if reason is not None and not (clock_behind(reason) and ca is not None):
+    if reason is not None:
         return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
     found.open = True
     left = duration((ends - now).total_seconds())
@@ -124,7 +124,7 @@ def _distrusted(
         text = (
             f"the certificate of {where} is valid from {begins:%Y-%m-%d %H:%M} and the clock says {now:%Y-%m-%d %H:%M}"
         )
-        return f"{text} (UTC); set the clock, or name the authority with transport.ca"
+        return f"{text} (UTC); set the clock"
     if "not valid for" in reason.verify_message:
         text = f"the certificate of {where} is for {', '.join(_hosts(shown)) or 'no host'}"
         return f"{text}; use one of these in transport.broker, or have it made for {where.host}"

@@ -16,19 +16,19 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete
-from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Release, Vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.incoming.mailbox import WINDOW, Mailbox
 from p2pfl.network.protocol.interface.requests import Offer
 from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Key, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature, SignedStatement
+from p2pfl.network.protocol.wire.verdict_messages import Ballot, Release, Vote
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, pieces, read_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.keys import Identity, SecretSource, SeededSource, SenderKey
-from p2pfl.results.notices.neighbour_notices import PeerExcluded
+from p2pfl.results.notices.kinds import PeerExcluded
 from swarms import SMALL
 from waiting import wait_until
 

@@ -34,7 +34,7 @@ from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.network.protocol.wire.wire_rows import encode_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
-from p2pfl.results.notices.neighbour_notices import KeyTrusted
+from p2pfl.results.notices.kinds import KeyTrusted
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow

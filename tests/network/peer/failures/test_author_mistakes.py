@@ -14,8 +14,7 @@ from p2pfl.core.neighbourhood import PublicContribution, Released
 from p2pfl.core.traits import Traits
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.neighbour_notices import ModelsRefused
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import ModelsRefused
 from p2pfl.testing import ContractError, check_algorithm
 from p2pfl.testing.instrumented_run import SEED, classifier
 
@@ -346,7 +345,7 @@ def test_a_receiver_says_whose_models_are_too_long_and_waits_for_none_of_them():
     assert {(each.peer, each.neighbour, each.round) for each in refused if each.peer != ALONE} == {
         (peer, ALONE, 0) for peer in GRAPH.neighbours(ALONE)
     }
-    assert all("`beside`" in sentence(each) for each in refused)
+    assert all("`beside`" in str(each) for each in refused)
     assert seconds < PATIENCE
 
 
@@ -363,6 +362,7 @@ def test_what_is_sent_beside_a_model_is_declared_by_a_number():
         p2pfl.simulate(composed(Method()), baselines=False)
 
 
+@pytest.mark.slow
 def test_a_declared_longer_message_runs_simulated_and_live():
     size = classifier(GRAPH.peers).layout.size
     ends, _, refused = lived(Longer(beside=size))

@@ -8,7 +8,7 @@ from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import differences, text
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
-from p2pfl.results.notices.neighbour_notices import NameShared
+from p2pfl.results.notices.kinds import NameShared
 
 FACTS = {"seed": "1"}
 MALLORY = Identity.generate(SeededSource(9), peer="mallory")

@@ -17,7 +17,7 @@ from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SeededSource
-from p2pfl.results.notices.device import AnnouncementAhead, ClockBehind
+from p2pfl.results.notices.kinds import AnnouncementAhead, ClockBehind
 from restarts import HeldTraining, RestartablePeers
 from swarms import SMALL
 from waiting import wait_until

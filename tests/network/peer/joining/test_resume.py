@@ -20,9 +20,7 @@ from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results import Run
-from p2pfl.results.notices.course import JoinsLate, ReleasesEnded
-from p2pfl.results.notices.damage import MasksUnsettled
-from p2pfl.results.notices.neighbour_notices import NeighboursMissing
+from p2pfl.results.notices.kinds import JoinsLate, MasksUnsettled, NeighboursMissing, ReleasesEnded
 from p2pfl.simulation import simulate
 from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL

@@ -7,7 +7,7 @@ from p2pfl.network.peer import Progress
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.updates import Alive, Done, Failed
 from p2pfl.results import Record, Run
-from p2pfl.results.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
+from p2pfl.results.notices.kinds import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 COST = {"training_loss": 1.0, "distance": 0.0, "bytes_out": 0, "bytes_in": 0}

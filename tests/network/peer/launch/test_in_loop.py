@@ -10,7 +10,7 @@ from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.experiment import read
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.notices.course import PeerFinished
+from p2pfl.results.notices.kinds import PeerFinished
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -68,6 +68,7 @@ def parts(peers=4):
     return p2pfl.FedAvg(), p2pfl.TorchLearner(model, data, rate=0.5), graph
 
 
+@pytest.mark.slow
 @pytest.mark.fast
 async def test_parts_run_live_as_they_are_simulated():
     simulated = p2pfl.simulate(*parts(), rounds=2, seed=3)

@@ -13,8 +13,7 @@ from p2pfl.network.peer.masking import round_attempts
 from p2pfl.network.peer.masking.round_attempts import MOST
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.results.notices.course import AwaitsReturn, LearningStopped
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped
 from restarts import RestartablePeers
 from swarms import SMALL, timeless
 
@@ -82,7 +81,7 @@ def test_whoever_waits_in_vain_ends_with_the_model_from_before_the_round(tmp_pat
     assert {end.peer.name for end in found.ended.values()} == {f"peer{number}" for number in range(6)} - {VICTIM}
     waits = [each for each in found.notices if isinstance(each, AwaitsReturn)]
     assert {(each.round, each.seconds) for each in waits} == {(2, 90.0)}
-    assert sentence(waits[0]) == (
+    assert str(waits[0]) == (
         "it waits up to 90 s until all peers are there again (transport.outage), and then plays round 3 again; start "
         "the missing ones with --resume"
     )

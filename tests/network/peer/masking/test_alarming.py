@@ -10,8 +10,7 @@ from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.results import Run
-from p2pfl.results.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.results.notices.neighbour_notices import KeyTrusted
+from p2pfl.results.notices.kinds import KeyTrusted, LossRose, MasksCancelled, MasksUncancelled
 
 SLOT = Slot(0, 11)
 SCORES = {"loss": 0.1}

@@ -26,7 +26,7 @@ from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.privacy import Masks
-from p2pfl.results.notices.course import LearningStopped
+from p2pfl.results.notices.kinds import LearningStopped
 from p2pfl.topology import ring
 from swarms import SMALL
 

@@ -18,7 +18,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SecretSource, sealing
 from p2pfl.privacy.ring_masks import mask
 from p2pfl.privacy.secagg import protocol as secagg
-from p2pfl.results.notices.course import ReleasesEnded
+from p2pfl.results.notices.kinds import ReleasesEnded
 from restarts import RestartablePeers
 from swarms import SMALL
 

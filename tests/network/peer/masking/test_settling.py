@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.codecs.sparse import choose_positions
+from p2pfl.core.codecs import choose_positions
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Public, Released, derived
 from p2pfl.core.neighbourhood import run_without_loop as run
@@ -224,6 +224,7 @@ async def test_a_mask_that_is_paid_leaves_the_models_alone_that_were_not_made_of
     assert all(torch.equal(end.state.rows, seen[peer].rows) for peer, end in ended.items())
 
 
+@pytest.mark.slow
 async def test_an_algorithm_that_releases_a_part_of_a_row_under_masks_must_say_which():
     with pytest.raises(BaseExceptionGroup) as caught:
         await swarm([f"learning.algorithm={__name__}:Half"])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import ballots
 from dying import VICTIM, Death
 from p2pfl.core.errors import ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
@@ -14,13 +15,12 @@ from p2pfl.network.peer.masking.model_protection import undecided
 from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Undecided
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.network.protocol.wire.verdict_messages import WireVote
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Ballot
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
-from p2pfl.results.notices.course import LearningStopped
+from p2pfl.results.notices.kinds import LearningStopped
 from restarts import RestartablePeers, begun
 from swarms import SMALL
 
@@ -271,28 +271,28 @@ def test_what_does_not_work_with_departures_is_refused(changes, why):
     assert why in str(caught.value)
 
 
-VOTE = WireVote("ada", 1, 4, "ada", 0, "ada", True, bytes(64))
-DROP = WireVote("ada", 1, 4, "bob", 1, "bob", False, bytes(64))
+VOTE = ballots.cast("ada", 1, 4, "ada", 0, "ada", b"copy")
+DROP = ballots.cast("ada", 1, 4, "bob", 1, "bob", DROPPED)
 
 
 @pytest.mark.parametrize(
     ("record", "alone", "charged"),
     [
-        ((VOTE, ()), (), {Slot(0, 4)}),
-        ((VOTE, ()), ((0, 4),), set()),
-        ((None, ()), (), {Slot(0, 4)}),
-        ((None, (DROP,)), (), {Slot(0, 4)}),
-        ((None, (DROP,)), ((0, 4),), set()),
-        ((None, (VOTE,)), (), set()),
+        ((VOTE, None), (), {Slot(0, 4)}),
+        ((VOTE, None), ((0, 4),), set()),
+        ((None, None), (), {Slot(0, 4)}),
+        ((None, ballots.decision(DROP)), (), {Slot(0, 4)}),
+        ((None, ballots.decision(DROP)), ((0, 4),), set()),
+        ((None, ballots.decision(VOTE)), (), set()),
     ],
     ids=["voted", "charged", "promised", "dropped", "dropped and charged", "counted"],
 )
 def test_a_restart_charges_a_release_that_may_not_count_as_hidden_by_noise_alone(record, alone, charged):
     vote, (voted, decided) = VOTE, record
     records = (
-        VerdictRecord("ada", 1, 3, (0, "ada"), vote, (vote,)),
-        VerdictRecord("ada", 1, 4, (1, "bob"), voted, decided),
-        VerdictRecord("bob", 1, 4, (0, "bob"), vote),
+        ballots.kept("ada", 1, 3, voted=vote, decided=ballots.decision(vote)),
+        ballots.kept("ada", 1, 4, promised=Ballot(1, "bob"), voted=voted, decided=decided),
+        ballots.kept("bob", 1, 4, voted=vote),
     )
     kept = Journal(1, b"", until=(0, 5), alone=alone, verdicts=records)
     assert undecided(kept, "ada") == charged

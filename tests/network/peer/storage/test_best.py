@@ -9,7 +9,7 @@ from safetensors import safe_open
 import p2pfl
 from p2pfl.network.peer.storage.best import MOST, Best, BestModel, thinned
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
-from p2pfl.results.notices.device import BestModelDamaged
+from p2pfl.results.notices.kinds import BestModelDamaged
 from swarms import SMALL
 
 PLAN = {"data": {"name": "wine", "validation": 0.25}, "model": {"name": "linear"}, "topology": {"peers": 4}}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from ballots import COUNTED
 from p2pfl.core.errors import InputError
 from p2pfl.network.protocol.agreement.agreement import LEAP, Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
@@ -20,14 +21,12 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     TimePassed,
     ValueDecided,
 )
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     HIGHEST,
     Ballot,
     Committee,
     Decision,
-    Participants,
     Prepare,
     Promise,
     Proposal,
@@ -385,7 +384,7 @@ def test_a_vote_is_signed_with_all_that_it_says():
     assert store.record.voted.signature == b"signature"
     statements = {
         Vote(subject, name, ballot, value, incarnation=incarnation, final=final).statement
-        for subject in (SUBJECT, SUBJECT._replace(attempt=1), Participants(3, 0))
+        for subject in (SUBJECT, SUBJECT._replace(attempt=1), SUBJECT._replace(round=4))
         for name in ("ada", "bob")
         for ballot in (FIRST, SECOND)
         for value in (COUNTED, DROPPED)
@@ -411,23 +410,3 @@ def test_two_majorities_share_two_members_from_four_on(size, least):
 
 
 # ---------------------------------------------------------------------- participant sets
-
-
-def test_the_same_machine_agrees_on_the_participant_set_of_a_sum():
-    subject, everybody, living = Participants(5, 1), ("ada", "bob", "eve"), ("bob", "eve")
-    group = Committee(everybody, owner="ada")
-    bob, eve = (Agreement(name, subject, group, wanted=living) for name in living)
-    bob.handle(Doubt(), now=0.0)
-    bob.handle(TimePassed(), now=0.0)
-    prepare = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
-    eve.handle(MessageReceived("bob", prepare), now=0.0)
-    (promised,) = (each.message for each in eve.handle(RecordStored(), now=0.0) if each.to == "bob")
-    bob.handle(MessageReceived("eve", promised), now=0.0)
-    proposed = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
-    eve.handle(MessageReceived("bob", proposed), now=0.0)
-    *sends, _ = eve.handle(RecordStored(), now=0.0)
-    bob.handle(MessageReceived("eve", sends[0].message), now=0.0)
-    eve.handle(RecordStored(), now=0.0)
-    voted = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
-    eve.handle(MessageReceived("bob", voted), now=0.0)
-    assert eve.handle(RecordStored(), now=0.0)[0].decision.value == eve.value == living

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from p2pfl.network.protocol.agreement.agreement_effects import Send
-from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, Committee, Release, Vote
-from p2pfl.network.protocol.agreement.settlement import Continue, Repair, Settlement, Write
+from p2pfl.network.protocol.agreement.settlement import Settlement, Write
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Committee, Release, Vote
 from p2pfl.topology import complete, ring
 
 VICTIM = "peer0"
@@ -37,10 +37,12 @@ class Swarm:
             mine = {release: group for release, group in committees.items() if name in group.members}
             partners = around[name] - {name}
             mixed = [releases[each] for each in partners]
-            self.peers[name] = Settlement(name, mine, mixed, departures="go_on", partners=partners, least=1)
+            self.peers[name] = Settlement(name)
+            for release, group in mine.items():
+                self.peers[name].admit(release, group, mixed=release in mixed)
             self.copies[name] = {}
         for name in names:
-            self.queue.append((name, "releases", releases[name]))
+            self.queue.append((name, "releases", releases[name], b"copy"))
 
     def run(self):
         """Carry out what the peers decide, until nothing is left to do."""
@@ -78,7 +80,7 @@ class Swarm:
                 case Write(release, record):
                     self.queue.append((name, "stored", release))
                     own = record.voted
-                    if own is not None and own.member == release.peer == name and own.value == COUNTED:
+                    if own is not None and own.member == release.peer == name and own.value != DROPPED:
                         self.copies[name][release] = own
                 case Send(to, message, prompt):
                     self.prompt += prompt
@@ -111,7 +113,8 @@ class Swarm:
 @pytest.mark.parametrize("graph", [complete(3), complete(4), ring(5)], ids=["3", "4", "ring"])
 def test_a_round_in_which_nobody_dies_needs_no_message_of_its_own(graph):
     swarm = Swarm(graph).run()
-    assert {peer.outcome for peer in swarm.peers.values()} == {Continue()}
+    for peer in swarm.peers.values():
+        assert {peer.verdict(release) for release in peer.admitted} == {b"copy"}
     assert swarm.prompt == 0
 
 
@@ -127,12 +130,12 @@ def test_wherever_a_peer_is_killed_the_others_settle_the_round_alike(graph, lost
         verdicts = set()
         for name in swarm.living:
             peer = swarm.peers[name]
-            assert peer.open == (), f"{name} is not settled after a kill at event {dies}"
-            if release in peer.committees:
-                verdicts.add(type(peer.outcome))
-                assert peer.outcome != Continue() or release in swarm.copies[name]
-            else:
-                assert peer.outcome == Continue()
+            known = {each: peer.verdict(each) for each in peer.admitted}
+            assert None not in known.values(), f"{name} is not settled after a kill at event {dies}"
+            if release in known:
+                verdicts.add(known[release])
+                assert known.pop(release) == DROPPED or release in swarm.copies[name]
+            assert {*known.values()} == {b"copy"}
         assert len(verdicts) == 1, f"{verdicts} after a kill at event {dies}"
         found |= verdicts
-    assert found == {Continue, Repair}
+    assert found == {b"copy", DROPPED}

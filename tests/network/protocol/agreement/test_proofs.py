@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from ballots import COUNTED
 from p2pfl.network.protocol.agreement.agreement import Agreement
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
@@ -14,8 +15,8 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     RecordStored,
     TimePassed,
 )
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from p2pfl.network.protocol.agreement.proofs import follows
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
     Committee,
@@ -24,9 +25,7 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Proposal,
     Release,
     Vote,
-    counted,
 )
-from p2pfl.network.protocol.agreement.proofs import follows
 
 NAMES = ("ada", "bob", "eve", "mia")
 SUBJECT = Release("ada", 7, 3, 0)
@@ -81,7 +80,6 @@ def test_a_member_accepts_a_proposal_that_follows_from_promises(proposed):
         proposal(*FREE[:2], promise("zoe")),
         proposal(*FREE[:2], promise("mia", THIRD)),
         proposal(*FREE[:2], promise("mia", subject=OTHER)),
-        proposal(*FREE, value="perhaps"),
         proposal(*FREE, final=True),
         proposal(*FREE, name="eve"),
         proposal(*FREE, ballot=Ballot(1, "zoe"), name="zoe"),
@@ -112,7 +110,7 @@ def test_a_member_accepts_no_proposal_that_does_not_follow(proposed):
     assert not follows(proposed, committee=COMMITTEE)
 
 
-ONE, TWO = counted(b"one"), counted(b"two")
+ONE, TWO = b"one", b"two"
 COPIES = tuple(vote("ada", value=value) for value in (ONE, TWO))
 SPLIT = {"bob": ONE, "eve": ONE, "mia": TWO}
 EVEN = {"bob": ONE, "eve": None, "mia": TWO}

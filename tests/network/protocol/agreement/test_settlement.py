@@ -1,10 +1,9 @@
-"""The releases of one round: what a peer does until all of them have a verdict, and what follows."""
+"""The releases of one round: what a peer does until all of them have a verdict."""
 
-import pytest
-
-from p2pfl.network.protocol.agreement.agreement_effects import Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    COUNTED,
+from ballots import COUNTED
+from p2pfl.network.protocol.agreement.agreement_effects import BLANK, Contradicted, MemberRecord, Send, TickAt
+from p2pfl.network.protocol.agreement.settlement import Fetch, Settlement, Write
+from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
     Committee,
@@ -14,21 +13,18 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Proposal,
     Release,
     Vote,
-    counted,
 )
-from p2pfl.network.protocol.agreement.settlement import Continue, Fetch, Repair, Restore, Settlement, Write
 
 NAMES = ("ada", "bob", "eve")
 RELEASES = {name: Release(name, 7, 3, 0) for name in NAMES}
 COMMITTEES = {RELEASES[name]: Committee(NAMES, owner=name) for name in NAMES}
-OUTCOMES = (Continue, Repair, Restore)
 
 
-def settlement(name="bob", **given):
-    mixed = [release for peer, release in RELEASES.items() if peer != name]
-    partners = [peer for peer in NAMES if peer != name]
-    how = {"mixed": mixed, "departures": "go_on", "partners": partners, "least": 1} | given
-    return Settlement(name, COMMITTEES, **how)
+def settlement(name="bob", *, mixed=NAMES, records=None, **given):
+    made = Settlement(name, **given)
+    for release, committee in COMMITTEES.items():
+        made.admit(release, committee, record=(records or {}).get(release, BLANK), mixed=release.peer in mixed)
+    return made
 
 
 def vote(name, owner, ballot=None, value=COUNTED):
@@ -61,15 +57,11 @@ def received(made, owner):
 
 
 def released(made):
-    return written(made, made.releases(RELEASES[made.me], now=0.0))
+    return written(made, made.releases(RELEASES[made.me], value=COUNTED, now=0.0))
 
 
 def wakes(effects):
     return [each.when for each in effects if isinstance(each, TickAt)]
-
-
-def outcomes(effects):
-    return [each for each in effects if isinstance(each, OUTCOMES)]
 
 
 def decided(owner, value):
@@ -82,17 +74,16 @@ def decided(owner, value):
 def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_message():
     bob = settlement()
     effects = [*released(bob), *received(bob, "ada"), *received(bob, "eve")]
-    assert outcomes(effects) == []
-    assert bob.open == (RELEASES["bob"],)
+    assert [bob.verdict(RELEASES[name]) for name in NAMES] == [COUNTED, None, COUNTED]
     effects += written(bob, bob.receives("ada", vote("ada", "bob"), now=0.0))
-    assert outcomes(effects) == [Continue()]
+    assert bob.verdict(RELEASES["bob"]) == COUNTED
     assert not any(each.prompt for each in effects if isinstance(each, Send))
-    assert {type(each) for each in effects} == {Send, Write, Continue}
+    assert {type(each) for each in effects} == {Send, Write}
 
 
 def test_a_release_leaves_once_the_vote_for_it_is_durable():
     bob = settlement()
-    (write,) = bob.releases(RELEASES["bob"], now=0.0)
+    (write,) = bob.releases(RELEASES["bob"], value=COUNTED, now=0.0)
     own = vote("bob", "bob")
     assert write == Write(RELEASES["bob"], MemberRecord(Ballot(0, "bob"), own, proof=(own,)))
     assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
@@ -100,10 +91,9 @@ def test_a_release_leaves_once_the_vote_for_it_is_durable():
 
 def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
     bob = settlement()
-    effects = [*released(bob), *received(bob, "eve"), *received(bob, "ada")]
+    received(bob, "ada")
     bob.doubts("ada", now=0.0)
-    effects += written(bob, bob.receives("eve", vote("eve", "bob"), now=0.0))
-    assert outcomes(effects) == [Continue(counted=(RELEASES["ada"],))]
+    assert bob.verdict(RELEASES["ada"]) == COUNTED
 
 
 def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
@@ -119,16 +109,16 @@ def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
     sent = received(bob, "ada")
     assert Send("eve", acceptance("bob", "ada", ballot)) in sent
     assert Send("eve", vote("bob", "ada", ballot)) in sent
-    assert RELEASES["ada"] not in bob.open
+    assert bob.verdict(RELEASES["ada"]) is not None
 
 
 def test_a_verdict_to_count_a_release_waits_until_the_release_is_here():
     bob = settlement()
     written(bob, bob.receives("eve", decided("ada", COUNTED), now=0.0))
-    assert RELEASES["ada"] in bob.open
+    assert bob.verdict(RELEASES["ada"]) is None
     assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     received(bob, "ada")
-    assert RELEASES["ada"] not in bob.open
+    assert bob.verdict(RELEASES["ada"]) is not None
 
 
 def test_the_owner_is_not_asked_for_a_copy():
@@ -137,48 +127,16 @@ def test_the_owner_is_not_asked_for_a_copy():
 
 
 def test_who_does_not_mix_a_release_votes_without_it():
-    bob = settlement(mixed=[RELEASES["eve"]])
+    bob = settlement(mixed=["eve"])
     effects = written(bob, bob.receives("ada", vote("ada", "ada"), now=0.0))
     assert Send("eve", vote("bob", "ada"), prompt=False) in effects
 
 
-def dropped(made, *owners):
-    """What follows once the releases of these peers are dropped, and all others counted."""
-    effects = released(made)
-    for owner in NAMES:
-        if owner in owners:
-            effects += written(made, made.receives("eve", decided(owner, DROPPED), now=0.0))
-        elif owner != made.me:
-            effects += received(made, owner)
-    helper = next(name for name in NAMES if name not in {made.me, *owners})
-    return effects + written(made, made.receives(helper, vote(helper, made.me), now=0.0))
-
-
-def test_a_dropped_release_is_repaired_among_the_living():
-    assert outcomes(dropped(settlement(), "ada")) == [Repair((RELEASES["ada"],))]
-
-
-@pytest.mark.parametrize("departures", ["wait", "stop"])
-def test_without_leave_to_go_on_a_dropped_release_ends_the_round(departures):
-    assert outcomes(dropped(settlement(departures=departures), "ada")) == [Restore((RELEASES["ada"],))]
-
-
-def test_a_repair_with_too_few_living_partners_would_show_what_it_hides():
-    assert outcomes(dropped(settlement(least=2), "ada")) == [Restore((RELEASES["ada"],))]
-
-
-def test_who_was_only_cut_off_goes_back_when_it_learns_that_its_release_is_dropped():
-    bob = settlement()
-    effects = [*received(bob, "ada"), *received(bob, "eve")]
-    effects += written(bob, bob.receives("eve", decided("bob", DROPPED), now=0.0))
-    assert outcomes(effects) == [Restore((RELEASES["bob"],))]
-
-
 def test_a_copy_that_comes_after_the_verdict_changes_nothing():
     bob = settlement()
-    found = dropped(bob, "ada")
+    written(bob, bob.receives("eve", decided("ada", DROPPED), now=0.0))
     assert received(bob, "ada") == []
-    assert outcomes(found) == [bob.outcome]
+    assert bob.verdict(RELEASES["ada"]) == DROPPED
 
 
 def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
@@ -230,7 +188,8 @@ def test_a_member_answers_one_request_of_another_in_half_a_pause():
 
 def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
     ballot = Ballot(1, "mia")
-    bob = Settlement("bob", {RELEASES["ada"]: Committee((*NAMES, "mia"), owner="ada")}, mixed=[RELEASES["ada"]])
+    bob = Settlement("bob")
+    bob.admit(RELEASES["ada"], Committee((*NAMES, "mia"), owner="ada"))
     known = vote("eve", "ada")
     bob.receives("eve", known, now=0.0)
     promises = tuple(promise(each, "ada", ballot) for each in ("bob", "eve", "mia"))
@@ -253,7 +212,7 @@ def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
 def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():
     verdict = decided("ada", COUNTED)
     bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=verdict)})
-    assert RELEASES["ada"] in bob.open
+    assert bob.verdict(RELEASES["ada"]) is None
     assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     received(bob, "ada")
     assert bob.missing == ()
@@ -262,17 +221,17 @@ def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it(
 def test_a_verdict_on_another_copy_waits_until_that_copy_is_here():
     bob = settlement()
     effects = bob.holds(vote("ada", "ada"), now=0.0)
-    written(bob, effects + bob.receives("eve", decided("ada", counted(b"other")), now=0.0))
-    assert bob.missing == (Fetch(RELEASES["ada"], counted(b"other"), ("eve",)),)
-    assert bob.holds(vote("ada", "ada", value=counted(b"other")), now=0.0) == []
-    assert RELEASES["ada"] not in bob.open
-    assert bob.verdict(RELEASES["ada"]) == counted(b"other")
+    written(bob, effects + bob.receives("eve", decided("ada", b"other"), now=0.0))
+    assert bob.missing == (Fetch(RELEASES["ada"], b"other", ("eve",)),)
+    assert bob.holds(vote("ada", "ada", value=b"other"), now=0.0) == []
+    assert bob.verdict(RELEASES["ada"]) is not None
+    assert bob.verdict(RELEASES["ada"]) == b"other"
 
 
 def test_two_copies_that_its_owner_has_signed_contradict_each_other():
     bob = settlement()
     bob.holds(vote("ada", "ada"), now=0.0)
-    other = vote("ada", "ada", value=counted(b"other"))
+    other = vote("ada", "ada", value=b"other")
     assert bob.holds(other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
     assert bob.latest[RELEASES["ada"]].voted == vote("bob", "ada")
 

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ballots import COUNTED
 from p2pfl.core.errors import InputError
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
-from p2pfl.network.protocol.agreement.ballot_messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.sum_messages import sum_statement
 from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.privacy.keys import Identity, SeededSource
 
 EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "ada"))

@@ -17,8 +17,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import VERSION, decode, encode
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
-from p2pfl.results.notices.neighbour_notices import VersionDiffers
-from p2pfl.results.notices.notice_sentences import sentence
+from p2pfl.results.notices.kinds import VersionDiffers
 from swarms import SMALL
 
 OURS = p2pfl.__version__
@@ -65,8 +64,8 @@ def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_pri
     introduce()
     introduce()
     assert len(said) == 1
-    assert sentence(said[0]).isascii()
-    assert sentence(said[0]).isprintable()
+    assert str(said[0]).isascii()
+    assert str(said[0]).isprintable()
     assert r"1\n\x1b[2J\u202e\U0001f600" in said[0].theirs
 
 

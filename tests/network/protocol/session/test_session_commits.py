@@ -4,14 +4,19 @@ from collections import deque
 
 import pytest
 
+from ballots import COUNTED, cast
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.agreement.attempt_reports import report
-from p2pfl.network.protocol.agreement.ballot_messages import Decision
-from p2pfl.network.protocol.agreement.translation import sent
 from p2pfl.network.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
-from p2pfl.network.protocol.wire.verdict_messages import Halves, OfVerdicts, PrepareMessage, Votes, WireVote
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Halves,
+    OfVerdicts,
+    Prepare,
+    Release,
+    Votes,
+)
 from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 NAMES = ("ada", "bob", "dan", "eve")
@@ -152,7 +157,7 @@ def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():
     four = Swarm()
     four.report("ada", "bob", "dan")
     four.wait(9)
-    assert not [message for _, message in four.sent if isinstance(message, PrepareMessage) and message.number]
+    assert not [message for _, message in four.sent if isinstance(message, Prepare) and message.ballot.number]
     four.report("eve")
     assert set(map(len, four.answers.values())) == {1}
 
@@ -163,13 +168,15 @@ def test_who_waits_for_a_member_that_is_slow_asks_that_member_alone():
     four.wait(1)
     four.sent.clear()
     four.wait(1)
-    assert {message for _, message in four.sent} == {PrepareMessage("eve", 0, 0, 0)}
+    assert {(type(said), said.subject, said.ballot.number) for _, said in four.sent} == {
+        (Prepare, Release("eve", 0, 0, 0), 0)
+    }
 
 
 def test_what_a_member_reported_before_it_died_counts_and_is_forgotten_with_its_attempt():
     four = Swarm()
     four.dead.add("dan")
-    vote = WireVote("dan", 0, 0, "dan", 0, "dan", True, bytes(64), 7, digest=b"\0")
+    vote = cast("dan", 0, 0, "dan", 0, "dan", b"\0", voter=7)
     four.ask("ada", arrived("dan", Votes((vote,))))
     assert four.sessions["ada"].shared.abandoned
     four.report("ada", "bob", "eve")
@@ -209,7 +216,7 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     four.mute = ""
     four.wait(2.5)
     assert four.outcomes == alike(NAMES, Concluded(committed=True, members=NAMES))
-    assert {message.number for _, message in four.sent if isinstance(message, PrepareMessage)} == {0}
+    assert {message.ballot.number for _, message in four.sent if isinstance(message, Prepare)} == {0}
 
 
 def test_votes_that_come_before_an_attempt_begins_are_kept_for_it():
@@ -228,36 +235,38 @@ def test_votes_that_come_before_an_attempt_begins_are_kept_for_it():
 def test_a_vote_on_an_attempt_that_is_far_off_is_not_kept():
     four = Swarm()
     for round in range(2, 40):
-        four.ask("bob", arrived("ada", Votes((WireVote("ada", 0, round, "ada", 0, "ada", True, bytes(64), 7),))))
+        four.ask("bob", arrived("ada", Votes((cast("ada", 0, round, "ada", 0, "ada", COUNTED, voter=7),))))
     assert not four.sessions["bob"].commits._early
 
 
 @pytest.mark.parametrize(
     ("vote", "restarts"),
     [
-        (WireVote("dan", 0, 1, "ada", 1, "nobody", True, bytes(64), 7, digest=b"\1"), False),  # no such ballot
-        (WireVote("ada", 0, 1, "ada", 0, "ada", True, bytes(64), 7, digest=b"\0"), True),  # of its earlier incarnation
+        (cast("dan", 0, 1, "ada", 1, "nobody", b"\1", voter=7), False),  # no such ballot
+        (cast("ada", 0, 1, "ada", 0, "ada", b"\0", voter=7), True),  # of its earlier incarnation
     ],
 )
 def test_an_early_vote_that_means_nothing_once_its_attempt_begins_is_refused_and_ends_nobody(vote, restarts):
     four = Swarm()
     bob = four.sessions["bob"]
     four.ask("bob", arrived("ada", Votes((vote,))))
-    four.ask("bob", arrived("dan", Votes((WireVote("dan", 0, 1, "dan", 0, "dan", True, bytes(64), 7, digest=b"\1"),))))
+    four.ask("bob", arrived("dan", Votes((cast("dan", 0, 1, "dan", 0, "dan", b"\1", voter=7),))))
     four.report(*NAMES)
     if restarts:
         four.ask("bob", announced("ada", life=8))
     effects = bob.handle(Try(1, 0, NAMES), now=four.now)
     assert not [each for each in effects if isinstance(each, Fail)]
     assert bob.shared.refused == {"ada: not a message": 1}
-    assert {each.peer for each in bob.commits.records() if each.round == 1} == {"dan"}  # handled after it
+    assert {each.release.peer for each in bob.commits.records() if each.release.round == 1} == {
+        "dan"
+    }  # handled after it
 
 
 def test_a_member_votes_the_same_after_a_restart():
     four = Swarm()
     four.report("ada")
     kept = four.sessions["bob"].commits.records()
-    assert [each.voted.member for each in kept] == ["bob"]
+    assert [each.record.voted.member for each in kept] == ["bob"]
     again = met("bob", others=four.others("bob"), keeps=True, names=NAMES, decider="commits")
     again.commits.restore(kept)
     assert again.commits.records() == kept
@@ -271,7 +280,7 @@ def test_verdicts_of_an_earlier_run_from_the_same_checkpoint_are_not_believed():
     first.report(*NAMES)
     old = first.sessions["ada"].commits.ballots.open[0, 0].latest[report("eve", 0, 0)].decided
     again = Swarm(life=LIFE + 1)
-    again.ask("bob", arrived("ada", sent(Decision(old.subject, old.value, old.votes))))
+    again.ask("bob", arrived("ada", old))
     assert again.sessions["bob"].shared.refused
     again.report("ada", "bob", "dan")
     assert not again.answers["bob"]

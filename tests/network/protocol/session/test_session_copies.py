@@ -7,7 +7,11 @@ import torch
 from p2pfl.network.protocol.interface.effects import Decided, WakeAt
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.wire.messages import Account, Chunk, Moved
-from p2pfl.network.protocol.wire.verdict_messages import Copy, PrepareMessage, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Copy,
+    Prepare,
+    Wanted,
+)
 from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from sessions import LENGTH, arrived, arrives
 from verdict_sessions import FourSessions
@@ -112,7 +116,7 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
 
 
 def of_dan(message):
-    return isinstance(message, PrepareMessage) and message.peer == "dan"
+    return isinstance(message, Prepare) and message.subject.peer == "dan"
 
 
 def test_a_peer_does_not_wake_at_once_for_a_copy_that_it_has_requested_and_no_longer_lacks():

@@ -3,72 +3,71 @@
 import pytest
 from msgspec.structs import replace
 
+from ballots import COUNTED, cast, decision, kept, prepare, promised, proven
 from counting import totalling
-from honest import promise, repromised, revoted, vote
+from honest import promise, resigned, vote
 from known_peers import IDENTITIES, SWARM
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.network.protocol.interface.effects import Decided
 from p2pfl.network.protocol.interface.requests import Open
 from p2pfl.network.protocol.session.decisions import signed_statements
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DecisionMessage,
+    DROPPED,
+    Ballot,
+    Decision,
     Halves,
-    PrepareMessage,
-    Promised,
-    PromiseMessage,
-    ProposalMessage,
+    Proposal,
+    Release,
     Votes,
-    WireVote,
 )
 from sessions import announced, arrived, arrives, met
 from verdict_sessions import KEY, ThreeSessions
 
 
 def signed(vote, by):
-    statement = SWARM.encode() + b"/" + read_vote(vote).statement
+    statement = SWARM.encode() + b"/" + vote.statement
     return replace(vote, signature=by.sign(statement, domain="vote"))
 
 
-PROPOSED = revoted(WireVote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
-FREE = promise("ada").promise, promise("cleo").promise
+PROPOSED = resigned(cast("bob", 1, 0, "ada", 1, "ada", DROPPED, voter=1, final=False))
+FREE = promise("ada"), promise("cleo")
 UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
-FORGED = replace(promise("cleo").promise, signature=bytes(64))
+FORGED = replace(promise("cleo"), signature=bytes(64))
 
 
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Votes((WireVote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
-        (Votes((WireVote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
-        (Votes((signed(WireVote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
-        (Votes((WireVote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
-        (DecisionMessage(()), "expected votes for one value"),
-        (PromiseMessage(promise("cleo").promise), 'a promise of "ada"'),
-        (PromiseMessage(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
-        (PromiseMessage(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
-        (PromiseMessage(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
-        (PromiseMessage(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (Votes((cast("ada", 1, 0, "cleo", 0, "ada", COUNTED),)), 'expected statements of "ada"'),
+        (Votes((cast("ada", 1, 0, "ada", 0, "ada", COUNTED),)), 'a statement that "ada" has signed'),
+        (Votes((signed(cast("ada", 1, 0, "ada", 0, "ada", COUNTED, b""), IDENTITIES["eve"]),)), "has signed"),
+        (Votes((cast("eve", 1, 0, "ada", 0, "eve", COUNTED),)), "is not on the committee"),
+        (Decision(Release("ada", 1, 0, 0), COUNTED, ()), "that its statements prove, got a Decision"),
+        (promise("cleo"), 'expected statements of "ada"'),
+        (promised("bob", 1, 0, "ada", 1, "ada"), 'a statement that "ada" has signed'),
+        (proven(promise("ada"), (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
+        (proven(promise("ada"), (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
+        (proven(promise("ada"), (UNSIGNED,)), 'a statement that "bob" has signed'),
         (
-            PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
+            proven(promise("ada"), (vote("bob", "bob"),) * 150),
             "that its statements prove, got a Promise",
         ),
         (
-            PromiseMessage(repromised(replace(promise("ada").promise, number=0))),
+            resigned(replace(promise("ada"), ballot=Ballot(0, "ada"))),
             "that its statements prove, got a Promise",
         ),
-        (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
-        (ProposalMessage(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
-        (ProposalMessage(PROPOSED, (promise("ada").promise,) * 150), "that its statements prove, got a Proposal"),
-        (DecisionMessage((vote("ada"),)), "that its statements prove, got a Decision"),
-        (DecisionMessage((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
-        (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
-        (Votes((revoted(replace(vote("ada"), voter=2)),)), 'the announced incarnation of "ada"'),
-        (PromiseMessage(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
-        (ProposalMessage(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
-        (DecisionMessage((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
-        (ProposalMessage(vote("cleo"), ()), 'a proposal of "ada"'),
-        (ProposalMessage(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
+        (Votes((resigned(replace(vote("ada"), value=DROPPED)),)), "that its statements prove, got a Vote"),
+        (Proposal(PROPOSED, (promise("ada"),)), "that its statements prove, got a Proposal"),
+        (Proposal(PROPOSED, (promise("ada"),) * 150), "that its statements prove, got a Proposal"),
+        (decision(vote("ada")), "that its statements prove, got a Decision"),
+        (decision(vote("ada"), vote("ada"), vote("bob")), "that its statements prove, got a Decision"),
+        (Votes((resigned(replace(vote("ada"), incarnation=0)),)), 'the announced incarnation of "ada"'),
+        (Votes((resigned(replace(vote("ada"), incarnation=2)),)), 'the announced incarnation of "ada"'),
+        (resigned(replace(promise("ada"), incarnation=0)), 'the announced incarnation of "ada"'),
+        (Proposal(resigned(replace(PROPOSED, incarnation=2)), FREE), 'the announced incarnation of "ada"'),
+        (decision(vote("ada"), resigned(replace(vote("bob"), incarnation=2))), 'the announced incarnation of "bob"'),
+        (Proposal(vote("cleo"), ()), 'expected statements of "ada"'),
+        (Proposal(PROPOSED, (promise("ada"), FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
         (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
     ],
@@ -82,9 +81,9 @@ def test_what_an_insider_may_not_say_is_refused(message, why):
 
 def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
     bob = totalling("bob", "bob")
-    for counted in (True, False):
-        lie = WireVote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
-        bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
+    for value in (COUNTED, DROPPED):
+        lie = cast("bob", 1, 0, "ada", 1, "ada", value, voter=1, final=False)
+        bob.handle(arrived("ada", Votes((resigned(lie),)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == {"ada"}
     assert bob.verdicts.ballots.proofs["ada"].holds(IDENTITIES["ada"].public)
 
@@ -93,9 +92,9 @@ def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept(
 def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a_proof(signed):
     bob = totalling("bob", "bob")
     votes = tuple(vote(member, "bob") for member in ("bob", "ada", "cleo"))
-    bob.verdicts.restore([VerdictRecord("bob", 1, 0, (0, "bob"), decided=votes)])
-    lie = WireVote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
-    bob.handle(arrived("ada", Votes((revoted(lie) if signed else lie,)), swarm=SWARM), now=0.0)
+    bob.verdicts.restore([kept("bob", 1, 0, decided=decision(*votes))])
+    lie = cast("bob", 1, 0, "ada", 0, "bob", DROPPED, voter=1)
+    bob.handle(arrived("ada", Votes((resigned(lie) if signed else lie,)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == ({"ada"} if signed else set())
     assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.ballots.proofs.items()} == (
         {"ada": True} if signed else {}
@@ -106,9 +105,9 @@ def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
     bob = totalling("bob", "bob")
     for incarnation in (0, 1, 2, 50):
         for round in (0, 1, 2, 3, 1000):
-            bob.verdicts.receive("ada", PrepareMessage("cleo", incarnation, round, 1))
-    kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
-    assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
+            bob.verdicts.receive("ada", prepare("ada", "cleo", incarnation, round, 1))
+    found = {each.release[1:3] for each in bob.verdicts.records()}
+    assert found <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
 
 
 def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
@@ -116,12 +115,12 @@ def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
     three = ThreeSessions()
     three.release("ada", "bob")
     three.decide("ada", "bob")
-    acceptance = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    acceptance = cast("ada", 7, 0, "eve", 1, "eve", DROPPED, voter=7, final=False)
     for name in ("ada", "bob"):
         three.ask(name, arrived("eve", Votes((replace(acceptance, final=True), acceptance))))
-        three.ask(name, arrived("eve", ProposalMessage(acceptance, ())))
-        own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
-        three.ask(name, arrived("eve", ProposalMessage(acceptance, (own, own))))
+        three.ask(name, arrived("eve", Proposal(acceptance, ())))
+        own = promised("ada", 7, 0, "eve", 1, "eve", 7)
+        three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
     three.flush()
     three.decide("bob", "ada", masked=("ada",))
     assert three.answers["bob"] == [Decided(frozenset())]
@@ -136,8 +135,8 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
         ada.handle(event, now=0.0)
     ada.handle(announced("bob", life=announced_life), now=0.0)
     for incarnation in range(5):
-        ada.handle(arrived("eve", PrepareMessage("bob", incarnation, 0, 1)), now=0.0)
-    ada.handle(arrived("eve", Votes((WireVote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+        ada.handle(arrived("eve", prepare("eve", "bob", incarnation, 0, 1)), now=0.0)
+    ada.handle(arrived("eve", Votes((cast("bob", 7, 0, "eve", 0, "bob", COUNTED, voter=7),))), now=0.0)
     admitted = {each.incarnation for each in ada.verdicts.ballots.open[0, 0].admitted if each.peer == "bob"}
     assert admitted == {0, 1, 2, 3, 7}
 
@@ -145,9 +144,9 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
 def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
     three = ThreeSessions("eve")
     for incarnation in range(4):
-        three.ask("bob", arrived("eve", PrepareMessage("ada", incarnation, 0, 1)))
+        three.ask("bob", arrived("eve", prepare("eve", "ada", incarnation, 0, 1)))
     three.release("ada", "bob")
-    three.ask("bob", arrived("eve", PrepareMessage("ada", 7, 0, 2)))
+    three.ask("bob", arrived("eve", prepare("eve", "ada", 7, 0, 2)))
     for name, other in (("ada", "bob"), ("bob", "ada")):
         three.decide(name, other, masked=(other,))
     assert three.answers["bob"] == [Decided(frozenset())]
@@ -170,9 +169,9 @@ def verified(monkeypatch):
 @pytest.mark.parametrize(
     "message",
     [
-        ProposalMessage(PROPOSED, (promise("ada").promise,) * 150, (vote("bob", "bob"),) * 150),
-        PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
-        DecisionMessage((vote("ada"),) * 200),
+        Proposal(PROPOSED, (promise("ada"),) * 150, (vote("bob", "bob"),) * 150),
+        proven(promise("ada"), (vote("bob", "bob"),) * 150),
+        decision(*[vote("ada")] * 200),
     ],
 )
 def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, verified):
@@ -192,6 +191,6 @@ def test_a_signature_is_verified_once(verified):
 def test_statements_of_earlier_incarnations_still_prove():
     """Ada shows what it has signed before it restarted."""
     bob = totalling("bob", "bob")
-    old = revoted(replace(vote("ada", "bob"), voter=0))
-    bob.verdicts.receive("ada", DecisionMessage((old, vote("bob", "bob"))))
+    old = resigned(replace(vote("ada", "bob"), incarnation=0))
+    bob.verdicts.receive("ada", decision(old, vote("bob", "bob")))
     assert [each.counted for each in bob.verdicts.records()] == [True]

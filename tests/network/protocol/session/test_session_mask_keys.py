@@ -3,11 +3,11 @@
 import pytest
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.ballot_messages import Release
 from p2pfl.network.protocol.interface.effects import Decided, Disclosed
 from p2pfl.network.protocol.interface.requests import Decide, Disclose, Open
 from p2pfl.network.protocol.wire.verdict_messages import (
     Halves,
+    Release,
 )
 from sessions import NAMES, announced, arrived, arrives, met
 from verdict_sessions import KEY, ThreeSessions

@@ -3,21 +3,20 @@
 import pytest
 from msgspec.structs import replace
 
+from ballots import COUNTED, cast, kept, prepare, promised
 from counting import totalling
 from known_peers import LARGEST, SIGNED, SWARM
-from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.interface.effects import Decided, Sent, Store, Undecided
 from p2pfl.network.protocol.interface.events import Stored, Tick
 from p2pfl.network.protocol.interface.requests import Begin, Decide, Offer, Open
 from p2pfl.network.protocol.wire.reliable_stream import Outbox
 from p2pfl.network.protocol.wire.verdict_messages import (
-    DecisionMessage,
-    PrepareMessage,
-    Promised,
-    PromiseMessage,
-    ProposalMessage,
+    DROPPED,
+    Ballot,
+    Decision,
+    Promise,
+    Proposal,
     Votes,
-    WireVote,
 )
 from sessions import NAMES, announced, arrived, heartbeat, met, model, published, session
 from verdict_sessions import FourSessions, ThreeSessions, kinds
@@ -128,7 +127,7 @@ def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
     for _ in range(6):
         three.wait(1.0)
     assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
-    assert any(name != "eve" and isinstance(message, DecisionMessage) for name, message in three.sent)
+    assert any(name != "eve" and isinstance(message, Decision) for name, message in three.sent)
 
 
 def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves():
@@ -165,8 +164,8 @@ def test_a_restart_forgets_no_vote():
     kept = three.sessions["bob"].verdicts.records()
     again = met("bob", others=("ada", "eve"), keeps=True)
     again.verdicts.restore(kept)
-    answer = published(again.handle(arrived("eve", PrepareMessage("ada", 7, 0, 1)), now=0.0))
-    assert [(place, type(said)) for place, said in answer] == [("in/eve", DecisionMessage)]
+    answer = published(again.handle(arrived("eve", prepare("eve", "ada", 7, 0, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
     assert again.verdicts.records() == kept
 
 
@@ -178,18 +177,18 @@ def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_
     three.decide("ada")
     three.dead.add("ada")
     knows = three.sessions["ada"]
-    knows.handle(arrived("eve", Votes((WireVote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
-    hides = Promised("bob", 7, 0, "eve", 1, "ada", bytes(64), incarnation)
+    knows.handle(arrived("eve", Votes((cast("bob", 7, 0, "eve", 0, "bob", COUNTED, voter=7),))), now=0.0)
+    hides = promised("bob", 7, 0, "eve", 1, "ada", incarnation)
     three.now = 1.0
-    for event in (Tick(), Stored(), Stored(), arrived("eve", PromiseMessage(hides)), Stored()):
+    for event in (Tick(), Stored(), Stored(), arrived("eve", hides), Stored()):
         effects = knows.handle(event, now=three.now) if knows.shared.stores or not isinstance(event, Stored) else []
-        assert not [each for _, each in published(effects) if isinstance(each, ProposalMessage)]
+        assert not [each for _, each in published(effects) if isinstance(each, Proposal)]
     assert knows.membership.excluded == excluded
 
 
 def answers(made, peer="eve", *, incarnation=7, round=0):
     """What a session sends after bob has requested a promise on a release of a peer."""
-    effects = made.handle(arrived("bob", PrepareMessage(peer, incarnation, round, 1)), now=0.0)
+    effects = made.handle(arrived("bob", prepare("bob", peer, incarnation, round, 1)), now=0.0)
     while made.shared.stores:
         effects += made.handle(Stored(), now=0.0)
     return [type(message) for place, message in published(effects) if place == "in/bob"]
@@ -201,15 +200,15 @@ def test_a_peer_that_takes_part_in_a_round_promises_nothing_before_it_has_waited
     effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
     while ada.shared.stores:
         effects += ada.handle(Stored(), now=0.0)
-    assert PromiseMessage in [type(message) for place, message in published(effects) if place == "in/bob"]
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
 
 
 def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
-    assert answers(met("ada", keeps=True, first=1)) == [PromiseMessage]
+    assert answers(met("ada", keeps=True, first=1)) == [Promise]
 
 
 def test_a_peer_that_joins_late_promises_in_the_round_before_its_first():
-    assert answers(met("ada", keeps=True, first=50), round=49) == [PromiseMessage]
+    assert answers(met("ada", keeps=True, first=50), round=49) == [Promise]
 
 
 def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again():
@@ -221,8 +220,8 @@ def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again
     for other in ("ada", "eve"):
         again.handle(announced(other), now=0.0)
         again.handle(heartbeat(other), now=0.0)
-    answer = published(again.handle(arrived("eve", PrepareMessage("ada", 7, 50, 1)), now=0.0))
-    assert [(place, type(said)) for place, said in answer] == [("in/eve", DecisionMessage)]
+    answer = published(again.handle(arrived("eve", prepare("eve", "ada", 7, 50, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
 
 
 def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
@@ -237,7 +236,7 @@ def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
 
 def test_requests_about_later_rounds_do_not_move_a_peer_that_restarts():
     again = session("ada", keeps=True)
-    again.verdicts.restore([VerdictRecord("eve", 7, 52, (1, "bob"))])
+    again.verdicts.restore([kept("eve", 7, 52, promised=Ballot(1, "bob"))])
     assert again.verdicts._now == 0
 
 
@@ -249,7 +248,7 @@ def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it()
     effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
     while ada.shared.stores:
         effects += ada.handle(Stored(), now=0.0)
-    assert PromiseMessage in [type(message) for place, message in published(effects) if place == "in/bob"]
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
 
 
 def without_votes_on_ada(three):
@@ -268,7 +267,7 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     for _ in range(2):
         three.wait(1.0)
     assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
-    assert PromiseMessage not in kinds(three.sent)
+    assert Promise not in kinds(three.sent)
 
 
 def test_who_holds_a_model_votes_on_it_although_all_other_votes_of_its_owner_are_lost():
@@ -277,7 +276,7 @@ def test_who_holds_a_model_votes_on_it_although_all_other_votes_of_its_owner_are
     three.dead.add("ada")
     three.decide("bob", "ada", "eve")
     assert "ada" not in three.sessions["bob"].verdicts.waits
-    assert {each.counted for each in three.sessions["bob"].verdicts.records() if each.peer == "ada"} == {True}
+    assert {each.counted for each in three.sessions["bob"].verdicts.records() if each.release.peer == "ada"} == {True}
 
 
 @pytest.mark.parametrize("vote", [[], [bytes(64)]])
@@ -295,7 +294,7 @@ def test_a_model_without_its_owners_vote_does_not_count_as_held(vote):
         bob.handle(arrived("ada", chunk, swarm=SWARM), now=0.0)
     assert bob.mailbox.peek("ada") is None or not vote
     bob.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
-    assert {each.peer: each.voted for each in bob.verdicts.records()}.get("ada") is None
+    assert {each.release.peer: each.record.voted for each in bob.verdicts.records()}.get("ada") is None
 
 
 def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
@@ -303,7 +302,7 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
     three.release("ada")
     three.sent.clear()
     for _ in range(3):
-        three.ask("ada", arrived("eve", PrepareMessage("ada", 7, 0, 0)))
+        three.ask("ada", arrived("eve", prepare("eve", "ada", 7, 0, 0)))
     assert kinds(three.sent) == {Votes}
     assert len(three.sent) == 1
 
@@ -315,16 +314,16 @@ def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_o
     three.release("ada", "bob")
     three.dead.add("ada")
     three.decide("bob", "ada")
-    own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+    own = promised("ada", 7, 0, "eve", 1, "eve", 7)
     for _ in range(9):
         three.wait(1.0)
-        three.ask("bob", arrived("eve", PrepareMessage("ada", 7, 0, 1)))
+        three.ask("bob", arrived("eve", prepare("eve", "ada", 7, 0, 1)))
         three.flush()
-        given = [said.promise for name, said in three.sent if name == "bob" and isinstance(said, PromiseMessage)]
-        for promised in [each for each in given if (each.peer, each.proposer) == ("ada", "eve")]:
-            dropped = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
-            three.ask("bob", arrived("eve", ProposalMessage(dropped, (promised, own))))
+        given = [said for name, said in three.sent if name == "bob" and isinstance(said, Promise)]
+        for answer in [each for each in given if (each.subject.peer, each.ballot.proposer) == ("ada", "eve")]:
+            dropped = cast("ada", 7, 0, "eve", 1, "eve", DROPPED, voter=7, final=False)
+            three.ask("bob", arrived("eve", Proposal(dropped, (answer, own))))
             three.ask("bob", arrived("eve", Votes((replace(dropped, final=True), dropped))))
             three.flush()
     assert Decided(frozenset({"ada"})) not in three.answers["bob"]
-    assert [each.counted for each in three.sessions["bob"].verdicts.records() if each.peer == "ada"] != [False]
+    assert [each.counted for each in three.sessions["bob"].verdicts.records() if each.release.peer == "ada"] != [False]

@@ -19,39 +19,37 @@ from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
     BATCH,
     PROVEN,
+    Ballot,
     Copy,
-    LastVote,
-    Promised,
-    ProposalMessage,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
     Votes,
-    WireVote,
 )
 from p2pfl.network.protocol.wire.wire_codec import (
     HEAD,
     PREFIX,
     VERSION,
-    _ChunkHead,
-    _CopyHead,
-    _SubtotalHead,
-    _TermHead,
-    _TotalHead,
     decode,
     encode,
 )
 from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
-HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead, Copy: _CopyHead}
-"""What travels as msgpack of messages that carry data."""
+DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Copy)}
+"""Messages that carry data, which follow the head."""
 
-DATA = {kind.__name__ for kind in HEADS}
-
-KINDS = {kind.__name__: HEADS.get(kind, kind) for kind in get_args(Message)}
+KINDS = {kind.__name__: kind for kind in get_args(Message)}
 ALL = KINDS | {"Head": Head} | {kind.__name__: kind for kind in (Request, Grant, Body)}
 
 
 def fields(kind):
-    """The fields of a message with their types."""
-    return {field.name: field.type for field in inspect.type_info(kind).fields}
+    """The fields in the head of a message with their types."""
+    return {field.name: field.type for field in heads(kind)}
+
+
+def heads(kind):
+    return [field for field in inspect.type_info(kind).fields if not isinstance(field.type, inspect.MemoryViewType)]
 
 
 def unbounded(kind, where=""):  # noqa: C901, PLR0912 (one case for each type)
@@ -60,7 +58,7 @@ def unbounded(kind, where=""):  # noqa: C901, PLR0912 (one case for each type)
         case inspect.IntType() | inspect.FloatType():
             if kind.ge is None or kind.le is None:
                 yield where
-        case inspect.StrType() | inspect.BytesType():
+        case inspect.StrType() | inspect.BytesType() | inspect.MemoryViewType():
             if kind.max_length is None:
                 yield where
         case inspect.ListType() | inspect.VarTupleType():
@@ -72,6 +70,9 @@ def unbounded(kind, where=""):  # noqa: C901, PLR0912 (one case for each type)
                 yield where
             yield from unbounded(kind.key_type, f"{where} key")
             yield from unbounded(kind.value_type, f"{where}{{}}")
+        case inspect.NamedTupleType():
+            for each in kind.fields:
+                yield from unbounded(each.type, f"{where}.{each.name}")
         case inspect.TupleType():
             for number, each in enumerate(kind.item_types):
                 yield from unbounded(each, f"{where}[{number}]")
@@ -106,7 +107,7 @@ def test_a_field_without_a_bound_would_be_found():
 LETTERS = st.sampled_from("abcXYZ019_-")
 
 
-def inside(kind):  # noqa: C901, PLR0911 (one case for each type)
+def inside(kind):  # noqa: C901, PLR0911, PLR0912 (one case for each type)
     """A strategy for values that a type allows; as they are in msgpack."""
     match kind:
         case inspect.IntType():
@@ -122,12 +123,15 @@ def inside(kind):  # noqa: C901, PLR0911 (one case for each type)
             return st.lists(inside(kind.item_type), max_size=min(kind.max_length, 3))
         case inspect.DictType():
             return st.dictionaries(inside(kind.key_type), inside(kind.value_type), max_size=3)
+        case inspect.NamedTupleType():
+            return st.tuples(*(inside(each.type) for each in kind.fields)).map(list)
         case inspect.TupleType():
             return st.tuples(*map(inside, kind.item_types)).map(list)
         case inspect.UnionType():
             return st.one_of([inside(each) for each in kind.types])
         case inspect.StructType():
-            return st.tuples(*(inside(each.type) for each in kind.fields)).map(list)
+            tag = [] if kind.tag is None else [kind.tag]
+            return st.tuples(*(inside(each.type) for each in kind.fields)).map(lambda values: [*tag, *values])
         case inspect.BoolType():
             return st.booleans()
         case inspect.LiteralType():
@@ -148,7 +152,7 @@ def outside(kind):  # noqa: C901, PLR0912 (one case for each type)
         case inspect.BytesType():
             yield st.just(bytes(kind.max_length + 1))
         case inspect.ListType() | inspect.VarTupleType():
-            for wrong in outside(kind.item_type):
+            for wrong in nested(kind.item_type):
                 yield wrong.map(lambda each: [each])
             yield from too_many(kind, inside(kind.item_type), list)
         case inspect.DictType():
@@ -157,6 +161,10 @@ def outside(kind):  # noqa: C901, PLR0912 (one case for each type)
             for wrong in outside(kind.key_type):
                 yield st.tuples(wrong, inside(kind.value_type)).map(lambda pair: dict([pair]))
             yield from too_many(kind, inside(kind.value_type), lambda many: {f"{n}": v for n, v in enumerate(many)})
+        case inspect.NamedTupleType():
+            types = [each.type for each in kind.fields]
+            for place, each in enumerate(types):
+                yield from (replaced(types, place, wrong) for wrong in outside(each))
         case inspect.TupleType():
             for place, each in enumerate(kind.item_types):
                 yield from (replaced(kind.item_types, place, wrong) for wrong in outside(each))
@@ -166,11 +174,18 @@ def outside(kind):  # noqa: C901, PLR0912 (one case for each type)
         case inspect.StructType():
             types = [each.type for each in kind.fields]
             for place, each in enumerate(types):
-                yield from (replaced(types, place, wrong) for wrong in outside(each))
+                yield from (replaced(types, place, wrong) for wrong in nested(each))
         case inspect.LiteralType():
             yield st.just("other")
         case _:
             return
+
+
+def nested(kind):
+    """Strategies for wrong values of a type within another one, where a message has its tag."""
+    if isinstance(kind, inspect.StructType) and kind.tag is not None:
+        return (wrong.map(lambda values: [kind.tag, *values]) for wrong in outside(kind))
+    return outside(kind)
 
 
 def too_many(kind, item, build):
@@ -255,9 +270,9 @@ def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
 
 def test_a_proposal_with_all_that_it_may_have_fits_into_the_head_of_a_message():
     name, most, key = "x" * 22, 2**32, bytes(32)
-    place = name, 2**63 - 1, most
-    vote = WireVote(*place, name, most, name, True, bytes(64), 2**63 - 1, False, key)
-    promise = Promised(*place, name, most, name, bytes(64), 2**63 - 1, LastVote(most, name, counted=True, digest=key))
-    proposal = ProposalMessage(vote, (promise,) * PROVEN, (vote,) * PROVEN)
+    release, ballot = Release(name, 2**63 - 1, most, 0), Ballot(most, name)
+    vote = Vote(release, name, ballot, key, bytes(64), 2**63 - 1, final=False)
+    promise = Promise(release, name, ballot, ballot, key, bytes(64), 2**63 - 1)
+    proposal = Proposal(vote, (promise,) * PROVEN, (vote,) * PROVEN)
     assert decode(encode(proposal)) == proposal
     assert decode(encode(Votes((vote,) * BATCH))) == Votes((vote,) * BATCH)

@@ -7,17 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.agreement_effects import BLANK, Contradicted, MemberRecord, Send, TickAt
-from p2pfl.network.protocol.agreement.ballot_messages import Committee, Promise, Release, Vote
+from p2pfl.network.protocol.agreement.agreement_effects import (
+    BLANK,
+    Contradicted,
+    MemberRecord,
+    Send,
+    TickAt,
+    VerdictRecord,
+)
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
-from p2pfl.network.protocol.agreement.translation import VerdictRecord, release_of, sent, sent_vote
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE, Statements
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import Decider, Shared
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import BATCH, Contradiction, Votes
+from p2pfl.network.protocol.wire.verdict_messages import BATCH, Committee, Contradiction, Promise, Release, Vote, Votes
 
 Place = tuple[int, int]
 """Round and attempt."""
@@ -72,7 +77,7 @@ class Ballots:
         """Return the agreements of an attempt, which are open from now on."""
         if place not in self.open:
             me = self.shared.me
-            self.open[place] = Settlement(me.peer, {}, sign=self.statements.sign, incarnation=me.incarnation)
+            self.open[place] = Settlement(me.peer, sign=self.statements.sign, incarnation=me.incarnation)
         return self.open[place]
 
     def admit(self, release: Release, members: Iterable[str], *, mixed: bool = True) -> None:
@@ -95,7 +100,7 @@ class Ballots:
 
     def restore(self, kept: Iterable[VerdictRecord]) -> int:
         """Continue with the records of an earlier incarnation; return the last round in which it has voted."""
-        self._kept = {each.release: each.read() for each in kept}
+        self._kept = {each.release: each.record for each in kept}
         voted = [release.round for release, record in self._kept.items() if record.voted or record.decided]
         return max(voted, default=0)  # promises do not matter here, because anybody can ask for them
 
@@ -104,7 +109,7 @@ class Ballots:
         found = {release: record for release, record in self._kept.items() if release.round >= oldest}
         for settlement in self.open.values():
             found |= settlement.latest
-        return tuple(VerdictRecord.of(release, record) for release, record in sorted(found.items()) if record != BLANK)
+        return tuple(VerdictRecord(release, record) for release, record in sorted(found.items()) if record != BLANK)
 
     def write(self) -> None:
         """Store all records that have changed, after the write in progress."""
@@ -134,10 +139,10 @@ class Ballots:
                 case Write(release):
                     self._queue.append(release)
                 case Send(_, Vote() as vote, prompt=False):  # to all
-                    if self.apart or release_of(vote).peer != self.shared.me.peer:
-                        self._votes[release_of(vote)] = vote
+                    if self.apart or vote.subject.peer != self.shared.me.peer:
+                        self._votes[vote.subject] = vote
                 case Send(to, message):
-                    self.shared.publish(f"in/{to}", sent(message))
+                    self.shared.publish(f"in/{to}", Votes((message,)) if isinstance(message, Vote) else message)
                 case TickAt(when):
                     self.wake = min(self.wake, when)
                 case Contradicted(one, other) if one.member in self.shared.membership.up:
@@ -161,7 +166,7 @@ class Ballots:
 
     def publish(self, votes: Mapping[Release, Vote]) -> None:
         """Publish votes to all neighbours."""
-        many = [sent_vote(vote) for _, vote in sorted(votes.items())]
+        many = [vote for _, vote in sorted(votes.items())]
         for start in range(0, len(many), BATCH):
             self.shared.publish(PLACE, Votes(tuple(many[start : start + BATCH])))
 
@@ -182,7 +187,7 @@ class Ballots:
         if self.shared.codec.identity is not None:
             self.proofs.setdefault(one.member, Proof(first, second, "vote"))
         if isinstance(other, Vote) and one.member not in self.shared.membership.excluded:
-            self.shared.publish(PLACE, Contradiction(sent_vote(one), sent_vote(other)))
+            self.shared.publish(PLACE, Contradiction(one, other))
         self.neighbours.exclude(one.member)
 
     def accused(self, one: Vote, other: Vote) -> None:

@@ -8,17 +8,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.agreement.attempt_reports import FAILED, complete, outcome, report
-from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Message, Prepare, Release, Value, Vote
 from p2pfl.network.protocol.agreement.settlement import Settlement
-from p2pfl.network.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.session.decisions.ballots import Ballots, Place
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import (
+    Ballot,
+    Contradiction,
+    Copy,
+    Halves,
+    Message,
+    OfVerdicts,
+    Prepare,
+    Release,
+    Value,
+    Vote,
+    Wanted,
+    messages_of,
+)
 
 EARLY = 8
 """Messages per member that this peer keeps for the attempt that it begins next."""
@@ -98,15 +110,15 @@ class Commits:
             The message contains a statement that its member has not signed, or has no meaning here.
         """
         if isinstance(message, Contradiction):
-            self.ballots.accused(read_vote(message.one), read_vote(message.other))
+            self.ballots.accused(message.one, message.other)
             return
         if isinstance(message, Halves | Wanted | Copy):
             raise DecodeError(f"expected a message about an attempt, got a {type(message).__name__}")
-        for each in read(message, sender=sender):
+        for each in messages_of(message, sender=sender):
             self._handle(sender, each)
 
     def _handle(self, sender: str, message: Message) -> None:
-        release = release_of(message)
+        release = message.subject
         place = release[2:]
         if place > self._place:
             self._hold(sender, message, place)
@@ -221,7 +233,7 @@ class Commits:
         self._again = now + max(PULSE, now - self._since)
         many = 2 * len(reported) > len(self._members)
         for release in undecided:
-            asked = sent(Prepare(release, Ballot(0, self.shared.me.peer)))
+            asked = Prepare(release, Ballot(0, self.shared.me.peer))
             if release.peer not in reported:
                 self.shared.publish(f"in/{release.peer}", asked)
             elif many:

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.ballot_messages import Ballot, Release, Value, Vote, counted, digest_in
 from p2pfl.network.protocol.agreement.settlement import Fetch
-from p2pfl.network.protocol.agreement.translation import release_of
 from p2pfl.network.protocol.session.decisions.signed_statements import Statements
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.verdict_messages import Copy, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import Ballot, Copy, Release, Value, Vote, Wanted
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_row
 
 BURST = 8
@@ -95,7 +93,7 @@ class Copies:
 
     def vote_of(self, release: Release, model: Parsed) -> Vote | None:
         """Return the owner's vote that came with a release; ``None`` if there is none, or not the owner's."""
-        owner, value = release.peer, counted(model.digest)
+        owner, value = release.peer, model.digest
         if not model.vote or model.head.round != release.round:
             return None
         vote = Vote(release, owner, Ballot(0, owner), value, model.vote, release.incarnation)
@@ -103,7 +101,7 @@ class Copies:
 
     def keep(self, vote: Vote, model: Parsed) -> Vote:
         """Keep a copy that has arrived from its owner; return the owner's vote for the first one of the round."""
-        release = release_of(vote)
+        release = vote.subject
         copies = self._kept.setdefault(release, {})
         if len(copies) < EACH:
             copies.setdefault(vote.value, Kept(vote, model))
@@ -116,7 +114,7 @@ class Copies:
     def incarnation(self, peer: str, round: int) -> int:
         """Return the incarnation of a neighbour that released in a round; its present one if nothing has arrived."""
         vote = self.first(peer, round)
-        return self.shared.membership.up[peer].incarnation if vote is None else release_of(vote).incarnation
+        return self.shared.membership.up[peer].incarnation if vote is None else vote.subject.incarnation
 
     def get(self, release: Release, value: Value) -> Kept | None:
         """Return the copy that a verdict names, if this peer has it."""
@@ -159,7 +157,7 @@ class Copies:
     def _request(self, release: Release, transfer: Transfer) -> None:
         transfer.since, transfer.pieces, transfer.moved = self.shared.now, 0, False
         peer, incarnation, round, _ = release
-        wanted = Wanted(peer, incarnation, round, digest_in(transfer.value), len(transfer.received))
+        wanted = Wanted(peer, incarnation, round, transfer.value, len(transfer.received))
         self.shared.publish(f"in/{transfer.holder}", wanted)
 
     def receive(self, sender: str, copy: Copy) -> Kept | None:
@@ -173,7 +171,7 @@ class Copies:
         """
         release = Release(copy.peer, copy.incarnation, copy.round, 0)
         transfer = self._transfers.get(release)
-        if transfer is None or (transfer.holder, transfer.value) != (sender, counted(copy.digest)):
+        if transfer is None or (transfer.holder, transfer.value) != (sender, copy.digest):
             raise DecodeError(f'expected a piece of a copy that "{sender}" was asked for, got another')
         end = copy.offset + len(copy.data)
         if copy.offset != len(transfer.received) or not copy.offset < end <= copy.total <= self.shared.row_bytes:
@@ -206,7 +204,7 @@ class Copies:
     def serve(self, sender: str, wanted: Wanted) -> None:
         """Send the next pieces of a copy to a member that lacks it."""
         release = Release(wanted.peer, wanted.incarnation, wanted.round, 0)
-        kept, now = self.get(release, counted(wanted.digest)), self.shared.now
+        kept, now = self.get(release, wanted.digest), self.shared.now
         offset, when = self._answered.get((release, sender), (-1, -math.inf))
         if kept is None or (offset == wanted.offset and now < when + PULSE / 2):
             return

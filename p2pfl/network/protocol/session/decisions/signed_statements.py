@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.ballot_messages import (
+from p2pfl.network.protocol.agreement.proofs import exists, follows
+from p2pfl.network.protocol.session.shared import Shared
+from p2pfl.network.protocol.wire.verdict_messages import (
     Committee,
     Decision,
     Message,
@@ -14,9 +16,6 @@ from p2pfl.network.protocol.agreement.ballot_messages import (
     Proposal,
     Vote,
 )
-from p2pfl.network.protocol.agreement.proofs import exists, follows
-from p2pfl.network.protocol.agreement.translation import release_of
-from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.privacy.keys import verify
 
 PLACE = "account"
@@ -62,7 +61,7 @@ class Statements:
             The message states what cannot be, or a member has not signed what it states in its name.
         """
         own, others = _stated(message)
-        release = release_of(message)
+        release = message.subject
         for each in (*own, *others):
             if each.subject != release or each.member not in committee.members:
                 raise DecodeError(f'expected statements of the committee of "{release.peer}", got others')
@@ -125,7 +124,7 @@ def _possible(message: Message, committee: Committee) -> bool:
     """Return whether the statements in a message prove it, at most one of each member of each kind."""
     match message:
         case Vote():
-            return exists(message.subject, message.ballot, message.value, committee=committee)
+            return exists(message.ballot, message.value, committee=committee)
         case Promise():
             return committee.owns(message.ballot) and _distinct(message.proof)
         case Proposal():

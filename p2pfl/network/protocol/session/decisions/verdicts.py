@@ -7,27 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.agreement.ballot_messages import (
-    DROPPED,
-    Ballot,
-    Prepare,
-    Release,
-    Value,
-    Vote,
-    counted,
-    counts,
-)
+from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.agreement.settlement import Settlement
-from p2pfl.network.protocol.agreement.translation import (
-    VerdictRecord,
-    Wired,
-    read,
-    read_vote,
-    release_of,
-    sent,
-    sent_vote,
-)
 from p2pfl.network.protocol.interface.effects import Decided, Undecided
 from p2pfl.network.protocol.interface.requests import Decide, Disclose
 from p2pfl.network.protocol.session.decisions.ballots import Ballots
@@ -36,7 +18,21 @@ from p2pfl.network.protocol.session.decisions.mask_keys import MaskKeys
 from p2pfl.network.protocol.session.decisions.signed_statements import PLACE
 from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import PULSE, Shared
-from p2pfl.network.protocol.wire.verdict_messages import Contradiction, Copy, Halves, OfVerdicts, Wanted
+from p2pfl.network.protocol.wire.verdict_messages import (
+    DROPPED,
+    Agreed,
+    Ballot,
+    Contradiction,
+    Copy,
+    Halves,
+    OfVerdicts,
+    Prepare,
+    Release,
+    Value,
+    Vote,
+    Wanted,
+    messages_of,
+)
 from p2pfl.network.protocol.wire.wire_rows import Parsed
 
 SLOW = 3 * PULSE
@@ -102,10 +98,10 @@ class Verdicts:
         """
         self._begin(round)
         own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
-        self.ballots.do(self.ballots.open[round, 0].releases(own, value=counted(digest), now=self.shared.now))
+        self.ballots.do(self.ballots.open[round, 0].releases(own, digest, now=self.shared.now))
         self.ballots.write()
         vote = self.ballots.open[round, 0].leaves_with(own)
-        return None if vote is None else sent_vote(vote).signature
+        return None if vote is None else vote.signature
 
     def ask(self, asked: Decide) -> None:
         """Begin to wait for the verdicts of a round."""
@@ -162,7 +158,7 @@ class Verdicts:
 
     def arrived(self, vote: Vote) -> None:
         """Note that a release arrived late and was applied."""
-        asked, release = self._asked, release_of(vote)
+        asked, release = self._asked, vote.subject
         if asked is not None and asked.round == release.round:
             self._release(*release[:3])
             self._needed = tuple(sorted({*self._needed, release}))
@@ -185,7 +181,7 @@ class Verdicts:
             case Halves():
                 self.keys.receive(sender, message, near=abs(message.round - self._now) <= REACH)
             case Contradiction(one, other):
-                self.ballots.accused(read_vote(one), read_vote(other))
+                self.ballots.accused(one, other)
             case Wanted():
                 self.copies.serve(sender, message)
             case Copy():
@@ -196,9 +192,9 @@ class Verdicts:
             case _:
                 self._receive_statements(sender, message)
 
-    def _receive_statements(self, sender: str, message: Wired) -> None:
-        for each in read(message, sender=sender):
-            release = release_of(each)
+    def _receive_statements(self, sender: str, message: Agreed) -> None:
+        for each in messages_of(message, sender=sender):
+            release = each.subject
             if self._welcome(release):
                 settlement = self.ballots.open[release.round, 0]
                 if settlement.latest[release].decided is None:
@@ -327,7 +323,7 @@ class Verdicts:
         now = self.shared.now
         self._again = now + max(PULSE, now - self._since)
         for release in filter(settlement.held, self._undecided()):
-            self.shared.publish(PLACE, sent(Prepare(release, Ballot(0, self.shared.me.peer))))
+            self.shared.publish(PLACE, Prepare(release, Ballot(0, self.shared.me.peer)))
 
     def _judge(self, asked: Decide) -> None:
         self._widen(asked.round)
@@ -346,7 +342,8 @@ class Verdicts:
         """
         settlement, peers = self.ballots.open[round, 0], self.shared.edges.topology.peers
         for release in self._needed:
-            value = settlement.verdict(release) or self._applied.get(release)
+            verdict = settlement.verdict(release)
+            value = self._applied.get(release) if verdict is None else verdict
             kept = None if value is None else self.copies.get(release, value)
             if kept is not None and value is not None and (release, value) not in self._listed:
                 self._listed.add((release, value))
@@ -365,7 +362,7 @@ class Verdicts:
         """Answer with the verdicts of a round, after all releases that count are applied as they count."""
         verdicts = {release: self.ballots.open[round, 0].verdict(release) for release in self._needed}
         others = {release: value for release, value in verdicts.items() if release.peer != self.shared.me.peer}
-        count = {release: value for release, value in others.items() if value is not None and counts(value)}
+        count = {release: value for release, value in others.items() if value}
         lacking = {release.peer for release, value in count.items() if not self._adopt(release, value)}
         if lacking:
             self.shared.do(Undecided(frozenset(lacking)))

@@ -1,0 +1,244 @@
+"""The commands of the core, and their arguments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from p2pfl.cli.command import Argument, Command, Option, Options
+from p2pfl.cli.options import (
+    EXPERIMENT,
+    AccountingOptions,
+    ExperimentOptions,
+    JsonOptions,
+    ModelOptions,
+    OutputOptions,
+    PeersOptions,
+    count,
+    forking,
+)
+from p2pfl.core.registry import registered
+
+
+class HelpOptions(Options):
+    """What the commands of a group do, or the arguments of a command."""
+
+    name: Annotated[str | None, Argument("what to explain (default: everything)", "GROUP|COMMAND")] = None
+
+
+class TrainingOptions(OutputOptions, AccountingOptions):
+    """Arguments of all commands that train models."""
+
+    no_baselines: Annotated[bool, Option("do not train peers alone and on pooled data")] = False
+
+
+class SwarmOptions(TrainingOptions, PeersOptions):
+    """Arguments of the commands that train all peers of an experiment."""
+
+    experiment: Annotated[str, EXPERIMENT] = ""
+    resume: Annotated[str | None, Option("continue an interrupted run", "RUN", nargs="?")] = None
+
+
+class RunOptions(SwarmOptions):
+    """Spawn every peer as its own process on this machine."""
+
+    broker: Annotated[list[str], Option("not the embedded one, such as mqtt://host:1883; again to fail over", "URL")]
+
+
+class SimulateOptions(SwarmOptions):
+    """Run the same experiment with all peers simulated."""
+
+    workers: Annotated[
+        int, Option("processes that share the peers; under torchrun those that it started", "N", count)
+    ] = 1
+    network: Annotated[
+        str | None,
+        Option("live peers in virtual time over this network, such as wan: predicts how long a run takes", "FILE"),
+    ] = None
+
+
+class PeerOptions(TrainingOptions, ExperimentOptions):
+    """One peer on this device."""
+
+    no_baselines: Annotated[bool, Option("do not train a model alone after the run, to see what it gained")] = False
+    name: Annotated[str, Option("which of the experiment's peers this is")]
+    broker: Annotated[list[str], Option("instead of transport.broker; again to fail over", "URL")]
+    resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
+
+
+class RepeatOptions(OutputOptions, AccountingOptions):
+    """Run a simulation again from its directory, and compare to the bit."""
+
+    run: Annotated[str, Argument("the run directory of a simulation, or of a run of a sweep", "RUN")]
+    check: Annotated[bool, Option("end with status 1 if models, records or results differ")] = False
+    trust_code: Annotated[bool, Option("agree to run the code that the directory holds or names")] = False
+    changes: Annotated[
+        list[str],
+        Option("where a file is on this machine, such as data.options.path=own.csv; again", "KEY=PATH", flag="--set"),
+    ]
+
+
+class TopologyOptions(JsonOptions):
+    """Degree, diameter, spectral gap, rounds to consensus."""
+
+    topology: Annotated[str, Argument("a kind such as ring, MODULE:FUNCTION, or a graph file", "NAME|FILE")]
+    peers: Annotated[int, Option("", "N", count)] = 16
+    degree: Annotated[int, Option("", "K", count)] = 4
+    seed: Annotated[int, Option("of random kinds")] = 0
+    clusters: Annotated[int, Option("of hierarchical", "N", count)] = 4
+    every: Annotated[int, Option("gossip steps from bridge to bridge", "K", count)] = 4
+    period: Annotated[int, Option("of epidemic schedules", "N", count)] = 64
+    plot: Annotated[str | None, Option("draw it", "FILE")] = None
+
+
+class ExplainOptions(JsonOptions, PeersOptions):
+    """Who has what, and what an experiment will cost, before it runs."""
+
+
+class PrivacyOptions(JsonOptions, PeersOptions):
+    """The guarantee by observer, and whether learning together can pay."""
+
+    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
+    no_baselines: Annotated[bool, Option("do not compare with peers that learn alone")] = False
+    plot: Annotated[str | None, Option("draw epsilon over rounds", "FILE")] = None
+
+
+class ColumnsOptions(JsonOptions):
+    """Propose the declaration of a table's columns for an experiment file."""
+
+    table: Annotated[str, Argument("a CSV or Parquet file of one owner", "FILE")]
+    target: Annotated[str, Option("the column to predict", "COLUMN")]
+
+
+class PredictOptions(AccountingOptions, ModelOptions):
+    """Predictions of a saved model for the rows of a table, as CSV."""
+
+    table: Annotated[
+        str,
+        Argument(
+            "a CSV or Parquet file with the columns of the training, or a .npy file of pictures or tokens", "TABLE"
+        ),
+    ]
+    out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
+
+
+class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
+    """Scores of a saved model on a table, with 95 % intervals."""
+
+    table: Annotated[str, Argument("a CSV or Parquet file with the columns of the training", "TABLE")]
+    by: Annotated[str | None, Option("score each group of rows with one value there as well", "COLUMN")] = None
+    seed: Annotated[int, Option("seed of the bootstrap behind the intervals")] = 0
+
+
+def _formats() -> list[str]:
+    """Return the formats of ``p2pfl export``."""
+    return ["torch", "onnx", *registered("p2pfl.exporters")]
+
+
+class ExportOptions(ModelOptions):
+    """Write a saved model, with its preprocessing, for other software."""
+
+    to: Annotated[
+        str,
+        Option(
+            "format: torch.export, ONNX; for trees XGBoost's JSON, or a Python module with a scikit-learn estimator",
+            choices=_formats,
+        ),
+    ]
+    out: Annotated[str | None, Option("default: MODEL with the ending of the format, such as .onnx", "FILE")] = None
+
+
+class CardOptions(Options):
+    """A model card of a run, as Markdown."""
+
+    run: Annotated[str, Argument("a run directory", "RUN")]
+    exact: Annotated[bool, Option("print exact statistics of the training data, for data that are public")] = False
+    out: Annotated[str | None, Option("write it there (default: standard output)", "FILE")] = None
+
+
+class ReportOptions(JsonOptions):
+    """Tables and pages of a run, or of several side by side."""
+
+    runs: Annotated[list[str], Argument("run directories, or that of a sweep", "RUN")]
+    html: Annotated[str | None, Option("write a page without scripts that needs no other file", "FILE")] = None
+    csv: Annotated[str | None, Option("write rounds of a run, or settings of a comparison", "FILE")] = None
+    tensorboard: Annotated[
+        str | None, Option("write event files for TensorBoard, a directory for each curve", "DIR")
+    ] = None
+    tex: Annotated[
+        str | None, Option("write the scores of a run, or the table of a comparison, for LaTeX with booktabs", "FILE")
+    ] = None
+    plot: Annotated[
+        str | None, Option("draw score and distance of one run, or the mean score of each setting of several", "FILE")
+    ] = None
+    by: Annotated[Literal["round", "bytes"], Option("with --plot of several: the horizontal axis")] = "round"
+    metric: Annotated[str | None, Option("score to compare (default: that of the summaries)", "NAME")] = None
+
+
+class SchemaOptions(Options):
+    """The JSON Schema of the files of a run, for tools that read them."""
+
+
+class IdentityOptions(JsonOptions):
+    """Make a peer's key and list it in a roster of who may take part."""
+
+    name: Annotated[str, Argument("name of the peer", "NAME")]
+    keys: Annotated[str | None, Option("where NAME.pem is or goes, as trust.keys", "DIR")] = None
+    roster: Annotated[str | None, Option("list it there, as trust.roster; made if it is missing", "FILE")] = None
+    rotate: Annotated[bool, Option("a new key, for which the present one vouches", exclusive=True)] = False
+    accept: Annotated[
+        str | None,
+        Option("list the key that --rotate, which printed FILE elsewhere, has vouched for", "FILE", exclusive=True),
+    ] = None
+    request: Annotated[
+        str | None,
+        Option("write a request of this device for the operator of a fleet (p2pfl deploy)", "FILE", exclusive=True),
+    ] = None
+    revoke: Annotated[
+        str | None, Option("have the roster refuse the present key from now on", "REASON", exclusive=True)
+    ] = None
+
+
+class BrokerOptions(Options):
+    """The embedded broker on its own, or a configuration for mosquitto."""
+
+    experiment: Annotated[str, Argument("with --config: whose peers may join, by passwords", "EXPERIMENT")] = ""
+    config: Annotated[
+        str | None,
+        Option("start nothing, but write mosquitto.conf and all it needs outside of a trusted network", "DIR"),
+    ] = None
+    host: Annotated[str, Option("address to listen on")] = "127.0.0.1"
+    public: Annotated[
+        list[str], Option("with --config: by what peers reach it, in its certificate; again for more", "HOST")
+    ]
+    observer: Annotated[list[str], Option("with --config: may look at the swarm; again for more", "NAME")]
+    port: Annotated[int | None, Option("port, 0 for any free one (default: 1883, with --config 8883)")] = None
+    kind: Annotated[Literal["auto", "mosquitto", "iotcore"], Option("auto is the first that is installed")] = "auto"
+
+
+def run(options: RunOptions) -> int:
+    """Run ``p2pfl run``."""
+    with forking(options, "p2pfl.network.peer.launch.preload"):
+        from p2pfl.cli.running import running_commands  # noqa: PLC0415
+
+        return running_commands.run(options)
+
+
+COMMANDS = {
+    "run": Command("learn", RunOptions, "p2pfl.cli.core_commands:run"),
+    "simulate": Command("learn", SimulateOptions, "p2pfl.cli.running.running_commands:simulate"),
+    "peer": Command("learn", PeerOptions, "p2pfl.cli.running.running_commands:peer"),
+    "repeat": Command("learn", RepeatOptions, "p2pfl.cli.running.repeating:run"),
+    "help": Command("", HelpOptions, "p2pfl.cli.command_catalogue:explain"),
+    "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.planning_commands:topology"),
+    "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.planning_commands:explain"),
+    "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.planning_commands:privacy"),
+    "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results.results_commands:columns"),
+    "predict": Command("models", PredictOptions, "p2pfl.cli.results.results_commands:predict"),
+    "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results.results_commands:evaluate"),
+    "export": Command("models", ExportOptions, "p2pfl.cli.results.results_commands:export"),
+    "card": Command("models", CardOptions, "p2pfl.cli.results.results_commands:card"),
+    "report": Command("results", ReportOptions, "p2pfl.cli.results.reports:show"),
+    "schema": Command("results", SchemaOptions, "p2pfl.cli.results.results_commands:schema"),
+    "identity": Command("operate", IdentityOptions, "p2pfl.cli.setup.setup_commands:identity"),
+    "broker": Command("operate", BrokerOptions, "p2pfl.cli.setup.setup_commands:broker"),
+}

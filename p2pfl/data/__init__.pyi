@@ -1,0 +1,15 @@
+from .dataset import Dataset as Dataset
+from .dataset import IntArray as IntArray
+from .federation import Federation as Federation
+from .federation import check_positions as check_positions
+from .federation import describe as describe
+from .federation import nothing as nothing
+from .loader import SOURCES as SOURCES
+from .loader import federate as federate
+from .loader import gather as gather
+from .sample_orders import Orders as Orders
+from .sample_orders import batches as batches
+from .sample_orders import check_batch as check_batch
+from .sample_orders import orders as orders
+from .splits import SPLITS as SPLITS
+from .tables import Table as Table

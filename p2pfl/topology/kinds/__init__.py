@@ -1,1 +1,0 @@
-"""Builders of graphs and schedules: what ``topology.kind`` of an experiment file names."""
