@@ -63,7 +63,7 @@ def keys() -> str:
     parts = [
         "# Every key of the experiment file",
         (
-            "This page is generated from `p2pfl/experiment/schema/`. "
+            "This page is generated from `p2pfl/experiment/schema.py`. "
             "[The experiment file](../experiment-file.md) explains how to use it."
         ),
         "## Top level",

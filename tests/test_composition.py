@@ -19,6 +19,7 @@ from p2pfl.network.transport.schemes import SCHEMES
 from p2pfl.privacy.keys import SeededSource
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(
     ("algorithm", "parts", "changes"),

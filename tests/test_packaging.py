@@ -202,6 +202,7 @@ PYTHON_OF = "import sys; sys.version_info = ({}); sys.argv.pop(0); exec(sys.argv
 LOCKS = "p2pfl/plugins/operate/bundles/locks"
 
 
+@pytest.mark.slow
 def test_an_index_of_torch_serves_no_other_package(environment, tmp_path):
     done, calls = environment(tmp_path / "new", "local", TORCH_INDEX="https://index.example/cpu")
     assert done.returncode == 0, done.stderr
@@ -216,6 +217,7 @@ def test_an_index_of_torch_serves_no_other_package(environment, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_locked_environment_has_hashes_for_everything_that_it_downloads(environment, tmp_path):
     machine = os.uname().machine
     if not (ROOT / LOCKS / f"{machine}.txt").exists():

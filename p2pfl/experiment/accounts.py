@@ -8,9 +8,8 @@ An account is a file with one line per peer and release. It belongs to a data fi
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +23,6 @@ ENDING = ".budget.jsonl"
 
 PEER = "{peer}"
 """Part of a path that stands for the name of a peer."""
-
-PEERS = "peers"
-"""Word in place of the name of a peer in the names of accounts that earlier versions kept for all peers."""
 
 NOT_ACCOUNTED = (
     "not accounted: no file adds up what runs spend of these data, so each further run spends as if it were the "
@@ -85,27 +81,6 @@ class SampleEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     colluders: int | None = None
 
 
-Counts = Literal["own", "most", "all"]
-"""Entries of a file that count for a peer: its own in runs of the same peers and the most of any peer in others, the
-most of any peer in each, or all."""
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """File with entries on some data.
-
-    Attributes
-    ----------
-    path
-        Path of the file, which need not exist.
-    counts
-        Entries that count.
-    """
-
-    path: Path
-    counts: Counts = "own"
-
-
 @dataclass(frozen=True)
 class PrivacyAccount:
     """Account of the data of some peers.
@@ -113,18 +88,14 @@ class PrivacyAccount:
     Attributes
     ----------
     path
-        Path of the file that takes new entries.
-    ledgers
-        All files whose entries count: this one, and those that earlier versions kept under other names.
+        Path of the file, which need not exist.
+    owned
+        True if the data are those of one peer, so that all entries count; else those of the same peers, and in runs of
+        others the most of any peer.
     """
 
     path: Path
-    ledgers: tuple[Ledger, ...]
-
-    @property
-    def exists(self) -> bool:
-        """True if anything was spent so far."""
-        return any(ledger.path.exists() for ledger in self.ledgers)
+    owned: bool = False
 
 
 def data_folder() -> Path | None:
@@ -162,7 +133,7 @@ def accounts(experiment: Experiment, peers: Iterable[str]) -> dict[str, PrivacyA
     if experiment.privacy.budget is None:
         return _beside_data(experiment, peers)
     path = _real(Path(experiment.privacy.budget))
-    return dict.fromkeys(peers, PrivacyAccount(path, (Ledger(path),)))
+    return dict.fromkeys(peers, PrivacyAccount(path))
 
 
 def admitted(
@@ -300,14 +271,13 @@ def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, 
             return f"{counted} sample, and this run has no such cost; set learning.example_noise, {outside}"
     if experiment.privacy.budget is None:
         return None
-    named = {ledger.path for account in chosen.values() for ledger in account.ledgers}
-    for account in {*_beside_data(experiment, peers).values()}:
-        for ledger in account.ledgers:
-            if ledger.path.exists() and ledger.path not in named:
-                return (
-                    f"{ledger.path} counts the cost of runs on this data, and privacy.budget names another account; "
-                    f"leave privacy.budget out, {outside}"
-                )
+    named = {account.path for account in chosen.values()}
+    for path in dict.fromkeys(account.path for account in _beside_data(experiment, peers).values()):
+        if path.exists() and path not in named:
+            return (
+                f"{path} counts the cost of runs on this data, and privacy.budget names another account; "
+                f"leave privacy.budget out, {outside}"
+            )
     return None
 
 
@@ -324,7 +294,7 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
 
 def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
     """Yield each file of some accounts, with the kinds of its entries."""
-    for path in dict.fromkeys(ledger.path for account in found for ledger in account.ledgers):
+    for path in dict.fromkeys(account.path for account in found):
         if kinds := {type(entry) for entry in entries(path, contents(path).splitlines())}:
             yield path, kinds
 
@@ -335,71 +305,10 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
     if not isinstance(stated, str):
         return {}
     owned = PEER in stated or experiment.data.name == "table"  # a file is the data of one peer
-    search = _Search()
-    if not owned:
-        return dict.fromkeys(peers, search.account(stated, _located(stated), owned=False))
-    return {peer: search.account(stated, _located(stated.replace(PEER, peer)), owned=True) for peer in peers}
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Search for accounts that earlier versions named by the spelling of a path; it lists each folder once."""
-
-    listed: dict[Path, tuple[str, ...]] = field(default_factory=dict)
-
-    def account(self, stated: str, file: Path, *, owned: bool) -> PrivacyAccount:
-        """Return the account of a data file, which an experiment spells in some way."""
-        real = _real(file)
-        path = _account(real)
-        ledgers = {path: Ledger(path, "all" if owned else "own")}
-        for former in (_real(Path(f"{_common(stated)}{ENDING}")), _account(file)):
-            if former.exists():
-                ledgers.setdefault(former, Ledger(former))
-        for former in self._of_all_peers({real, _spelled(file)}):
-            ledgers.setdefault(former, Ledger(former, "most"))
-        return PrivacyAccount(path, tuple(ledgers.values()))
-
-    def _of_all_peers(self, spelled: Iterable[Path]) -> Iterator[Path]:
-        """Yield the accounts above a data file whose names stand for the files of all peers, this one among them."""
-        for file in sorted(spelled):
-            for folder in file.parents:
-                rest = file.relative_to(folder).as_posix()
-                for name in self._names(folder):
-                    if _stands_for(name.removesuffix(ENDING), rest):
-                        yield _real(folder / name)
-
-    def _names(self, folder: Path) -> tuple[str, ...]:
-        """Return the names of accounts of all peers in a folder."""
-        if folder not in self.listed:
-            found = sorted(each.name for each in folder.glob(f"*{PEERS}*{ENDING}") if each.is_file())
-            mine = (name for name in found if not (folder / name.removesuffix(ENDING)).exists())
-            self.listed[folder] = tuple(mine)  # where a file has that name, the account is that of this file
-        return self.listed[folder]
-
-
-def _stands_for(name: str, path: str) -> bool:
-    """Return whether the name of an account can stand for a path below its folder.
-
-    Examples
-    --------
-    >>> _stands_for("peers-table.csv", "ada/table.csv"), _stands_for("peers.csv", "ada/table.csv")
-    (True, False)
-    """
-    parts = (re.escape(part).replace(r"\-", "[-/]") for part in name.split(PEERS))
-    return re.fullmatch("[^/]+".join(parts), path) is not None
-
-
-def _common(stated: str) -> Path:
-    """Return one path for the data files of all peers, by which earlier versions named their account.
-
-    Examples
-    --------
-    >>> str(_common("own/{peer}/table.csv")), str(_common("{peer}.csv")), str(_common("cells.csv"))
-    ('own/peers-table.csv', 'peers.csv', 'cells.csv')
-    """
-    parts = Path(stated).parts
-    first = next((place for place, part in enumerate(parts) if PEER in part), len(parts) - 1)
-    return Path(*parts[:first], "-".join(parts[first:]).replace(PEER, PEERS))
+    return {
+        peer: PrivacyAccount(_account(_real(_located(stated.replace(PEER, peer) if owned else stated))), owned)
+        for peer in peers
+    }
 
 
 def _located(path: str) -> Path:
@@ -419,12 +328,4 @@ def _real(path: Path) -> Path:
     try:
         return path.resolve()
     except FileNotFoundError:  # the current folder is gone, and a relative path names nothing
-        return path
-
-
-def _spelled(path: Path) -> Path:
-    """Return the absolute path with its symbolic links."""
-    try:
-        return path.absolute()
-    except FileNotFoundError:  # likewise
         return path

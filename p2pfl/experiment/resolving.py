@@ -27,8 +27,7 @@ from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
-from p2pfl.experiment.schema import DataSettings, Experiment
-from p2pfl.experiment.schema.values import Number, Positive
+from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
 from p2pfl.learning import Learner, learner_traits
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")

@@ -277,6 +277,7 @@ def test_with_slow_peers_it_learns_digits_nearly_as_well_as_fedavg_that_nobody_s
     assert late["together"] > waits["together"] + 0.05  # a FedAvg that waits for them has made a fifth of its rounds
 
 
+@pytest.mark.slow
 def test_only_those_who_are_there_send():
     table = {**DIGITS, "rounds": 5, "learning": {"algorithm": "gossip_learning"}}
     run = simulate(table, baselines=False)

@@ -16,6 +16,7 @@ def average(graph, **settings):
     return Averaging(graph.peers, SEED, Gossip(), mean_samples=MEAN, **settings)
 
 
+@pytest.mark.slow
 def test_algorithm_1_of_the_paper_with_a_server_that_averages_some():
     federation = wine(COMPLETE.peers)
     learner, model = classifier(federation, batch=8)

@@ -144,6 +144,7 @@ def asked(name, changes):
     return experiment
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=2, all=12)
 @pytest.mark.parametrize("name", [*(each for each in ALGORITHMS if not traits_of(each).additive), f"{__name__}:Own"])
 def test_what_is_public_depends_on_what_was_trained_only_by_what_was_released(name):

@@ -146,6 +146,7 @@ def _collecting():
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_collecting")
 def test_imports_run_without_collections_and_what_they_made_is_exempt_from_later_ones(monkeypatch):
     gc.unfreeze()

@@ -13,11 +13,11 @@ from p2pfl.cli.planning.disclosures import facts
 from p2pfl.cli.planning.privacy import compared, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.accounts import Ledger, PrivacyAccount, accounts, beside
+from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.plugins.audit.audit import audit
-from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
+from p2pfl.plugins.study.sweep import sweep
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -106,19 +106,6 @@ def test_a_worker_that_holds_other_peers_looks_at_all_accounts(folders):
         simulate(own(folders, "own/{peer}/table.csv"), workers=2, baselines=False)
 
 
-@pytest.mark.parametrize("path", SPELLINGS)
-def test_what_earlier_versions_kept_for_all_peers_still_counts(folders, path):
-    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
-    assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
-    spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1", mu=0.25)
-    assert before(own(folders, path), "peer1") == {Cost(0.5): 1, Cost(0.25): 1}
-
-
-def test_a_folder_with_the_name_of_an_account_above_the_data_is_none(folders):
-    (folders / "own" / "peers-table.csv.budget.jsonl").mkdir()
-    assert before(own(folders, "own/peer1/table.csv"), "peer1") == {}
-
-
 @pytest.mark.slow
 def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, tmp_path):
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0")
@@ -127,20 +114,12 @@ def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, t
         sweep(Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
 
 
-def test_what_earlier_versions_kept_beside_a_link_still_counts(folders):
-    spend(folders / "link.csv.budget.jsonl", "peer1")
-    assert before(own(folders, "link.csv"), "peer1") == {Cost(0.5): 1}
-
-
 def test_a_peer_of_another_name_does_not_begin_at_zero_on_the_same_file(folders):
-    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
     spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1")
-    assert before(own(folders, "own/peer1/table.csv"), "peer2") == {Cost(0.5): 2}
+    assert before(own(folders, "own/peer1/table.csv"), "peer2") == {Cost(0.5): 1}
 
 
 def test_the_account_of_another_file_does_not_count(folders):
-    (folders / "own" / "peers-table.csv").write_text("a file of its own")
-    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
     spend(folders / "own" / "peer0" / "table.csv.budget.jsonl", "peer0")
     assert before(own(folders, "own/peer1/table.csv"), "peer1") == {}
 
@@ -151,10 +130,11 @@ def test_a_table_that_peers_share_has_one_account_for_all_also_in_the_data_folde
     (tmp_path / "cells.csv").write_text("a,y\n1,no\n2,yes\n")
     path = tmp_path / "cells.csv.budget.jsonl"
     experiment = read({"data": {"name": "csv", "options": {"path": "cells.csv", "target": "y"}}})
-    assert accounts(experiment, FOUR) == dict.fromkeys(FOUR, PrivacyAccount(path, (Ledger(path),)))
+    assert accounts(experiment, FOUR) == dict.fromkeys(FOUR, PrivacyAccount(path))
     assert beside(experiment) == path
 
 
+@pytest.mark.slow
 def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(folders):
     privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
     data = hospitals.experiment(folders)["data"] | {"scale": False}
@@ -244,6 +224,7 @@ def described(cells, **privacy):
     return simulate(read(cells | {"model": DESCRIPTION, "privacy": wanted}), baselines=False)
 
 
+@pytest.mark.slow
 def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_left(cells, tmp_path):
     first = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
     second = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]

@@ -84,6 +84,7 @@ def test_scaled_features_are_refused_where_noise_promises_more():
             plan(read(TABLE, changes=["data.scale=true", *changes]))
 
 
+@pytest.mark.slow
 def test_with_a_guarantee_one_model_is_agreed_on_and_no_score():
     ended = run("learning.consensus=true", "privacy.mode=pairwise", "privacy.epsilon=8")
     first, *others = (model["1.weight"] for model in ended.models.values())

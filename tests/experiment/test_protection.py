@@ -94,6 +94,7 @@ def test_on_a_complete_mask_graph_each_peer_masks_with_all_others():
     assert {len(graph.neighbours(peer)) for peer in graph.peers} == {15}
 
 
+@pytest.mark.slow
 def test_a_denser_mask_graph_hides_better_at_the_same_noises():
     noises = ("privacy.noise=0.5", "privacy.mask=2", "privacy.clip=1")
     ring, complete = resolved(*noises), resolved(*noises, "privacy.mask_graph=complete")

@@ -47,6 +47,7 @@ experiments = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(experiments)
 def test_what_is_written_reads_back_as_the_same(table):
     experiment = check(table)

@@ -259,6 +259,7 @@ def test_each_step_of_a_round_has_a_batch_of_its_own():
     torch.testing.assert_close(fitted, row, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_of_peers_with_different_noise_the_one_that_is_hidden_least_counts():
     less, more = SampledSteps(0.8, 0.1, 5), SampledSteps(2.0, 0.1, 5)
     assert worst_off([{more: 3}, {less: 3}], delta=1e-5) == worst_off([{less: 3}], delta=1e-5)
@@ -413,6 +414,7 @@ def test_keys_without_effect_are_refused_and_delta_has_one():
     assert read({"learning": {"example_noise": 1.0}, "privacy": {"delta": 1e-6}}).privacy.delta == 1e-6
 
 
+@pytest.mark.slow
 def test_without_a_source_of_ones_own_the_noise_is_secret():
     resolved = plan(read(TABLE))
     names = resolved.topology.peers
@@ -437,6 +439,7 @@ def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy
     assert "no differential privacy is claimed," not in found["statement"]
 
 
+@pytest.mark.slow
 def test_the_account_has_the_rate_and_the_steps_of_training():
     learning = TABLE["learning"] | {"batch": 8, "epochs": 2}
     resolved = plan(read(TABLE | {"learning": learning}))

@@ -171,6 +171,7 @@ def test_dropout_is_the_same_alone_and_in_a_stack(wrap):
     assert not torch.allclose(stacked[0], without[0])
 
 
+@pytest.mark.slow
 @given(mask=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_a_row_does_not_depend_on_which_others_are_trained(mask):
     learner = learner_of(mlp(), rate=0.1, optimizer="sgd", options={"momentum": 0.9})

@@ -123,6 +123,7 @@ def test_a_mask_is_wider_than_the_grid_however_small_the_rate_is():
     assert deviation(learning={"rate": 1e-9}) >= 16 * 2.0**-20 * 0.95
 
 
+@pytest.mark.slow
 def test_the_default_follows_from_public_numbers_and_a_given_one_stays():
     norm = math.sqrt(p2pfl.plan(p2pfl.read({})).learner.start(("peer0",)).double().pow(2).sum())
     wide = deviation(learning={"rate": 1.0, "epochs": 10})

@@ -112,6 +112,7 @@ def test_the_interval_of_f1_resamples_both_models_together():
     assert (interval.low, interval.high) == (pytest.approx(low), pytest.approx(high))
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_coefficient_of_determination_resamples_both_models_together():
     learner = TorchLearner(nn.Linear(3, 1), {"ada": samples(classes=None)}, seed=1, rate=0.05, device="cpu")
     first, second, targets = outputs(learner)
@@ -159,6 +160,7 @@ def test_a_function_of_the_user_for_a_whole_set_has_no_interval():
     assert found(of_classes({"own": whole}), "own") is None
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("metric", "method"), [("auc", "bootstrap"), ("macro_f1", "bootstrap")])
 def test_the_page_of_a_run_shows_intervals_of_other_scores_and_names_their_method(metric, method):

@@ -42,6 +42,7 @@ def test_a_last_release_that_turns_out_uncovered_is_recorded_although_nothing_is
         assert Meter(resolved(path, epsilon=9), ["peer0"], run="next").spent == pytest.approx(meter.spent)
 
 
+@pytest.mark.slow
 def test_after_a_correction_the_next_release_is_refused_if_it_does_not_fit(tmp_path):
     meter = Meter(resolved(tmp_path / "b.jsonl"), ["peer0"], run="test")
     for round in range(5):

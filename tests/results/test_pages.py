@@ -75,12 +75,14 @@ def test_the_headline_calls_means_of_the_peers_only_what_is_one(run):
         assert verdict(run.summary | about | known, run.metrics, rounds=2) == said
 
 
+@pytest.mark.slow
 def test_costs_list_the_peers_in_the_order_of_their_names_whoever_was_first(run):
     backwards = sorted(run.metrics, key=lambda each: (each.round, each.peer), reverse=True)
     costs = run_page(copied(run, metrics=backwards)).partition(">By peer<")[2].partition("</table>")[0]
     assert re.findall(r"peer\d+", costs) == sorted(run.summary["per_peer"])
 
 
+@pytest.mark.slow
 def test_a_finished_run_looks_the_same_when_it_is_read_again(run):
     assert run_page(Run.load(run.folder)) == run_page(run)
 
@@ -93,6 +95,7 @@ def hostile(value):
     return [hostile(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_nothing_that_comes_from_a_file_becomes_markup(run):
     summary = hostile(run.summary) | {"metric": HOSTILE, "schema": 1, "advice": [HOSTILE], "alarms": []}
     summary["privacy"] = hostile(run.summary["privacy"])
@@ -114,6 +117,7 @@ def test_nothing_that_comes_from_a_file_becomes_markup(run):
     assert "<img" not in text
 
 
+@pytest.mark.slow
 def test_nothing_in_a_comparison_becomes_markup(run):
     outcomes = [
         RunOutcome(values={HOSTILE: value}, seed=seed, score=seed / 10, bytes_sent=100 * (1 + len(value)))
@@ -156,6 +160,7 @@ def test_scores_are_those_of_the_peers_that_do_not_attack(run):
     assert unfinished.honest == without
 
 
+@pytest.mark.slow
 def test_a_page_has_no_folders_of_absolute_paths(run):
     home = "/home/olga/study"
     options = {"path": f"{home}/{{peer}}.csv", "target": "y", "columns": {"x": "number", "y": [0, 1]}}
@@ -186,6 +191,7 @@ def test_a_page_has_no_folders_of_absolute_paths(run):
     )
 
 
+@pytest.mark.slow
 def test_control_characters_are_shown_and_not_obeyed(run):
     events = [PeerFailed(peer="p\x1b[2J", error="E", message="one\u202etwo\x07", status=1)]
     text = run_page(copied(run, events=events))
@@ -194,6 +200,7 @@ def test_control_characters_are_shown_and_not_obeyed(run):
     assert "one\\u202etwo\\x07" in text
 
 
+@pytest.mark.slow
 def test_alarms_come_before_everything_else(run):
     alarm = MasksUncancelled(peer="peer0", round=2, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
     gone = msgspec.structs.replace(alarm, peer="peer2", cancelled=True)
@@ -206,6 +213,7 @@ def test_alarms_come_before_everything_else(run):
     assert "--unaccounted" in said
 
 
+@pytest.mark.slow
 def test_alarms_that_repeat_each_other_are_one_box_and_one_event(run):
     alarms = [
         MasksUncancelled(peer="peer0", round=round, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
@@ -219,6 +227,7 @@ def test_alarms_that_repeat_each_other_are_one_box_and_one_event(run):
     assert said.count("and 3 more like it, rounds 12 to 15") == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
     failed = PeerFailed(peer="peer1", error="StorageError", message="the disk is full", status=1)
     said = "".join(checked(run_page(copied(run, summary={}, events=[failed]))).text)
@@ -228,6 +237,7 @@ def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
     assert "".join(checked(run_page(copied(run, summary={}, metrics=[]))).text)
 
 
+@pytest.mark.slow
 def test_the_page_of_one_peer_has_its_scores_and_events(run):
     keys = (
         "schema",
@@ -262,6 +272,7 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     assert "2 masks shared with peer1 may not have cancelled" in said
 
 
+@pytest.mark.slow
 def test_a_run_without_scores_and_one_with_scores_that_are_no_numbers_have_pages(run):
     bare = [msgspec.structs.replace(record, scores={}) for record in run.metrics]
     summary = run.summary | {"metric": None, "together": None, "alone": None, "pooled": None}
@@ -308,6 +319,7 @@ def comparison():
 RATES = (("0.1", 0.5), ("0.3", 0.75))
 
 
+@pytest.mark.slow
 def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     found = comparison()
     said = "".join(
@@ -386,6 +398,7 @@ def test_a_score_with_the_name_of_a_field_has_a_column_of_its_own(run):
     assert columns["score round"] == [0.5] * len(other)
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_each_peer_did_where_somebody_lost_time(tmp_path):
     growing = Growing(tmp_path / "run")
     growing.log(*(began(peer) for peer in PEERS))

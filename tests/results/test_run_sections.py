@@ -54,6 +54,7 @@ def test_an_interval_of_a_share_stays_between_zero_and_one_and_holds_the_share()
             assert right / count - 1e-12 <= high <= 1 + 1e-12
 
 
+@pytest.mark.slow
 def test_each_gain_stands_beside_its_samples_and_its_interval(run):
     summary = run.summary
     rows = {row[0]: row for row in of(run_page(run), f"{summary['metric']} by peer")}
@@ -115,6 +116,7 @@ def test_a_score_that_is_no_number_has_no_interval(run):
     assert "95 %" not in text
 
 
+@pytest.mark.slow
 def test_the_page_to_sign_says_what_each_observer_could_learn(run):
     text = run_page(run)
     checked(text)
@@ -126,6 +128,7 @@ def test_the_page_to_sign_says_what_each_observer_could_learn(run):
     assert {each["observer"] for each in stated} >= {"broker that only listens", "broker that lies", "everyone else"}
 
 
+@pytest.mark.slow
 def test_a_run_without_a_claim_has_no_table_of_observers():
     found = simulate(read(SMALL, changes=["privacy.mode=pairwise", "rounds=1"]))
     assert "observers" not in found.summary["privacy"]
@@ -139,6 +142,7 @@ def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
     assert text.count("{") == text.count("}")
 
 
+@pytest.mark.slow
 def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
     changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
     masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
@@ -179,6 +183,7 @@ def test_without_a_summary_the_experiment_says_whether_distances_measure_masks(c
     assert apart_by_masks({"scores": {}, "privacy": {"mask": 0.0}}, experiment) is False
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_plot_as_a_picture_with_whole_rounds(monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # which registers figures with notebooks

@@ -50,6 +50,7 @@ def run(tmp_path_factory):
     return simulate(read(SMALL), folder=tmp_path_factory.mktemp("events") / "run", baselines=False)
 
 
+@pytest.mark.slow
 def test_each_peer_has_the_curves_of_its_records_and_the_mean_stands_beside_them(run, tmp_path):
     pytest.importorskip("tensorboardX")
     made = tensorboard.write({"run": run}, tmp_path, peers=True)

@@ -56,6 +56,7 @@ def test_a_run_stops_after_the_first_round_in_which_nobody_has_a_young_best_mode
         assert best["part"] == "validation"
 
 
+@pytest.mark.slow
 def test_the_best_model_is_the_one_of_its_round_in_memory_and_on_the_disk(tmp_path):
     experiment = read(SMALL, changes=STOPPING)
     run = simulate(experiment, baselines=False, folder=tmp_path / "run")
@@ -82,6 +83,7 @@ def test_either_condition_stops_a_run():
     assert risen.metrics[-1].round == simulate(read(SMALL, changes=STOPPING), baselines=False).metrics[-1].round
 
 
+@pytest.mark.slow
 async def test_live_peers_keep_the_best_models_of_the_simulation_and_stop_in_the_same_round():
     experiment = read(SMALL, changes=STOPPING)
     ended = await live(experiment, MemoryTransport())

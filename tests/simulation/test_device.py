@@ -168,6 +168,7 @@ def test_cuda_does_not_wait_within_a_round(name):
     assert len(counted) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.fast
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 @pytest.mark.parametrize("name", ["FedAvg, masks", "FedAvg, masks, noise, clip", "FedAvg, sums, noise, clip"])

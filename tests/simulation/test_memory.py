@@ -41,6 +41,7 @@ def planned(learning, *, rounds, **more):
     return plan(read(table | more))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
@@ -85,6 +86,7 @@ def most(simulated, size, found, monkeypatch):
     return max(found) - already
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
 @pytest.mark.parametrize("steps", [2, 12], ids=["one by one", "at once"])
@@ -96,6 +98,7 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
     assert most(lambda: simulate(made, baselines=False), size, [], monkeypatch) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
 def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(

@@ -87,6 +87,7 @@ def whole_size(run):
     return sum(value.numel() for value in next(iter(run.models.values())).values())
 
 
+@pytest.mark.slow
 def test_a_run_may_be_interrupted_again_and_by_an_error(tmp_path):
     whole = simulate(TABLE, baselines=False, source=SOURCE)
     interrupted(TABLE, tmp_path / "run", after=1)

@@ -104,6 +104,7 @@ def test_a_resumed_simulation_leaves_the_directory_of_one_that_was_never_interru
     assert after >= 5
 
 
+@pytest.mark.slow
 def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_before(tmp_path, monkeypatch):
     table = TABLE | CASES["late, lost and slow"]
     simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
@@ -123,6 +124,7 @@ def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_be
     check_same(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_simulation_whose_slow_peers_have_made_all_their_cycles_plays_no_other(tmp_path, monkeypatch):
     table = TABLE | CASES["late, lost and slow"]
     simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
@@ -166,6 +168,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
     assert not (tmp_path / "other" / FILE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("written", [0, 3])
 def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):

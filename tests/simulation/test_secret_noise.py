@@ -68,6 +68,7 @@ def test_two_simulations_of_one_file_differ_wherever_a_claim_is_made(table):
     assert (privacy["epsilon"] or privacy["examples"]["epsilon"]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", EACH)
 def test_with_a_seeded_source_everything_states_no_epsilon_and_why(table, tmp_path):
     folder = tmp_path / "run"
@@ -157,6 +158,7 @@ def test_a_checkpoint_holds_no_key_of_the_noise_and_only_its_owner_can_read_it(t
     assert SimulationCheckpoint.load(folder / FILE, peers=4, size=size).facts.secret
 
 
+@pytest.mark.slow
 def test_a_run_whose_noise_follows_from_a_seed_is_refused_by_an_account_and_counted_in_none(tmp_path):
     table = CLAIMS["noise"] | {"privacy": CLAIMS["noise"]["privacy"] | {"budget": str(tmp_path / "spent.jsonl")}}
     simulate(table, baselines=False, source=SeededSource(0))
@@ -180,6 +182,7 @@ def test_noise_that_cancels_in_the_difference_of_two_runs_claims_nothing():
     assert WHY in first.summary["privacy"]["statement"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["noise", "samples"])
 def test_live_peers_with_a_seeded_source_state_no_epsilon(name):

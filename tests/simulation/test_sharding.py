@@ -83,6 +83,7 @@ def check_same(whole, part, *, tolerance):
     assert close(*kept, tolerance=10 * tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=3, all=24)
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
@@ -103,6 +104,7 @@ def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
     assert sum(each["peers"] for each in part.summary["workers"]) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["wine", "synthetic"])
 def test_the_model_on_all_data_is_that_of_one_process_though_no_worker_holds_them(name):
@@ -357,6 +359,7 @@ def always_due(monkeypatch):
     monkeypatch.setattr(simulation_checkpoint, "PART", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1, all=8)
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
 @pytest.mark.parametrize("changes", RESUMED.values(), ids=RESUMED)

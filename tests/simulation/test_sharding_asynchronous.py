@@ -152,6 +152,7 @@ def test_each_worker_receives_the_models_that_it_lacks_and_no_others(seed, worke
 # ---------------------------------------------------------------------- whole simulations
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1, all=7)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_two_workers_end_as_one_process(changes):
@@ -226,6 +227,7 @@ def test_an_interrupted_run_goes_on_with_any_number_of_workers(tmp_path, before,
         assert Run.load(folder).metrics == run.metrics
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_due")
 def test_a_checkpoint_of_workers_is_that_of_one_process(tmp_path):
     wanted = experiment([*CASES["late, lost and slow"], "rounds=4"])
@@ -241,6 +243,7 @@ def test_a_checkpoint_of_workers_is_that_of_one_process(tmp_path):
     assert (one.facts.round, one.facts.steps, one.facts.stop) == (two.facts.round, two.facts.steps, two.facts.stop)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_due")
 def test_a_checkpoint_without_models_on_their_way_is_read_by_all_workers(tmp_path):
     wanted = experiment([])
@@ -248,6 +251,7 @@ def test_a_checkpoint_without_models_on_their_way_is_read_by_all_workers(tmp_pat
     check_same(simulate(wanted, baselines=False), resumed(wanted, tmp_path / "run", workers=3), tolerance=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("always_due")
 def test_a_damaged_checkpoint_is_refused_in_all_workers(tmp_path):
     wanted = experiment(CASES["late, lost and slow"])

@@ -239,6 +239,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=2, all=10)
 @pytest.mark.parametrize(("broken", "message"), BROKEN.items(), ids=lambda each: getattr(each, "__name__", ""))
 def test_a_broken_algorithm_is_told_which_promise_it_breaks(broken, message):

@@ -95,6 +95,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 def test_the_mode_from_which_the_broken_ones_differ_keeps_the_contract():
     check_mode(Whole())
 

@@ -34,6 +34,7 @@ def test_the_documented_algorithm_keeps_the_contract():
     check_algorithm(example("add-an-algorithm.md", "class Heavy:")["Heavy"](p2pfl.Averaging()))
 
 
+@pytest.mark.slow
 def test_the_documented_algorithm_with_state_for_each_edge_keeps_the_contract():
     check_algorithm(example("add-an-algorithm.md", "class Smoothed")["Smoothed"]())
 

@@ -188,6 +188,7 @@ def test_edges_without_weights_have_none_to_take():
         graphs.metropolis(UNEVEN)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("rule", [graphs.metropolis, graphs.max_degree], ids=lambda rule: rule.__name__)
 def test_all_weights_of_a_complete_graph_are_equal(rule):

@@ -15,7 +15,7 @@ from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.experiment.schema.network_sections import graph_files
+from p2pfl.experiment.schema import graph_files
 from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
 from p2pfl.results.repeating.own_code import FOLDER, named_modules

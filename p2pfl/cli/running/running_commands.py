@@ -43,13 +43,13 @@ def run(options: RunOptions) -> int:
     budget_warning.warn(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
-    seen = view.live(resolved, quiet=options.json, compares=compare)
-    with _kept(folder, again=f"p2pfl run --resume {folder}"), seen as live:
+    lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
+    with _kept(folder, again=f"p2pfl run --resume {folder}"):
         result = swarm.run(
             experiment,
             folder=folder,
             resolved=resolved,
-            observe=live.observe,
+            observe=lines.observe,
             resume=again,
             baselines=compare,
         )
@@ -181,7 +181,7 @@ def peer(options: PeerOptions) -> int:
         if own.summary:  # it ended while this command waited for the lock
             return _over(folder, options)
         compare = not options.no_baselines
-        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json, compares=compare))
+        lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
         conclude = partial(concluded, resolved)

@@ -8,27 +8,17 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
-from rich.live import Live as RichLive
-from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
-from p2pfl.results.formats import exchanged, size
+from p2pfl.results.formats import exchanged
 from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
-
-PERIOD = 4
-"""Times a second that the live table is drawn."""
-
-NUMBERS = 56
-"""Columns of a terminal that the numbers in it take."""
 
 MINUTE = 60.0
 """Seconds between two lines about rounds in the log of a service."""
@@ -42,12 +32,6 @@ ALONE = "training a model alone on the own data, to compare"
 
 STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
 """Style of a notice by its severity."""
-
-
-def live(plan: Plan, *, quiet: bool, compares: bool) -> Lines | Live:
-    """Return the view of ``run``: a table in a terminal, lines in a log."""
-    lines = Lines(plan, peers=len(plan.topology.peers), quiet=quiet, compares=compares)
-    return Live(plan, lines.console, compares=compares) if lines.console.is_terminal else lines
 
 
 class Lines:
@@ -79,7 +63,7 @@ class Lines:
         compares: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = _console(quiet=quiet)
+        self.console = terminal.console(stderr=True, quiet=quiet)
         self.compares = compares
         self.plan = plan
         self.peers = peers
@@ -92,15 +76,6 @@ class Lines:
         self.said: set[Progress] = set()
         self.rounds: dict[int, list[Record]] = {}
         self.done = 0
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Nothing is left open."""
 
     def observe(self, event: Any) -> None:
         """Take what a peer says."""
@@ -160,86 +135,12 @@ class Lines:
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
 
-class Live:
-    """The live table of ``run``: a line for each peer."""
-
-    def __init__(self, plan: Plan, console: Console, *, compares: bool = True) -> None:
-        self.plan = plan
-        self.compares = compares
-        self.records: dict[str, Record] = {}
-        self.progress: dict[str, Progress] = {}
-        self.missed = 0
-        self.done = 0
-        self.began = time.monotonic()
-        self.console = console
-        self.live = RichLive(console=console, refresh_per_second=PERIOD, get_renderable=self._draw, transient=True)
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self.live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Wipe the table away."""
-        self.live.stop()
-
-    def observe(self, event: Any) -> None:
-        """Take what a peer says."""
-        if isinstance(event, Record):
-            self.records[event.peer] = event
-            self.missed += len(event.missed)
-        elif isinstance(event, Progress):
-            if not self.progress:
-                self.console.print(_heading(self.plan))
-                self.console.print()
-            self.progress[event.peer] = event
-        elif isinstance(event, Notice):
-            self.console.print(Text(f"{event.peer}: {event}", style=STYLES[event.severity]))
-        elif isinstance(event, Done):
-            self.done += 1
-
-    def _draw(self) -> Table:
-        metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")
-        table = grid("peer", "round", metric, "loss", "distance", "sent", "doing")
-        table.columns[-1].max_width = max(8, self.console.width - NUMBERS)
-        names = self.plan.topology.peers
-        room = max(4, self.console.height - 9)
-        for name in names[:room]:
-            table.add_row(*self._row(name, metric))
-        more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
-        missed = f", {self.missed} models missed" if self.missed else ""
-        seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
-        seconds = f"{COMPARING}: {seconds}" if self.compares and self.done == len(names) else seconds
-        meaning = "masks hide it" if self.plan.apart_by_masks else "how far the last gossip step moved a peer's model"
-        table.caption = f"{more}distance: {meaning}\n{seconds}"
-        return table
-
-    def _row(self, name: str, metric: str) -> list[str | Text]:
-        rounds = self.plan.experiment.rounds
-        record, progress = self.records.get(name), self.progress.get(name)
-        doing = "starting" if progress is None else progress.phase
-        if progress is not None and _waits(progress):
-            doing = f"waiting for {_awaited(progress)}"
-        cells: list[str | Text] = [name, f"0/{rounds}", "", "", "", ""]
-        if record is not None:
-            cells[1:] = [
-                f"{record.round + 1}/{rounds}",
-                Text(f"{record.scores.get(metric, 0.0):.3f}", style="bold"),
-                f"{record.scores['loss']:.3f}",
-                "" if self.plan.apart_by_masks else f"{record.distance:.2g}",
-                size(record.bytes_out),
-            ]
-        return [*cells, Text(doing, style="dim")]
-
-
 class RoundsView:
     """The progress of ``simulate``: one line for each round, in a terminal one that changes."""
 
     def __init__(self, plan: Plan, *, quiet: bool) -> None:
         self.plan = plan
-        self.console = _console(quiet=quiet)
+        self.console = terminal.console(stderr=True, quiet=quiet)
         self.status = self.console.status("loading data, building models")
 
     def __enter__(self) -> Self:
@@ -283,10 +184,6 @@ def _waits(progress: Progress) -> bool:
 
 def _awaited(progress: Progress) -> str:
     return brief(progress.waiting) if progress.connected else "the broker, which cannot be reached"
-
-
-def _console(*, quiet: bool) -> Console:
-    return terminal.console(stderr=True, quiet=quiet)
 
 
 def _heading(plan: Plan) -> Text:

@@ -19,9 +19,7 @@ import tomli_w
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
-from p2pfl.experiment.schema import Experiment, Section
-from p2pfl.experiment.schema.learning_sections import Split
-from p2pfl.experiment.schema.network_sections import graph_files
+from p2pfl.experiment.schema import Experiment, Section, Split, graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""

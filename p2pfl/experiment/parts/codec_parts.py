@@ -12,8 +12,7 @@ from p2pfl.core.codecs import Codec, Zstd, size
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment.catalogue import CODECS, codec_traits
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
-from p2pfl.experiment.schema import CompressionSettings, Experiment
-from p2pfl.experiment.schema.values import Number
+from p2pfl.experiment.schema import CompressionSettings, Experiment, Number
 
 FILLED = ("kind", "seed", "number")
 """Parameters of codecs that a run fills in, and the number of a codec on the wire."""

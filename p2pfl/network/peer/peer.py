@@ -22,13 +22,13 @@ from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, re
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
-from p2pfl.network.peer.neighbourhoods.factory import live
+from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.threads import Threaded
-from p2pfl.network.peer.updates import Progress, progress
+from p2pfl.network.peer.updates import Progress
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Announcement
@@ -168,8 +168,15 @@ class Peer:
     @property
     def progress(self) -> Progress:
         """Current activity of the peer, and the neighbours for which it waits."""
-        round, connection = self.mailbox.gossip_step[0], None if self.joined is None else self.joined.connection
-        return progress(self.name, self.phase, round, connection=connection, membership=self.membership)
+        connection = None if self.joined is None else self.joined.connection
+        connected = connection is None or not connection.channel.lost
+        waiting = list[str]()
+        if connected and self.phase == "gathering":
+            waiting = self.membership.absent
+        elif connected and connection is not None and connection.session.blocked:
+            waiting = connection.session.missing
+        round, present = self.mailbox.gossip_step[0], tuple(sorted(self.membership.present))
+        return Progress(self.name, self.phase, round, tuple(waiting), present, connected)
 
     @property
     def me(self) -> Announcement:
@@ -294,7 +301,7 @@ class Peer:
         agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
-            net = live(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 

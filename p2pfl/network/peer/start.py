@@ -8,27 +8,37 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
+import p2pfl
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm
+from p2pfl.algorithms import Algorithm, count_extra
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.composing import compose
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
+from p2pfl.network.peer.masking.mask_cover import kept_by
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.neighbourhoods.sum_relay import sum_relay
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.incoming.plausible import AFTER
+from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.session.shared import Decider
+from p2pfl.network.protocol.session.streams import arrive_singly
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
+from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.transport import Transport, Will
-from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SenderKey, Source, Trust
+from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
+from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.meter import Meter
 
@@ -120,16 +130,43 @@ def start_of(
     ExperimentError
         The plan needs a peer that keeps its votes on the disk, and there is no store.
     """
-    check_remembering(plan, source, store)
+    if plan.decided and store is None and isinstance(source, SecretSource):  # simulated peers never restart
+        raise ExperimentError(
+            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
+            "could vote twice; give Peer a store, or leave privacy.departures out"
+        )
     trust, identity = trust or FirstUse(), identity or Identity.generate(source, peer=name)
     roster = trust.digest if isinstance(trust, Roster) else ""
     keeper = Keeper(store, former, incarnation=incarnation, peer=name, source=source, remember=remember)
-    public = ExchangeKey(keeper.journal.key).public, identity.public
-    rounds = [] if former is None else former.rounds
-    me = announced(name, plan.facts | {"roster": roster}, public, keeper, rounds=rounds)
+    journal, rounds = keeper.journal, keeper.former.rounds if former is not None else []
+    used = max([journal.until[0], *(each.release.attempt for each in journal.verdicts)])
+    me = Announcement(
+        name,
+        journal.incarnation,
+        "up",
+        {**plan.facts, "roster": roster},
+        ExchangeKey(journal.key).public,
+        identity.public,
+        rounds=rounds,
+        attempt=used + 1 if rounds and not journal.over else 0,
+        version=p2pfl.__version__,
+        nonce=keeper.nonce,
+    )
     swarm = plan.experiment.name
-    membership = membership_of(plan, me, trust=trust)
+    membership = Membership(me, frozenset(_known_peers(plan, name)), swarm, trust)
     return PeerStart(name, swarm, source, identity, keeper, f"{swarm}{roster}", membership)
+
+
+def _known_peers(plan: Plan, name: str) -> set[str]:
+    """Return the peers that a peer knows: its neighbours in the graph, under masks and in sums.
+
+    With secure sums a peer also knows the other neighbours of its receivers, with which it masks; where the members of
+    a round commit it together, it knows all peers.
+    """
+    if plan.commits:
+        return {*plan.topology.peers} - {name}
+    known = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+    return known if plan.protection.sums is None else known | {*partners(plan.weights[0]).neighbours(name)}
 
 
 async def join(
@@ -165,8 +202,11 @@ async def join(
     will = Will(codec.topic("state"), encode(codec.announcement("dead")))
     client = f"{start.swarm}-{start.name}-{me.incarnation:x}"
     channel = await stack.enter_async_context(transport.join(client, will=will))
-    session = session_for(plan, codec, start.membership, mailbox, limit=channel.limit)
-    restore(session, keeper)
+    session = _session(plan, codec, start.membership, mailbox, limit=channel.limit)
+    if session.verdicts is not None:
+        session.verdicts.restore(keeper.journal.verdicts)
+    if session.commits is not None and not keeper.former.bare:  # or else its attempts may have the same numbers
+        session.commits.restore(keeper.journal.verdicts)
     relay = None
     if plan.protection.sums is not None:
         seal = Seal(start.identity, start.membership)
@@ -182,5 +222,40 @@ async def join(
         source=source,
         notify=notify,
     )
-    connection = Connection(channel, session, relay=relay, durable=partial(keeper.durable, hiding))
+    connection = Connection(channel, session, relay=relay, durable=partial(hiding.record, keeper))
     return JoinedPeer(connection, hiding)
+
+
+def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
+    """Return the session of a peer, over a channel that accepts payloads of ``limit`` bytes.
+
+    Raises
+    ------
+    ExperimentError
+        Peers decide which releases count, but models are too large to be taken back.
+    """
+    name, settings = membership.me.peer, plan.experiment.transport
+    dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
+    size, voters = plan.learner.layout.size + count_extra(plan.algorithm), len(plan.topology.peers) * plan.decided
+    largest, chunk = row_bytes(size, dtype, partners=voters), min(settings.chunk, limit)
+    edges = Edges(name, plan.topology, plan.weights)
+    ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
+    if plan.decided and not plan.commits and not ledgers.conserving:
+        raise ExperimentError(
+            "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
+            "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
+        )
+    decider: Decider | None = "verdicts" if plan.decided else None
+    return Session(
+        codec,
+        membership=membership,
+        mailbox=mailbox,
+        edges=edges,
+        ledgers=ledgers,
+        row_bytes=largest,
+        chunk=chunk,
+        patience=settings.patience,
+        last=plan.experiment.rounds + AFTER,
+        sums=plan.protection.sums is not None,
+        decider="commits" if plan.commits else decider,
+    )

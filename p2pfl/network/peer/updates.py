@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,10 +13,6 @@ from p2pfl.results import Record
 from p2pfl.results.content import Explained, GainInterval, Unsettled
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.stated import BudgetStop
-
-if TYPE_CHECKING:  # a simulation shows updates of the same kinds, and has no connection
-    from p2pfl.network.peer.connection import Connection
-    from p2pfl.network.protocol.membership.membership import Membership
 
 
 @dataclass(frozen=True)
@@ -135,25 +131,3 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 Event = Record | Progress | Notice | Alive | ModelDescription | Done | Alone | Failed
-
-
-def progress(name: str, phase: str, round: int, *, connection: Connection | None, membership: Membership) -> Progress:
-    """Return the current activity of a peer, and the neighbours for which it waits.
-
-    Parameters
-    ----------
-    name, phase, round
-        Name of the peer, its phase, and its round.
-    connection
-        Connection to its neighbours; ``None`` before there is one.
-    membership
-        Peers that it knows.
-    """
-    waiting, connected = list[str](), True
-    if connection is not None and connection.channel.lost:
-        connected = False
-    elif phase == "gathering":
-        waiting = membership.absent
-    elif connection is not None and connection.session.blocked:
-        waiting = connection.session.missing
-    return Progress(name, phase, round, tuple(waiting), tuple(sorted(membership.present)), connected)

@@ -16,7 +16,7 @@ import msgspec
 
 from p2pfl.core.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.accounts import Counts, Entry, PrivacyAccount, SampleEntry, accounts, beside, contents, entries
+from p2pfl.experiment.accounts import Entry, PrivacyAccount, SampleEntry, accounts, beside, contents, entries
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -53,7 +53,7 @@ class Budget:
         self._samplings: dict[str, dict[str, Counter[SampledSteps]]] = {}  # likewise
         self._place = 0, 0  # bytes and lines read so far
 
-    def before(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Cost]:
+    def before(self, peers: Iterable[str], *, owned: bool = False) -> Counter[Cost]:
         """Return the largest cost so far of any of ``peers``, for peers as a whole.
 
         A name stands for the same data in all experiments with the same peers. In an experiment with other peers the
@@ -63,8 +63,8 @@ class Budget:
         ----------
         peers
             Names of peers.
-        counts
-            Entries that count; ``"own"`` are those of the last paragraph.
+        owned
+            True if all entries are of the data of these peers.
 
         Raises
         ------
@@ -72,14 +72,14 @@ class Budget:
             The file cannot be read, or has another adjacency or number of colluders.
         """
         self._catch_up()
-        return self._counted(self._costs, peers, counts, partial(spent, delta=self._wanted.delta))
+        return self._counted(self._costs, peers, partial(spent, delta=self._wanted.delta), owned=owned)
 
-    def sampled(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[SampledSteps]:
+    def sampled(self, peers: Iterable[str], *, owned: bool = False) -> Counter[SampledSteps]:
         """Return the largest cost so far of any of ``peers``, for single samples.
 
         Parameters
         ----------
-        peers, counts
+        peers, owned
             Arguments as for :meth:`before`.
 
         Raises
@@ -88,20 +88,21 @@ class Budget:
             As :meth:`before`.
         """
         self._catch_up()
-        return self._counted(self._samplings, peers, counts, partial(compose_epsilon, delta=self._wanted.delta))
+        return self._counted(self._samplings, peers, partial(compose_epsilon, delta=self._wanted.delta), owned=owned)
 
     def _counted(
         self,
         kept: Mapping[str, Mapping[str, Counter[_T]]],
         peers: Iterable[str],
-        counts: Counts,
         price: Callable[[Mapping[_T, int]], float],
+        *,
+        owned: bool,
     ) -> Counter[_T]:
         found = Counter[_T]()
         for swarm, spenders in kept.items():
-            if counts == "all":
+            if owned:
                 found += sum(spenders.values(), Counter[_T]())
-            elif counts == "own" and swarm == self._swarm:
+            elif swarm == self._swarm:
                 found += _most([spenders.get(peer, Counter()) for peer in peers], price)
             else:
                 found += _most([*spenders.values()], price)
@@ -267,7 +268,7 @@ class PeerAccounts:
         samples: bool = False,
     ) -> None:
         self._found, self._wanted, self._samples = found, wanted, samples
-        paths = {ledger.path for account in found.values() for ledger in account.ledgers}
+        paths = {account.path for account in found.values()}
         self._files = {path: Budget(path, wanted, names) for path in paths}
 
     @classmethod
@@ -359,11 +360,10 @@ class PeerAccounts:
 
     def _groups(self, peers: Iterable[str]) -> list[tuple[PrivacyAccount, list[str]]]:
         """Return the peers of each account."""
-        groups: dict[int, tuple[PrivacyAccount, list[str]]] = {}
+        groups: dict[PrivacyAccount, list[str]] = {}
         for peer in peers:
-            account = self._found[peer]
-            groups.setdefault(id(account), (account, []))[1].append(peer)
-        return [*groups.values()]
+            groups.setdefault(self._found[peer], []).append(peer)
+        return [*groups.items()]
 
     def _spent(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[Cost]:
         if self._samples:
@@ -371,12 +371,10 @@ class PeerAccounts:
             for each, count in self._sampled(account, peers).items():
                 found[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
             return found
-        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
-        return sum((file.before(peers, counts=counts) for file, counts in files), Counter[Cost]())
+        return self._files[account.path].before(peers, owned=account.owned)
 
     def _sampled(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[SampledSteps]:
-        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
-        return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[SampledSteps]())
+        return self._files[account.path].sampled(peers, owned=account.owned)
 
     def _price(self, costs: Mapping[Cost, int]) -> float:
         return spent(costs, delta=self._wanted.delta)

@@ -21,6 +21,7 @@ def model(place):
     return place / "run" / "peers" / "peer0.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_exact_results_on_a_table_with_an_account_need_to_be_asked_for(p2pfl, place, model, command):
     account = place / "peer1.csv.budget.jsonl"

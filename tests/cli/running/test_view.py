@@ -3,7 +3,6 @@
 import multiprocessing
 
 import pytest
-from rich.console import Console
 
 from p2pfl.cli import tables
 from p2pfl.cli.running import view
@@ -108,15 +107,6 @@ def test_a_peer_on_a_device_says_that_it_trains_alone_only_if_it_does(resolved, 
         assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("compares", [True, False])
-def test_the_live_table_says_so_too(resolved, compares):
-    live = view.Live(resolved, Console(width=100, height=40), compares=compares)
-    for peer in PEERS:
-        assert view.COMPARING not in str(live._draw().caption)
-        live.observe(Done(peer, {}, None))
-    assert (view.COMPARING in str(live._draw().caption)) is compares
-
-
 def test_a_log_says_whom_a_peer_waits_for_only_if_it_does_not_move_on(resolved, capsys):
     lines = view.Lines(resolved, peers=3, quiet=False)
     lines.observe(learning("peer0", "peer1"))
@@ -151,18 +141,6 @@ def test_a_single_peer_says_which_neighbours_come_and_go_while_it_learns(resolve
     lines.observe(Progress("peer0", "leaving", 4, (), ()))
     said = capsys.readouterr().err.splitlines()[-3:]
     assert said == ["peer1, peer2 are gone", "peer3 is there", "peer1 is there"]
-
-
-def test_the_live_table_has_a_line_for_each_peer_as_far_as_there_is_room(resolved):
-    console = Console(width=90, height=30, force_terminal=True, record=True)
-    live = view.Live(resolved, console)
-    live.observe(record("peer1", round=2, accuracy=0.875))
-    live.observe(learning("peer1", "peer0", "peer2"))
-    console.print(live._draw())
-    text = console.export_text()
-    assert [line.split()[0] for line in text.splitlines()[-6:-2]] == ["peer", *PEERS]
-    row = next(line for line in text.splitlines() if line.startswith("peer1"))
-    assert " ".join(row.split()) == "peer1 3/4 0.875 1.000 0.5 1.5 kB waiting for peer0, peer2"
 
 
 SUMMARY = {

@@ -103,6 +103,7 @@ def test_without_the_library_zstd_is_refused_before_anything_starts(monkeypatch)
         planned("compression.zstd=true")
 
 
+@pytest.mark.slow
 def test_squeezing_changes_the_bytes_and_nothing_else():
     pytest.importorskip("zstandard")
     for mode in ("none", "pairwise"):

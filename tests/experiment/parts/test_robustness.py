@@ -188,6 +188,7 @@ def test_a_model_on_all_data_is_not_of_flipped_labels():
     assert simulate(read(SMALL, changes=changes)).summary["pooled"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_rule_works_on_rows_under_private_noise_and_in_halves():
     for changes in (["privacy.mode=independent", "privacy.noise=0.001"], ["compression.name=float16"]):
         plain = simulate(read(SMALL, changes=["robustness.rule=median"]), baselines=False)

@@ -102,6 +102,7 @@ def test_a_certain_and_wrong_prediction_has_a_finite_loss():
     assert loss == pytest.approx(-np.log(np.finfo(float).eps))
 
 
+@pytest.mark.slow
 def test_intervals_are_reproducible_and_those_of_the_bootstrap_by_hand():
     probabilities, targets = said(1, 2, size=80)
     found = metrics.intervals(metrics.BINARY, probabilities, targets, seed=3, draws=50)

@@ -66,6 +66,7 @@ def learner(model, **settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("augment", [noise, noise_of_each])
 @pytest.mark.parametrize("make", [sequence, Own, lambda: Own(0.3)], ids=["kernels", "vmap", "dropout"])

@@ -109,6 +109,7 @@ def test_right_engines_are_kept(kind):
     assert torch.equal(made(MODELS[kind]()).fit(learner.start(PEERS), peers=PEERS, round=0).rows, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_engine_that_is_wrong_about_one_peer_of_many_is_not_used(kind, monkeypatch):
     learner = marked(made(MODELS[kind]()))
@@ -130,6 +131,7 @@ def test_a_wrong_loss_is_found_as_well(monkeypatch):
         learner.gradient(learner.start(PEERS), peers=PEERS, round=0)
 
 
+@pytest.mark.slow
 def test_dropout_by_key_is_proven_too(monkeypatch):
     learner = made(Own(drop=0.5))
     learner.fit(learner.start(PEERS), peers=PEERS, round=0)

@@ -248,6 +248,7 @@ def broker():
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1, all=8)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):

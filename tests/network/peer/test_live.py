@@ -173,6 +173,7 @@ async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
         assert ended.records[-1].missed
 
 
+@pytest.mark.slow
 def test_masks_are_drawn_only_with_those_who_are_there():
     changes = ["topology.kind=complete", "topology.peers=4", "transport.quorum=0.5", *QUICK]
     changes += ["privacy.mode=pairwise", "privacy.mask=100.0", "gossip.steps=20", "rounds=1"]

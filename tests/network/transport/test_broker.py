@@ -56,6 +56,7 @@ def never(_host, _port):
     return [sys.executable, "-c", "import signal; signal.pause()"]
 
 
+@pytest.mark.slow
 def test_a_broker_runs_for_as_long_as_its_context_and_says_what_it_is(kind):
     with embedded(kind=kind) as broker:
         assert broker.kind.startswith(f"{kind} ")
@@ -67,6 +68,7 @@ def test_a_broker_runs_for_as_long_as_its_context_and_says_what_it_is(kind):
         socket.create_connection(("127.0.0.1", port_of(broker)))
 
 
+@pytest.mark.slow
 def test_a_broker_listens_on_loopback_alone_and_out_of_reach_of_ctrl_c(kind):
     with embedded(kind=kind) as broker:
         listening = [c for c in psutil.Process(broker.pid).net_connections() if c.status == psutil.CONN_LISTEN]
@@ -232,6 +234,7 @@ def test_a_broker_that_never_listens_is_stopped(monkeypatch):
     assert psutil.Process().children() == children
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_a_broker_learns_of_its_end(kind):
     with embedded(kind=kind) as broker:
         killing = threading.Thread(target=os.kill, args=(broker.pid, signal.SIGKILL))

@@ -128,6 +128,7 @@ class Picky:
         raise ModelError(f"expected another model, got this one in round {round}: change it")
 
 
+@pytest.mark.slow
 def test_a_peer_that_cannot_go_on_says_in_one_sentence_why_and_with_the_status_of_the_simulation(tmp_path, capsys):
     options = ["--set", f"learning.algorithm={__name__}:Picky", "--runs", str(tmp_path)]
     for over in ([], ["--network", "wan"]):
@@ -181,6 +182,7 @@ def test_a_network_that_is_nowhere_names_those_that_are():
         network("wlan")
 
 
+@pytest.mark.slow
 def test_the_command_predicts(tmp_path, capsys):
     options = [
         "--set",

@@ -193,6 +193,7 @@ def test_refusals_name_the_model_of_the_experiment(model):
     assert "boosting follows" not in said
 
 
+@pytest.mark.slow
 def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, capsys):
     path = tmp_path / "trees.toml"
     path.write_text(tomli_w.dumps(TREES))
@@ -206,6 +207,7 @@ def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, ca
     assert json.loads(summary.read_text())["lossless"] is True
 
 
+@pytest.mark.slow
 def test_the_summary_compares_with_peers_alone_and_with_pooled_data():
     run = simulate(TREES | {"learning": {"consensus": True}})
     summary = run.summary

@@ -1,7 +1,6 @@
 """Importances and coefficients: in the summary, on the page, in the terminal, and for whoever watches."""
 
 import json
-import math
 import re
 
 import pytest
@@ -9,9 +8,9 @@ import pytest
 from markup import checked
 from p2pfl.cli import main
 from p2pfl.experiment import read
-from p2pfl.plugins.exact.saved_statistics import regression_of
+from p2pfl.plugins.exact.statistics_commands import regression_of
 from p2pfl.results.models import Predictor
-from p2pfl.results.pages.features import MOST_BARS, features, listed
+from p2pfl.results.pages.features import MOST_BARS, features
 from p2pfl.results.pages.rendering import fragment
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run import Run
@@ -37,6 +36,7 @@ def rows_of(text, caption):
     return [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found)]
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees):
     found = trees.summary["explained"]["importances"]
     assert sum(each["importance"] for each in found) == pytest.approx(1.0)
@@ -52,6 +52,7 @@ def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees)
     assert ("more, in summary.json" in bars) == (len(found) > MOST_BARS)
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_them(regression):
     found = regression.summary["explained"]["regression"]
     saved = regression_of(Predictor.load(regression.folder / "peers" / "peer0.safetensors").saved)
@@ -73,14 +74,12 @@ def test_a_ridge_has_no_tests_and_says_why():
     text = fragment(features(run.summary))
     assert rows_of(text, "Coefficients")[0] == ["feature", "estimate", "std. error", "95 % interval"]
     assert "there are no tests" in text
-    assert listed(run.summary)["heads"] == ["feature", "estimate", "std. error", "95 % interval"]
 
 
 def test_a_model_without_importances_or_coefficients_has_no_section():
     run = simulate(read(TABLE | {"data": {"name": "digits"}, "rounds": 1}), baselines=False)
     assert run.summary["explained"] is None
     assert features(run.summary) == []
-    assert listed(run.summary) is None
     assert features({}) == []
 
 
@@ -114,4 +113,3 @@ def test_names_of_features_are_text():
     text = fragment(features({"explained": {"importances": [one], "regression": None}}))
     assert "<b>" not in text
     assert "&lt;b&gt;" in text
-    assert not math.isnan(float(listed({"explained": {"importances": [one]}})["rows"][0][1]))

@@ -243,6 +243,7 @@ def test_root_does_not_give_away_a_folder_that_others_use(root, place):
     assert "install " not in log
 
 
+@pytest.mark.slow
 def test_without_root_the_unit_names_the_user_who_installs(place, prefix):
     folder = bundles(place).out / "peer0"
     for name in ("roster.toml", "certificate.pem"):

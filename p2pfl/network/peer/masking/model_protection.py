@@ -14,29 +14,25 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.masking.partner_wait import covered
 from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
-from p2pfl.network.peer.storage.journal import Journal as Kept
+from p2pfl.network.peer.storage.journal import Journal
+from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import ThreadedNeighbourhood
-from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.slots import END, Slot
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.privacy import Masks, neighbour_secrets
-from p2pfl.privacy.accounting.examples import SampledSteps
-from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import ExchangeKey, Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
-def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
+def undecided(kept: Journal, peer: str) -> frozenset[Slot]:
     """Return the last release of an earlier incarnation unless it counts; not if it is charged already.
 
     The others may have dropped it, or may still do so, and publish its masks.
@@ -47,7 +43,7 @@ def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
     return frozenset(slots) - kept.uncovered
 
 
-def last(kept: Kept, reached: int) -> frozenset[Slot]:
+def last(kept: Journal, reached: int) -> frozenset[Slot]:
     """Return the last release of an earlier incarnation unless its checkpoint shows that the round counts.
 
     The others may have played the round again without it. Not if it is charged already.
@@ -97,7 +93,7 @@ class ModelProtection:
         session: Session,
         *,
         relay: SumRelay | None,
-        kept: Kept,
+        kept: Journal,
         reached: int,
         agreed: str,
         meter: Meter,
@@ -125,30 +121,26 @@ class ModelProtection:
         )
         self._alone = kept.uncovered
 
-    @property
-    def notes(self) -> MaskJournal:
-        """Facts that the mask ledger must not forget."""
-        return self.session.ledgers.masks.journal()
+    async def record(self, keeper: Keeper) -> None:
+        """Make durable what a later incarnation must know of the releases so far."""
+        self.correct()
+        await keeper.durable(self.extend)
 
-    @property
-    def alone(self) -> frozenset[Slot]:
-        """Releases that count as hidden by their private noise alone, those of earlier incarnations too."""
-        return self._alone if self.cover is None else frozenset(self.cover.charged)
-
-    @property
-    def verdicts(self) -> tuple[VerdictRecord, ...]:
-        """Promises, votes and decisions on releases of the last rounds."""
-        return self.session.records
-
-    @property
-    def spent(self) -> Mapping[Cost, int]:
-        """Cost of the releases so far."""
-        return self.meter.costs
-
-    @property
-    def sampled(self) -> Mapping[SampledSteps, int]:
-        """Training so far, where it has a price for single samples."""
-        return self.meter.samples.own[self.name].copy()
+    def extend(self, journal: Journal) -> Journal | None:
+        """Return the journal with the releases so far; ``None`` as long as there is nothing to write."""
+        # First of all: a thread that charges adds the cost of a release before it names the release here.
+        alone = self._alone if self.cover is None else frozenset(self.cover.charged)
+        masks, sampled = self.session.ledgers.masks.journal(), self.meter.samples.own[self.name].copy()
+        if self.released < 0 and not masks.notes and not sampled:
+            return None
+        return journal.after(
+            round=self.released,
+            masks=masks,
+            spent=self.meter.costs,
+            alone=alone,
+            sampled=sampled,
+            verdicts=self.session.records,
+        )
 
     def begin(self, connection: Connection) -> None:
         """Share secrets with whoever is there before the first round."""
@@ -219,7 +211,7 @@ class ModelProtection:
                 await attempts.pay(round, charge)
                 await attempts.hide(round)
             elif cover is not None:
-                await covered(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
+                await await_partners(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present, departed = self._here(round), self._departed
                 whole = cover.covers(round, present=present, departed=departed)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
@@ -314,3 +306,28 @@ class ModelProtection:
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
+
+
+async def await_partners(
+    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
+) -> None:
+    """Wait for missing mask partners, at most for the timeout of the session.
+
+    What follows decides whether those that came are enough.
+
+    Parameters
+    ----------
+    connection
+        Looks again whenever somebody comes or goes.
+    lacking
+        Returns the partners to wait for; none once enough are present.
+    notify
+        Called with a notice of the partners that the release waits for.
+    """
+    missing = lacking()
+    if not missing:
+        return
+    patience = connection.session.shared.patience
+    me = connection.session.shared.me.peer
+    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
+    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

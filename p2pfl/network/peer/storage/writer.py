@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from p2pfl.core.rows import Rows
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
-from p2pfl.network.protocol.agreement.agreement_effects import VerdictRecord
 from p2pfl.network.protocol.incoming.equivocation import Proof
-from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal as Masks
-from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.privacy.accounting.examples import SampledSteps
-from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import KEY_BYTES, Announced, Source
-
-
-class Spending(Protocol):
-    """Protection of a peer's models, as far as a later incarnation must know it."""
-
-    released: int
-    """The last round of which something hidden may have left; -1 before."""
-
-    @property
-    def notes(self) -> Masks:
-        """Journal of the mask ledger."""
-
-    @property
-    def spent(self) -> Mapping[Cost, int]:
-        """Privacy cost of the releases so far."""
-
-    @property
-    def alone(self) -> Collection[Slot]:
-        """Releases that count as hidden by their private noise alone."""
-
-    @property
-    def sampled(self) -> Mapping[SampledSteps, int]:
-        """Training so far, if it has a privacy cost for single samples."""
-
-    @property
-    def verdicts(self) -> tuple[VerdictRecord, ...]:
-        """Promises, votes and decisions on releases of the last rounds."""
-
-    def correct(self) -> None:
-        """Record what releases have turned out to cost."""
 
 
 def erase_keys(folder: Path) -> None:
@@ -172,9 +136,14 @@ class Keeper:
         """Note, with what is next made durable, that there were so many rounds, and that they are all played."""
         self.journal = replace(self.journal, ended=rounds)
 
-    async def durable(self, spending: Spending) -> None:
-        """Wait until a later incarnation could go on from here: nothing is said before."""
-        spending.correct()
+    async def durable(self, extended: Callable[[Journal], Journal | None]) -> None:
+        """Wait until a later incarnation could go on from here: nothing is sent before.
+
+        Parameters
+        ----------
+        extended
+            Function that returns a journal with the releases so far; ``None`` as long as there is nothing to write.
+        """
         if self.remember is not None:
             await asyncio.to_thread(self.remember)
         if self.store is None:
@@ -183,18 +152,8 @@ class Keeper:
             if self._noting is not None and not self._noting.done():
                 await asyncio.shield(self._noting)  # of a caller that was cancelled
             await self._saved()
-            alone = spending.alone  # before what it has cost: a thread that charges adds it after that
-            masks = spending.notes
-            sampled = spending.sampled
-            now = self.journal.after(
-                round=spending.released,
-                masks=masks,
-                spent=spending.spent,
-                alone=alone,
-                sampled=sampled,
-                verdicts=spending.verdicts,
-            )
-            if spending.released < 0 and not masks.notes and not sampled:
+            now = extended(self.journal)
+            if now is None:
                 return
             self.journal = now
             if now != self._written:

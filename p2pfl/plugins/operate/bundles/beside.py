@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.experiment.schema.network_sections import graph_files
+from p2pfl.experiment.schema import graph_files
 
 CODE = (
     "data.name",

@@ -362,6 +362,7 @@ def test_what_is_sent_beside_a_model_is_declared_by_a_number():
         p2pfl.simulate(composed(Method()), baselines=False)
 
 
+@pytest.mark.slow
 def test_a_declared_longer_message_runs_simulated_and_live():
     size = classifier(GRAPH.peers).layout.size
     ends, _, refused = lived(Longer(beside=size))

@@ -68,6 +68,7 @@ def parts(peers=4):
     return p2pfl.FedAvg(), p2pfl.TorchLearner(model, data, rate=0.5), graph
 
 
+@pytest.mark.slow
 @pytest.mark.fast
 async def test_parts_run_live_as_they_are_simulated():
     simulated = p2pfl.simulate(*parts(), rounds=2, seed=3)

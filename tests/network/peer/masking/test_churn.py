@@ -72,6 +72,7 @@ def test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom(unt
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_masks_cancel_although_a_neighbour_did_not_hear_us():
     rows, peers, records = played(["learning.weighted=false", *MASKS], until=(0, 2))
     assert "peer0" in records["peer1"][0].missed
@@ -99,6 +100,7 @@ def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, pe
     assert all(not each.session.ledgers.masks.uncancelled() for each in peers.values())
 
 
+@pytest.mark.slow
 def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_told(monkeypatch):
     blind(monkeypatch, peer="peer1", to="peer0", rounds=[0])
     graph = ["topology.kind=exponential", "topology.peers=4", "gossip.steps=1", "learning.algorithm=dpsgd"]
@@ -128,6 +130,7 @@ def test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded(
     assert [each for each in charged if each[0] == ("peer2",)] == [(("peer2",), 0, True)]
 
 
+@pytest.mark.slow
 def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     experiment = read(SMALL, changes=[*LOSSY, *MASKS, "rounds=3", "transport.patience=20"])
     notices, alive = [], {}
@@ -169,6 +172,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
 
 
+@pytest.mark.slow
 def test_an_account_of_another_life_changes_nothing():
     experiment = read(SMALL, changes=[*LOSSY, "gossip.steps=3"])
     alive = {}

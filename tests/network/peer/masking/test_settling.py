@@ -224,6 +224,7 @@ async def test_a_mask_that_is_paid_leaves_the_models_alone_that_were_not_made_of
     assert all(torch.equal(end.state.rows, seen[peer].rows) for peer, end in ended.items())
 
 
+@pytest.mark.slow
 async def test_an_algorithm_that_releases_a_part_of_a_row_under_masks_must_say_which():
     with pytest.raises(BaseExceptionGroup) as caught:
         await swarm([f"learning.algorithm={__name__}:Half"])

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,12 +12,12 @@ from msgspec.structs import replace
 from p2pfl.algorithms import State
 from p2pfl.core.errors import StorageError
 from p2pfl.core.neighbourhood import Public
+from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.peer.storage.writer import Keeper, erase_keys
 from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.slots import END, Slot
-from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
 from waiting import pass_turns
 
@@ -76,19 +78,9 @@ def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_a
     )
 
 
-class Spent:
-    """What hides the rows of a peer, as far as a journal has it."""
-
-    def __init__(self):
-        self.released, self.sampled, self.verdicts, self.corrected = 0, {}, (), 0
-        self.spent, self.alone = {}, set()
-
-    @property
-    def notes(self):
-        return ledger.MaskJournal(Slot(0, self.released + 1), {"bob": ledger.MaskNotes()})
-
-    def correct(self):
-        self.corrected += 1
+def extended(journal, released, alone=frozenset(), spent=None):
+    masks = ledger.MaskJournal(Slot(0, released + 1), {"bob": ledger.MaskNotes()})
+    return journal.after(round=released, masks=masks, spent=spent or {}, alone=alone)
 
 
 async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_state_written(tmp_path):
@@ -102,14 +94,16 @@ async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_s
             super().note(journal)
             self.writing -= 1
 
-    store, spent, found = Slow(tmp_path, "ada"), Spent(), []
+    store, found = Slow(tmp_path, "ada"), []
     kept = keeper(store)
 
     async def written(round):
-        spent.released = round
-        await kept.durable(spent)
+        nonlocal newest
+        newest = round
+        await kept.durable(lambda journal: extended(journal, newest))
         found.append((round, store.journal().released))
 
+    newest = 0
     async with asyncio.TaskGroup() as tasks:
         for round in range(1, 5):
             tasks.create_task(written(round))
@@ -117,25 +111,26 @@ async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_s
         store.gate.set()
     assert store.most == 1
     assert all(there >= wanted for wanted, there in found)
-    assert spent.corrected == 4
 
 
-async def test_a_release_that_noise_alone_hides_is_never_written_without_its_cost(tmp_path):
+def test_a_release_that_noise_alone_hides_is_never_written_without_its_cost():
     """A thread charges, first the cost and then the release, whenever it likes."""
-    store = CheckpointStore(tmp_path, "ada")
+    cover = SimpleNamespace(charged=set())
 
-    class Charging(Spent):
+    class Meter:
+        samples = SimpleNamespace(own={"ada": Counter()})
+
         @property
-        def spent(self):
-            self.alone = {Slot(0, 0)}  # it charges just now
-            return {Cost(1.0, 1.0): 1} if self.charged else {}
+        def costs(self):
+            cover.charged = {Slot(0, 0)}  # it charges just now
+            return {}
 
-        @spent.setter
-        def spent(self, _):
-            self.charged = False
-
-    await keeper(store).durable(Charging())
-    assert store.journal().uncovered == frozenset()
+    masks = ledger.MaskJournal(Slot(0, 1), {"bob": ledger.MaskNotes()})
+    session = SimpleNamespace(records=(), ledgers=SimpleNamespace(masks=SimpleNamespace(journal=lambda: masks)))
+    protection = SimpleNamespace(name="ada", cover=cover, meter=Meter(), session=session, released=0)
+    written = ModelProtection.extend(protection, Journal(1, b"key"))
+    assert cover.charged
+    assert written.uncovered == frozenset()
 
 
 async def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):

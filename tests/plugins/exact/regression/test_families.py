@@ -13,7 +13,7 @@ from p2pfl.cli import main
 from p2pfl.core.errors import DataError, ExperimentError, LearningError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact.regression.coefficients import coefficients
+from p2pfl.plugins.exact.regression.fits import coefficients
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
 from p2pfl.privacy.keys import SeededSource
@@ -133,6 +133,7 @@ def test_counts_that_vary_no_more_than_those_of_poisson_have_no_alpha():
         fitted(model, FEATURES, even, classes=None, graph=topology.ring(3))
 
 
+@pytest.mark.slow
 def test_the_estimate_of_alpha_is_printed(admissions, tmp_path, capsys):
     admissions["model"]["options"] = {"family": "negative_binomial", "alpha": "estimate", "exposure": "days"}
     simulate(admissions, folder=tmp_path / "run", baselines=False)

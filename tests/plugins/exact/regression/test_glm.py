@@ -13,7 +13,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
-from p2pfl.plugins.exact.regression.coefficients import coefficients
+from p2pfl.plugins.exact.regression.fits import coefficients
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.sums import numbers, summed
 from p2pfl.simulation import simulate
@@ -97,6 +97,7 @@ def test_gamma_regression_is_that_of_statsmodels():
     assert_close(found, oracle_of(sm.families.Gamma(sm.families.links.Log()), features, targets))
 
 
+@pytest.mark.slow
 def test_ridge_is_that_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     features = ((features - features.mean(0)) / features.std(0)).astype(np.float32)
@@ -248,6 +249,7 @@ def test_invalid_options_are_refused(options, said):
         GLM(features=2, **options)
 
 
+@pytest.mark.slow
 def test_the_contract_of_algorithms_holds():
     features, predictor, rng = clinic(5, samples=120)
     targets = (rng.random(len(predictor)) < 1 / (1 + np.exp(-predictor))).astype(int)

@@ -98,6 +98,7 @@ def test_a_regression_that_has_not_converged_is_refused(clinic, tmp_path, capsys
     assert "has not converged; train more rounds" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_coefficients_with_private_noise_are_printed_with_what_they_lack(clinic, tmp_path, capsys):
     model = {"name": "private_glm", "options": {"bounds": {"age": [18, 100]}}}
     private = {"mode": "pairwise", "epsilon": 20.0}

@@ -14,7 +14,7 @@ from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
-from p2pfl.plugins.exact import describe_command
+from p2pfl.plugins.exact import statistics_commands
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.spending.budget import Budget
@@ -31,6 +31,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.slow
 def test_columns_that_look_like_identifiers_or_timestamps_are_named(tmp_path, capsys):
     rng = np.random.default_rng(0)
     columns = dict.fromkeys(("patient", "seen", "age", "pulse"), "number") | {"ill": ["no", "yes"]}
@@ -149,12 +150,13 @@ def test_a_long_name_takes_several_lines_before_a_number_is_cut(clinic, capsys, 
     found = json.loads(capsys.readouterr().out)
     found["columns"][0]["name"] = "age_in_years"
     monkeypatch.setenv("COLUMNS", "64")
-    describe_command._show(found)
+    statistics_commands.show_description(found)
     head, first, rest, *_ = capsys.readouterr().out.splitlines()
     assert "".join((first.split()[0], rest.strip())) == "age_in_years"
     assert [head.split()[-1], first.split()[-1]] == ["75%", "75.25"]
 
 
+@pytest.mark.slow
 async def test_live_peers_describe_their_data_as_the_command_does(clinic, tmp_path, capsys):
     changes = ["model.name=description", "privacy.mode=pairwise", "rounds=1"]
     experiment = read(clinic[0], changes=[*changes, "transport.patience=20.0"])
@@ -202,6 +204,7 @@ def test_exact_statistics_of_data_with_an_account_need_to_be_asked_for(clinic, t
     assert account.read_text() == kept
 
 
+@pytest.mark.slow
 def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, capsys):
     path, frame = clinic
     folder = tmp_path / "run"
@@ -268,6 +271,7 @@ def trial(tmp_path_factory):
     return path, frame
 
 
+@pytest.mark.slow
 def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys):
     path, frame = trial
     page, table = tmp_path / "page.html", tmp_path / "table.csv"

@@ -41,6 +41,7 @@ def paths(tensors, tree, node=0, above=frozenset()):
         yield from paths(tensors, tree, child, above | {feature})
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("shape", [{}, {"max_depth": None, "max_leaf_nodes": 9}], ids=["levels", "best first"])

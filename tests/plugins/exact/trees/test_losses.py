@@ -99,6 +99,7 @@ def test_the_first_tree_of_quantiles_splits_where_that_of_scikit_learn_does(loss
     assert sorted(ours[ours >= 0].astype(int)) == sorted(theirs["feature_idx"][theirs["is_leaf"] == 0])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("loss", "share"), [("quantile", 0.8), ("absolute_error", 0.5)])
 def test_quantiles_are_as_good_as_those_of_scikit_learn(loss, share):

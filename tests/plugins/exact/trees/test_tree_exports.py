@@ -125,6 +125,7 @@ def test_xgboost_loads_the_trees_and_predicts_the_same(predictor):
     assert booster.feature_names == list(seen.names)
 
 
+@pytest.mark.slow
 def test_scikit_learn_uses_the_trees_on_raw_tables(predictor):
     predictor, folder = predictor
     found = estimator(export(predictor, folder / "model.py", to="sklearn"))
