@@ -208,7 +208,7 @@ class SequentialLearner(ABC):
             The algorithm corrects gradients.
         """
         if correction is not None:
-            raise ModelError(f"this algorithm corrects every gradient, but {self.gradients_missing}")
+            raise ModelError(f"this algorithm corrects gradients, but {self.gradients_missing}")
         awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
         trained = rows.clone()  # [R, P]
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]

@@ -5,12 +5,14 @@ Blocks are independent of each other: threads take them from a queue, the longes
 blocks follows from shapes alone, so the number of threads changes no result.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
@@ -18,14 +20,16 @@ import torch
 from p2pfl.core.process import cores, one_at_a_time, spread
 from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
 from p2pfl.data import IntArray
-from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
-from p2pfl.learning.steps.augmentation import Augmenting, step_keys
+from p2pfl.learning.steps.augmentation import step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
-from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.updates.clipping import clip
 from p2pfl.learning.updates.rates import StepClock
+
+if TYPE_CHECKING:
+    from p2pfl.learning.torch_learner import TorchLearner
 
 PIECES = 4
 """Most blocks into which rows are divided for the sake of several threads."""
@@ -65,22 +69,9 @@ class Engine(Protocol):
         """
         ...
 
-
-class Trainable(Protocol):
-    """Attributes of a learner that training needs."""
-
-    features: torch.Tensor
-    targets: torch.Tensor
-    layout: Layout
-    trained: Layout  # the beginning of the layout, without running statistics
-    recipe: Recipe
-    dropouts: dict[str, KeyedDropout]
-    products: int  # of a weight and a number, for one sample
-    seed: int
-    epochs: int
-    steps: int | None
-    clock: int | None  # steps in a round that a schedule counts, if not those of each row
-    augment: Augmenting | None
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        ...
 
 
 @dataclass
@@ -127,7 +118,7 @@ Update = PlainUpdate | StackedUpdate | Slope
 def train(
     work: Work,
     *,
-    learner: Trainable,
+    learner: TorchLearner,
     engine: Engine | Perceptrons,
     correction: Correction | None,
     slope: Slope | None = None,
@@ -164,7 +155,7 @@ def train(
     spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
 
 
-def whole_steps(work: Work, learner: Trainable) -> IntArray:
+def whole_steps(work: Work, learner: TorchLearner) -> IntArray:
     """Return the steps of each row in a whole round, ``[R]``, whether or not it takes all of them in this one."""
     each = work.schedule.epoch  # [R]
     return each * learner.epochs if learner.steps is None else np.full_like(each, learner.steps)
@@ -228,7 +219,7 @@ def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
 class _Block(ABC):
     """Rows that train together, from their first step to their last."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
+    def __init__(self, work: Work, learner: TorchLearner, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
         self.where = to_device(torch.from_numpy(chosen), self.device)  # [K]
@@ -295,7 +286,7 @@ class _Block(ABC):
 class _Flat(_Block):
     """Rows of a perceptron: optimiser and corrections act on whole rows."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Perceptrons) -> None:
+    def __init__(self, work: Work, learner: TorchLearner, chosen: np.ndarray, engine: Perceptrons) -> None:
         super().__init__(work, learner, chosen)
         self.engine = engine
 
@@ -327,7 +318,7 @@ class _Flat(_Block):
 class _Stack(_Block):
     """Rows of any model, as a stack of each of its tensors."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Engine) -> None:
+    def __init__(self, work: Work, learner: TorchLearner, chosen: np.ndarray, engine: Engine) -> None:
         super().__init__(work, learner, chosen)
         self.engine = engine
         self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each
