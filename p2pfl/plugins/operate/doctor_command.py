@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from p2pfl.cli import folders
 from p2pfl.plugins.operate.checks.finding import Finding, Status
@@ -33,15 +33,11 @@ def doctor(options: DoctorOptions) -> int:
     )
     findings = asyncio.run(examined)
     if options.json:
-        print(json.dumps(_results(findings)))
+        counts = {f"{kind}s": sum(each.status == kind for each in findings) for kind in ("problem", "warning")}
+        print(json.dumps({"checks": [asdict(each) for each in findings], **counts}))
     else:
         _show(findings)
     return 1 if any(each.status == "problem" for each in findings) else 0
-
-
-def _results(findings: Sequence[Finding]) -> dict[str, Any]:
-    counts = {f"{status}s": sum(each.status == status for each in findings) for status in ("problem", "warning")}
-    return {"checks": [each.results() for each in findings], **counts}
 
 
 def _show(findings: Sequence[Finding]) -> None:
