@@ -1,0 +1,638 @@
+"""The experiment file: every key, its default and its range."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+LARGEST = sys.float_info.max
+"""Of all finite numbers."""
+
+Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+Endless = Annotated[float, Meta(gt=0)]
+"""A bound, of which infinity is none."""
+
+Waiting = Annotated[float, Meta(ge=0)]
+"""Seconds to wait, where 0 is not to wait at all."""
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Number = Annotated[int, Meta(ge=1)]
+Reference = Annotated[str, Meta(min_length=1)]
+"""A known name, or ``package.module:name``."""
+
+File = Annotated[str, Meta(min_length=1)]
+"""A path."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class TopologySettings(Section, frozen=True):
+    """Topology: which peers send models to each other.
+
+    Attributes
+    ----------
+    kind
+        A graph: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
+        ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``; a
+        schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
+        ``nested``, ``double_binary_tree``; a ``package.module:function`` of the number of peers that returns either; a
+        file that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one per
+        gossip step, repeated.
+    peers
+        Number of peers; a file has its own.
+    degree
+        Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
+    options
+        Further arguments: ``rewire`` of small worlds, ``probability`` of Erdős-Rényi graphs, ``rows`` of grids and
+        tori, ``branching`` of trees, ``clusters``, ``inside`` and ``every`` of hierarchical schedules, ``levels`` of
+        ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
+        function.
+    """
+
+    kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"
+    peers: Number = 8
+    degree: Number = 4
+    options: dict[str, Any] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that hold the graphs; empty if a name or a function makes them."""
+        return graph_files(self.kind)
+
+
+def graph_files(kind: object) -> tuple[str, ...]:
+    """Return the files that a value of ``topology.kind`` names; none for a known kind or a function.
+
+    Examples
+    --------
+    >>> graph_files("village.json"), graph_files("ring"), graph_files("own.graphs:wheel")
+    (('village.json',), (), ())
+    """
+    if isinstance(kind, list | tuple):
+        return tuple(kind)
+    return (kind,) if isinstance(kind, str) and ("/" in kind or ("." in kind and ":" not in kind)) else ()
+
+
+class GossipSettings(Section, frozen=True):
+    """Averaging with the neighbours.
+
+    Attributes
+    ----------
+    steps
+        Gossip steps per round; by default as many as ``tolerance`` needs, or one for algorithms that train between
+        gossip steps.
+    tolerance
+        Share of a disagreement, masks included, that may be left after a round.
+    weights
+        ``metropolis``, ``max_degree``, ``push`` (any directed graph), or a file with a doubly stochastic matrix
+        (``.npy`` or text). By default those of the kind of graph, else ``metropolis``.
+    acceleration
+        ``chebyshev`` needs about the square root of as many gossip steps. Live peers refuse it under masks.
+    """
+
+    steps: Number | None = None
+    tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
+    weights: Reference | None = None
+    acceleration: Literal["none", "chebyshev"] = "none"
+
+
+class TrustSettings(Section, frozen=True):
+    """Keys of the peers.
+
+    Attributes
+    ----------
+    roster
+        File with the public keys of all peers (``p2pfl identity``); without one, a peer trusts the first key of a name.
+    keys
+        Folder with ``NAME.pem``, the private key, made if missing, and ``known.toml``, keys trusted on first use.
+        Without one, an identity lasts for one run.
+    """
+
+    roster: str | None = None
+    keys: str | None = None
+
+
+class TransportSettings(Section, frozen=True):
+    """Communication of live peers.
+
+    Attributes
+    ----------
+    broker
+        ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss`` or a scheme of a package. From a list, a peer
+        uses the first that accepts it.
+    credentials
+        TOML file with ``user`` and ``password``, or a folder of ``NAME.toml``; by default the environment's
+        ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.
+    ca
+        File of the authority that signed the broker's certificate.
+    certificate
+        File of this peer's certificate.
+    key
+        File of its private key.
+    version
+        Of MQTT; 4 is 3.1.1.
+    qos
+        1 acknowledges each packet; ``nats-server`` clusters need 0.
+    chunk
+        Bytes per message.
+    patience
+        Timeout: seconds without progress before a round continues without a neighbour, but for time offline.
+    outage
+        Seconds to wait for the broker, and for a missing peer under ``privacy.departures = "stop"``.
+    hurry
+        Quantile of the time that neighbours take, of which a peer waits for at most twice; 1 waits for all.
+    gather
+        Seconds within which neighbours must be present before the first round.
+    quorum
+        Share of the neighbours that suffices after ``gather``.
+    checkpoint
+        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
+        and ``go_on``.
+    """
+
+    broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
+    credentials: str | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    version: Literal[4, 5] = 4
+    qos: Literal[0, 1] = 1
+    chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
+    patience: Endless = 30.0
+    hurry: Share = 1.0
+    outage: Waiting = 600.0
+    gather: Endless = 60.0
+    quorum: Share = 1.0
+    checkpoint: Number = 1
+
+
+class TelemetrySettings(Section, frozen=True):
+    """Telemetry that a peer of this device sends while observers look.
+
+    Attributes
+    ----------
+    share
+        ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: also losses,
+        scores and the privacy spent.
+    observers
+        File with the public keys of those who may look (``p2pfl identity NAME --roster``); a running peer notices
+        changes.
+    unaccounted
+        Share scores although a claimed guarantee does not cover them.
+    """
+
+    share: Literal["none", "health", "scores"] = "none"
+    observers: Reference | None = None
+    unaccounted: bool = False
+
+
+class SlowSettings(Section, frozen=True):
+    """Slow peers of a simulation.
+
+    Attributes
+    ----------
+    share
+        Share of the peers.
+    pace
+        Cycles of the others during one cycle of a slow peer.
+    """
+
+    share: Share
+    pace: Number = 10
+
+
+class SimulationSettings(Section, frozen=True):
+    """Faults in ``simulate``; live peers meet the real ones.
+
+    Attributes
+    ----------
+    loss
+        Probability that a message is lost.
+    absence
+        Probability that a peer sits out a round.
+    delay
+        Mean number of cycles that a message takes (``gossip_learning``).
+    slow
+        Share of slow peers (``gossip_learning``); or a table of this ``share`` and ``pace``, the cycles of the others
+        during one cycle of a slow peer, 10 by default.
+    """
+
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
+    slow: Share | SlowSettings = 0.0
+
+    @property
+    def slowed(self) -> SlowSettings:
+        """Slow peers as a table."""
+        return self.slow if isinstance(self.slow, SlowSettings) else SlowSettings(share=self.slow)
+
+
+Split = Literal["iid", "dirichlet", "shards", "power_law", "column"]
+"""Splits that p2pfl has."""
+
+
+class DataSettings(Section, frozen=True):
+    """Data of the peers, and their split across peers.
+
+    Attributes
+    ----------
+    name
+        A known data set, or a ``package.module:function`` that returns the data of one peer.
+    split
+        ``iid``, ``dirichlet``, ``shards``, ``power_law``, ``column``; or a ``package.module:function`` of the targets
+        that returns the positions of each peer's samples.
+    split_options
+        Arguments of the split: ``alpha`` of ``dirichlet`` (smaller values make peers differ more), ``shards`` per peer,
+        ``exponent`` of the ``power_law`` of sample counts, ``column``, whose values name the peer of a sample.
+    test
+        Share held out for testing.
+    validation
+        Share of each peer's training data held out for validation.
+    scale
+        Scale features to mean 0 and deviation 1 over all peers, by sums before the first round.
+    options
+        Arguments of the loader, such as ``path``, ``target`` and ``columns`` of a table.
+    """
+
+    name: Reference = "digits"
+    split: Reference = "iid"
+    split_options: dict[str, Any] = {}
+    test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    scale: bool = False
+    options: dict[str, Any] = {}
+
+    @property
+    def owned(self) -> bool:
+        """True if peers own their data, so that nothing is split and nobody knows the data of others."""
+        return ":" in self.name or self.name in {"synthetic", "table"}
+
+
+class ModelSettings(Section, frozen=True):
+    """The model to train.
+
+    Attributes
+    ----------
+    name
+        ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME``, ``timm:NAME`` or ``transformers:CLASS``; a
+        ``package.module:Class``; a model from exact totals: ``boosting``, ``random_boosting``, ``forest``, ``glm``,
+        ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``, ``private_description``,
+        ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
+    hidden
+        Widths of the hidden layers of ``mlp``.
+    options
+        Arguments of the model, including ``weights`` for models of libraries.
+    pretrained
+        File of safetensors or ``torch.save`` to start from.
+    frozen
+        Name patterns of parameters that are neither trained nor shared.
+    norm
+        Batch normalisation, whose running statistics cannot be averaged: constant (``frozen``), replaced by group
+        normalisation (``group``), or each peer's own (``local``, default with ``fedbn``).
+    """
+
+    name: Reference = "mlp"
+    hidden: tuple[Number, ...] = (64,)
+    options: dict[str, Any] = {}
+    pretrained: str | None = None
+    frozen: tuple[str, ...] = ()
+    norm: Literal["frozen", "group", "local"] | None = None
+
+
+class ScheduleSettings(Section, frozen=True):
+    """Learning rate over time.
+
+    Attributes
+    ----------
+    name
+        A scheduler of torch.optim.lr_scheduler, or a ``package.module:function`` of any of ``round``, ``step`` and
+        ``steps`` that returns a factor of ``rate``; without one, the rate is constant after ``warmup``.
+    options
+        Arguments of the schedule.
+    by
+        Call the schedule once per round, or at each optimiser step, counted over all rounds.
+    warmup
+        Optimiser steps over which the rate rises linearly.
+    """
+
+    name: Reference | None = None
+    options: dict[str, Any] = {}
+    by: Literal["round", "step"] = "round"
+    warmup: Annotated[int, Meta(ge=0)] = 0
+
+
+class StragglerSettings(Section, frozen=True):
+    """Peers that do only a part of a round's training.
+
+    Attributes
+    ----------
+    share
+        Share of the peers.
+    drop
+        Leave them out of the round.
+    """
+
+    share: Share
+    drop: bool = False
+
+
+class LearnerSettings(Section, frozen=True):
+    """A learner of the user's own.
+
+    Attributes
+    ----------
+    name
+        A ``package.module:factory``.
+    options
+        Arguments of the factory.
+    """
+
+    name: Reference
+    options: dict[str, Any] = {}
+
+
+class LearningSettings(Section, frozen=True):
+    """Training of the peers.
+
+    Attributes
+    ----------
+    algorithm
+        A name from docs/algorithms.md, or a ``package.module:Class``. ``fedsgd`` is ``fedavg`` with one step on all
+        data.
+    algorithm_options
+        Parameters of the algorithm.
+    optimizer
+        Any elementwise optimiser of torch.optim.
+    rate
+        Learning rate.
+    options
+        Arguments of the optimiser.
+    max_norm
+        Largest L2 norm of a batch's gradient, before terms that the algorithm adds.
+    schedule
+        A scheduler of torch.optim.lr_scheduler; a ``package.module:function`` of any of ``round``, ``step`` and
+        ``steps`` that returns a factor of ``rate``; or a table: its ``name`` and ``options``, ``by = "step"`` to call
+        it at each optimiser step, counted over all rounds, instead of once per round, and ``warmup``, the optimiser
+        steps over which the rate rises linearly.
+    batch
+        Samples per optimiser step.
+    epochs
+        Passes over the data per round.
+    steps
+        Optimiser steps per round, instead of ``epochs``.
+    stragglers
+        Share of the peers that do only a random part of a round's training; or a table of this ``share`` and
+        ``drop = true``, which leaves them out of the round.
+    fraction
+        Share of the peers in a round, for algorithms that allow it.
+    weighted
+        Weight peers by their samples, for algorithms that allow it.
+    stop
+        Convergence: stop when no peer's released model moves by more than this in a round.
+    patience
+        Early stopping: end when no peer's validation loss has improved for so many rounds; each keeps its best model.
+    consensus
+        After the last round, give all peers the exact mean of their releases, and score it on all test data.
+    loss
+        ``cross_entropy`` (default for classes), ``squared_error`` (for numbers), ``binary_cross_entropy`` (for several
+        labels of 0 or 1), or a ``package.module:function`` of (outputs, targets) that returns one number per sample.
+    augment
+        A ``package.module:function`` of (features, generator) that changes each training batch at random, by key.
+    metrics
+        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
+        all samples if it has the attribute ``whole``.
+    learner
+        A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
+        the factory besides those of the keys above.
+    device
+        ``auto``, or a device of torch.
+    dtype
+        Of the parameters; ``mixed`` keeps them in float32 and trains in bfloat16 where the device supports it.
+    example_noise
+        DP-SGD for each sample inside its peer (FedAvg): noise of this multiple of ``example_clip`` on every gradient,
+        secret batches of mean size ``batch``, guarantee for ``privacy.delta``.
+    example_clip
+        Bound of the norm of a sample's gradient.
+    """
+
+    algorithm: Reference = "fedavg"
+    algorithm_options: dict[str, Any] = {}
+    optimizer: str = "sgd"
+    rate: NotNegative = 0.1
+    options: dict[str, Any] = {}
+    max_norm: Positive | None = None
+    schedule: Reference | ScheduleSettings | None = None
+    batch: Number | Literal["all"] = 32
+    epochs: Number = 1
+    steps: Number | None = None
+    stragglers: Share | StragglerSettings = 0.0
+    fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    weighted: bool = True
+    stop: Positive | None = None
+    patience: Number | None = None
+    consensus: bool = False
+    learner: Reference | LearnerSettings | None = None
+    loss: Reference | None = None
+    augment: Reference | None = None
+    metrics: dict[str, Reference] = {}
+    device: str = "auto"
+    dtype: Literal["float32", "float64", "mixed"] = "float32"
+    example_noise: NotNegative = 0.0
+    example_clip: Positive = 1.0
+
+    @property
+    def scheduling(self) -> ScheduleSettings:
+        """The schedule as a table."""
+        return self.schedule if isinstance(self.schedule, ScheduleSettings) else ScheduleSettings(name=self.schedule)
+
+    @property
+    def own_learner(self) -> LearnerSettings | None:
+        """The learner of the user's own as a table; ``None`` if there is none."""
+        return LearnerSettings(name=self.learner) if isinstance(self.learner, str) else self.learner
+
+    @property
+    def straggling(self) -> float:
+        """Share of the peers that do only a part of a round's training."""
+        return self.stragglers.share if isinstance(self.stragglers, StragglerSettings) else self.stragglers
+
+    @property
+    def dropped(self) -> float:
+        """Share of the peers that are left out of a round for that."""
+        return self.straggling if isinstance(self.stragglers, StragglerSettings) and self.stragglers.drop else 0.0
+
+
+class EvaluationSettings(Section, frozen=True):
+    """Evaluation by ``simulate`` after each round; it evaluates the last round in full.
+
+    By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
+    fewer samples, then fewer rounds. With one of these keys set, the other means all, and all
+    samples count. A live peer evaluates its model in full after each round.
+
+    Attributes
+    ----------
+    every
+        Rounds from one evaluation to the next.
+    peers
+        Evaluated peers, the same in each round.
+    """
+
+    every: Number | None = None
+    peers: Number | None = None
+
+
+class CompressionSettings(Section, frozen=True):
+    """Compression of models; later messages make up for what compression lost.
+
+    Attributes
+    ----------
+    name
+        ``none``; ``float16`` or ``bfloat16``; differences from what was sent before: their largest numbers (``top_k``),
+        random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class``.
+    options
+        Arguments of the class: ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7
+        take 4 bits, 127 take 8), ``bits`` of ``quantise``. Where differences travel also ``gamma``, how far a peer
+        moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair what lost
+        messages left.
+    zstd
+        Also compress without loss; works with every other setting.
+    """
+
+    name: Reference = "none"
+    options: dict[str, Any] = {}
+    zstd: bool = False
+
+
+class PrivacySettings(Section, frozen=True):
+    """Protection of a peer's update.
+
+    Attributes
+    ----------
+    mode
+        ``none``; ``independent``: private noise; ``pairwise``: also masks that cancel; ``secagg``: each peer receives
+        only the exact sum of its neighbours' models; or a ``package.module:Class`` with any keys below as parameters.
+    clip
+        Bound of the norm of an update; 1 if ``epsilon`` is set and this is not.
+    noise
+        Standard deviation of the private noise in each number.
+    mask
+        Standard deviation of an edge's mask in each number (pairwise): by default the clip with ``noise``, else by
+        start, rate, steps and graph.
+    bits
+        Fraction bits of the grid on which masks cancel.
+    participation
+        Probability, kept secret, with which a peer takes part in a release (FedAvg).
+    mask_graph
+        Who shares masks: the neighbours (``same``), or all peers (``complete``), which hides better and costs no gossip
+        step.
+    epsilon
+        Guarantee over the whole run: noise and mask are calibrated to it, or with ``noise`` the run stops before
+        exceeding it.
+    delta
+        Probability in the guarantee (epsilon, delta).
+    colluders
+        Peers that may collude with the broker.
+    partners
+        Mask partners that must be present before a model leaves (pairwise); default ``colluders + 1`` where masks alone
+        hide it, else 1.
+    departures
+        When a peer disappears during a round under masks, ``unsettled`` continues with its masks in the models.
+        ``go_on`` lets a majority decide whether its model, or the round, counts, and continues without it; this can
+        show its update without masks, and a malicious neighbour can cause it. ``stop`` waits for it and plays the round
+        again, or ends. See docs/churn.md.
+    adjacency
+        Hide a peer's update against none (``zero-out``) or any other (``replace``).
+    budget
+        File that adds up what runs on the same data spend, which ``epsilon`` bounds together; beside the data file by
+        default.
+    """
+
+    mode: Reference = "none"
+    clip: Endless = math.inf
+    noise: NotNegative = 0.0
+    mask: NotNegative | None = None
+    bits: Annotated[int, Meta(ge=1, le=40)] = 20
+    participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    mask_graph: Literal["same", "complete"] = "same"
+    epsilon: Positive | None = None
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+    colluders: Annotated[int, Meta(ge=0)] = 1
+    partners: Number | None = None
+    departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
+    adjacency: Literal["zero-out", "replace"] = "zero-out"
+    budget: File | None = None
+
+
+class RobustnessSettings(Section, frozen=True):
+    """Robust rule in place of the average, if peers may be Byzantine.
+
+    Attributes
+    ----------
+    rule
+        ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
+        which weight all models alike; or a ``package.module:Class``.
+    options
+        Arguments of the class: ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far
+        one model may pull the average (self_centred_clipping). With ``nearest = true``, the last four rules first
+        average each model with those nearest to it.
+    """
+
+    rule: Reference = "none"
+    options: dict[str, Any] = {}
+
+
+class AttackSettings(Section, frozen=True):
+    """Byzantine peers, to see what becomes of the others.
+
+    Attributes
+    ----------
+    name
+        ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
+    peers
+        Names of the peers that attack; or their share, drawn from the seed.
+    scale
+        Strength; by default that of its paper.
+    """
+
+    name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
+    peers: Annotated[float, Meta(ge=0, lt=1)] | tuple[str, ...] = 0.2
+    scale: Positive | None = None
+
+
+class Experiment(Section, frozen=True):
+    """One experiment; the same for ``run``, ``peer`` and ``simulate``.
+
+    Attributes
+    ----------
+    name
+        Name of the run and its directory.
+    seed
+        Of everything reproducible.
+    rounds
+        How many.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}\Z")] = "experiment"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    rounds: Number = 10
+    topology: TopologySettings = TopologySettings()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    learning: LearningSettings = LearningSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    gossip: GossipSettings = GossipSettings()
+    compression: CompressionSettings = CompressionSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    robustness: RobustnessSettings = RobustnessSettings()
+    attack: AttackSettings = AttackSettings()
+    trust: TrustSettings = TrustSettings()
+    transport: TransportSettings = TransportSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    simulation: SimulationSettings = SimulationSettings()
