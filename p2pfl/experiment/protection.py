@@ -13,9 +13,7 @@ from p2pfl import topology as graphs
 from p2pfl.experiment import schema
 from p2pfl.experiment.modes import Mode
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accounting.accountant import Guarantee, account, table
-from p2pfl.privacy.accounting.isolation import find_isolated
-from p2pfl.privacy.accounting.noisy_totals import guarantee as guarantee_of_total
+from p2pfl.privacy.accounting.accountant import Guarantee, account, account_total, find_isolated, table
 from p2pfl.privacy.accounting.spending import Cost, affordable, spent
 
 if TYPE_CHECKING:
@@ -185,7 +183,8 @@ class Protection:
         """Return the peer that is worst off if the broker is malicious, and the costs of the rounds in that case.
 
         The broker makes all mask partners of one peer mask with it alone, see
-        :mod:`p2pfl.privacy.accounting.isolation`. Each of them charges its local floor for that, so a budget stops it
+        :func:`p2pfl.privacy.accounting.accountant.find_isolated`. Each of them charges its local floor for that, so a
+        budget stops it
         after the rounds that the floor allows.
 
         Parameters
@@ -213,7 +212,7 @@ class Protection:
     def _totalled(self, colluders: int) -> Guarantee:
         """Return the guarantee of one total against a number of peers that receive it."""
         peers, adjacency = self.graph.peers, self.wanted.adjacency
-        return guarantee_of_total(peers, noise=self.settings.noise, colluders=colluders, adjacency=adjacency)
+        return account_total(peers, noise=self.settings.noise, colluders=colluders, adjacency=adjacency)
 
     def _summed(self, colluders: int) -> Guarantee:
         """Return the guarantee of one round against a number of peers that receive sums."""

@@ -1,10 +1,7 @@
 from .accounting.accountant import Guarantee as Guarantee
 from .accounting.accountant import account as account
 from .accounting.accountant import table as table
-from .accounting.calibration import Calibration as Calibration
 from .accounting.calibration import calibrate as calibrate
-from .accounting.colluders import worst_colluders as worst_colluders
-from .accounting.leakage import linear_view as linear_view
 from .accounting.spending import Cost as Cost
 from .accounting.spending import spent as spent
 from .masks import Masks as Masks

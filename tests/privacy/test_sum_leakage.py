@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covers import linear_view
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import sum_leakage as module
-from p2pfl.privacy.accounting.leakage import linear_view
 from p2pfl.privacy.accounting.sum_leakage import Sums
 from p2pfl.topology import complete, metropolis, random_regular
 

@@ -16,11 +16,10 @@ from p2pfl.experiment.protection import Protection, fewest_partners
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
+from p2pfl.privacy.accounting.accountant import Guarantee, calibrate_total, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
 from p2pfl.privacy.accounting.colluders import find_parted_peers
-from p2pfl.privacy.accounting.noisy_totals import calibrate_total as calibrated_total
-from p2pfl.privacy.accounting.spending import Cost, per_round, spent
+from p2pfl.privacy.accounting.spending import per_round
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
 if TYPE_CHECKING:
@@ -243,7 +242,7 @@ def _noisy_totals(wanted: schema.PrivacySettings, settings: Settings, *, peers: 
     noise = wanted.noise
     if wanted.epsilon is not None and not noise:
         mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
-        noise = calibrated_total(mu, peers=peers, colluders=wanted.colluders, adjacency=wanted.adjacency)
+        noise = calibrate_total(mu, peers=peers, colluders=wanted.colluders, adjacency=wanted.adjacency)
     return replace(settings, noise=noise, clip=CLIP if noise else settings.clip)
 
 
@@ -284,8 +283,7 @@ def _calibrated(
     found = calibrate(
         graph,
         weights[0] if steps is not None and len(weights) == 1 else None,
-        epsilon=spent({Cost(mu): rounds}, delta=wanted.delta),
-        delta=wanted.delta,
+        mu=mu,
         clip=clip,
         rounds=rounds,
         steps=ENOUGH if steps is None else steps,
@@ -294,9 +292,8 @@ def _calibrated(
         bits=wanted.bits,
         size=size,
     )
-    each, all_rounds = math.sqrt(rounds), found.guarantee
-    room = 1.0
+    given, room = found.guarantee, 1.0
     if wanted.departures == "go_on" and settings.participation == 1:  # one round may cost its local floor: squares add
-        room = math.sqrt((rounds - 1 + (all_rounds.local / all_rounds.mu) ** 2) / rounds)
-    one = replace(all_rounds, mu=all_rounds.mu / each / room, local=all_rounds.local / each / room, rounds=1)
+        room = math.sqrt((rounds - 1 + (given.local / given.mu) ** 2) / rounds)
+    one = replace(given, mu=given.mu / room, local=given.local / room)
     return replace(settings, clip=clip, noise=found.noise * room, mask=found.mask * room), one

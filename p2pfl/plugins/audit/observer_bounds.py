@@ -173,9 +173,8 @@ class Observer:
     @cached_property
     def _cover(self) -> NoiseCover:
         """Noise that protects the watched."""
-        cover = NoiseCover.of(self.graph, noise=self.settings.noise, mask=self.settings.mask)
-        if self.alone:
-            cover = cover.without(self.graph.peers)
+        mask = 0.0 if self.alone else self.settings.mask
+        cover = NoiseCover.of(self.graph, noise=self.settings.noise, mask=mask)
         masks = scipy.sparse.csr_array(cover.masks[self.watched][:, self.watched])
         return NoiseCover(tuple(self.graph.peers[row] for row in self.watched), cover.own[self.watched], masks)
 

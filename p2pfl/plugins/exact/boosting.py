@@ -16,7 +16,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST, Bins, sketched
 from p2pfl.plugins.exact.even_bins import even_bins
-from p2pfl.plugins.exact.stopping import stopped
+from p2pfl.plugins.exact.tensor_model import stopped
 from p2pfl.plugins.exact.trees.boosting_round import BoostingRound
 from p2pfl.plugins.exact.trees.growing import FIELDS, WORDS
 from p2pfl.plugins.exact.trees.importances import importances

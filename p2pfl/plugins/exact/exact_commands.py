@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from p2pfl.cli.command import Argument, Command, Option
@@ -43,21 +42,9 @@ class CoefficientsOptions(JsonOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
 
-def coefficients(options: CoefficientsOptions) -> int:
-    """Run ``p2pfl coefficients``."""
-    from p2pfl.cli import tables  # noqa: PLC0415
-    from p2pfl.cli.results import results_commands  # noqa: PLC0415
-    from p2pfl.plugins.exact.saved_statistics import regression_of  # noqa: PLC0415
+RUN = "p2pfl.plugins.exact.statistics_commands"
 
-    found = regression_of(results_commands.predictor(options).saved)
-    if options.json:
-        print(json.dumps(found.results(), allow_nan=False))
-    else:
-        tables.regression(found)
-    return 0
-
-
-DESCRIBE = Command("statistics", DescribeOptions, "p2pfl.plugins.exact.describe_command:run")
-SURVIVAL = Command("statistics", SurvivalOptions, "p2pfl.plugins.exact.survival_command:run")
-COMPONENTS = Command("statistics", ComponentsOptions, "p2pfl.plugins.exact.components_command:run")
-COEFFICIENTS = Command("models", CoefficientsOptions, "p2pfl.plugins.exact.exact_commands:coefficients")
+DESCRIBE = Command("statistics", DescribeOptions, f"{RUN}:describe")
+SURVIVAL = Command("statistics", SurvivalOptions, f"{RUN}:estimate_survival")
+COMPONENTS = Command("statistics", ComponentsOptions, f"{RUN}:find_components")
+COEFFICIENTS = Command("models", CoefficientsOptions, f"{RUN}:print_coefficients")

@@ -1,16 +1,21 @@
-"""Exact sums of floats over samples, which do not depend on who holds which sample.
+"""Totals of floats over samples: exact ones, which do not depend on who holds which sample, and noisy ones.
 
-Each term is encoded by itself (:func:`p2pfl.core.encodings.wide`) as four integers that stand for multiples of 2^-96,
-and integers are added. A float64 of magnitude 2^-43 or more loses nothing; a smaller one is rounded by itself.
+Each term of an exact sum is encoded by itself (:func:`p2pfl.core.encodings.wide`) as four integers that stand for
+multiples of 2^-96, and integers are added. A float64 of magnitude 2^-43 or more loses nothing; a smaller one is rounded
+by itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints, from_wide, wide
+from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked
+from p2pfl.plugins.exact.elementary import added
 
 WORDS, FRACTION = 4, 96
 """Encoding of a term."""
@@ -20,6 +25,9 @@ DIGIT = 48
 
 BLOCK = 2**18
 """Terms that are encoded at once."""
+
+NOISY_FRACTION = 20
+"""Fraction bits of what a sample adds to a total that takes private noise, which is far coarser."""
 
 
 def size(terms: int) -> int:
@@ -72,3 +80,39 @@ def summed(
 def numbers(total: Ints) -> Floats:
     """Return the sums that a total of :func:`summed` stands for, ``[K]``."""
     return from_wide(total, words=WORDS, fraction=FRACTION)
+
+
+def total(answer: Callable[[str], Ints], terms: int) -> Asked[Floats]:
+    """Ask for some exact sums, of which each peer adds what :func:`summed` returns, ``[K]``."""
+    return numbers((yield Question(answer, size=size(terms))))
+
+
+def noisy_total(
+    answer: Callable[[str], Floats], *, size: int, change: float, spare: int = 0
+) -> Asked[tuple[Floats, float]]:
+    """Ask for sums that take private noise, and return them ``[K]`` with the deviation of the noise.
+
+    Parameters
+    ----------
+    answer
+        Function that returns what a peer adds in points of the grid, :data:`NOISY_FRACTION` bits each.
+    size
+        K, number of sums.
+    change
+        L2 norm by which one sample can change them, rounding included.
+    spare
+        Further numbers, to which nobody adds anything, so that they show how large the noise is; 0 for none.
+    """
+
+    def padded(peer: str) -> Ints:
+        return np.concatenate([answer(peer), np.zeros(spare)]).astype(np.int64)
+
+    grid = 2.0**NOISY_FRACTION
+    found = (yield Question(padded, size=size + spare, change=change * grid)).astype(np.float64) / grid
+    rest = found[size:]
+    return found[:size], math.sqrt(added(rest * rest) / spare) if spare else 0.0
+
+
+def rounding(numbers: int) -> float:
+    """Return the L2 norm by which rounding changes some numbers of a noisy total: half a point of the grid each."""
+    return math.sqrt(numbers) * 2.0 ** -(NOISY_FRACTION + 1)

@@ -1,25 +1,37 @@
-r"""Accountant: the privacy guarantee of a run before it starts, for each observer, adjacency and set of colluders.
+r"""Accountant: what one release guarantees, for each observer, adjacency and set of colluders.
 
-Everything that is released counts as seen by everybody. A peer's rounds compose as
-:math:`\mu^2 = \sum_t \mu_t^2`, for private noise and masks are fresh in each, and whatever happens to
-released rows afterwards is free. See :mod:`p2pfl.privacy.accounting.leakage` for one round.
+Everything that is released counts as seen by everybody. Releases compose as :math:`\mu^2 = \sum_t \mu_t^2`, for private
+noise and masks are fresh in each, and whatever happens to released rows afterwards is free. See
+:mod:`p2pfl.privacy.accounting.leakage` for the noise and masks of models.
+
+Every peer adds normal noise of deviation :math:`\sigma \Delta` to its contribution to a total, with :math:`\Delta` the
+L2 norm by which one sample can change it. Uniform masks hide all but the total (:mod:`p2pfl.privacy.total_masks`), and
+t colluders can subtract their own noise from it. So a total with the noise of N peers costs
+
+.. math:: \mu = \frac{1}{\sigma \sqrt{N - t}}
+
+for a sample of an honest peer: for t = 0 as much as the noise of a trusted curator. Noise is rounded to integers. With
+a deviation of at least 16 of them, which :class:`p2pfl.privacy.release.PrivateNeighbourhood` requires, a sum of
+rounded normal numbers differs from a rounded normal number by less than 1e-1000.
+
+References
+----------
+P. Kairouz, Z. Liu, T. Steinke, "The distributed discrete Gaussian mechanism for federated learning with secure
+aggregation", ICML 2021: totals.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
-
-import numpy as np
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.colluders import Search, worst_rows
-from p2pfl.privacy.accounting.leakage import Mask, Noise, NoiseCover, find_first_highest
-from p2pfl.privacy.accounting.spending import Cost, spent
-from p2pfl.topology import Schedule, Topology
+from p2pfl.privacy.accounting.leakage import NoiseCover, find_first_highest
+from p2pfl.topology import Topology
 
 Adjacency = Literal["zero-out", "replace"]
 """Adjacency: one peer's update changes to zero, or to any other."""
@@ -29,7 +41,7 @@ _CHANGE = {"zero-out": 1.0, "replace": 2.0}
 
 @dataclass(frozen=True)
 class Guarantee:
-    r"""Protection of one peer's updates of all rounds, with its assumptions.
+    r"""Protection of one peer's update in one release, or of one sample in a total, with its assumptions.
 
     Parameters
     ----------
@@ -38,9 +50,9 @@ class Guarantee:
     colluders
         Peers that reveal to the observer all they know.
     adjacency
-        ``"zero-out"``: with or without a peer's updates. ``"replace"``: with others instead.
+        ``"zero-out"``: with or without a peer's update. ``"replace"``: with another one instead.
     mu
-        :math:`\mu` of the worst-off honest peer over all rounds.
+        :math:`\mu` of the worst-off honest peer.
     local
         :math:`\mu` of the worst-off peer if everybody else colludes: what private noise alone gives.
     peer
@@ -48,8 +60,6 @@ class Guarantee:
     search
         True if the colluders are known to be the worst: ``"exact"`` or ``"enumerated"`` if so,
         ``"searched"`` if they are the worst that were found.
-    rounds
-        Number of releases.
     """
 
     observer: str
@@ -59,60 +69,36 @@ class Guarantee:
     local: float
     peer: str
     search: Search
-    rounds: int
-
-    def epsilon(self, delta: float) -> float:
-        r"""Return :math:`\varepsilon` at a :math:`\delta`, part of which covers the truncation of the noise."""
-        return self._epsilon(self.mu, delta)
-
-    def local_epsilon(self, delta: float) -> float:
-        r"""Return :math:`\varepsilon` at a :math:`\delta` if all other peers collude."""
-        return self._epsilon(self.local, delta)
-
-    def _epsilon(self, mu: float, delta: float) -> float:
-        each = mu / math.sqrt(self.rounds)
-        return spent({Cost(each): self.rounds}, delta=delta)
 
 
 def account(
-    graph: Topology | Schedule,
+    graph: Topology,
     *,
     clip: float,
-    noise: Noise,
-    mask: Mask,
+    noise: float,
+    mask: float,
     bits: int = 20,
-    rounds: int = 1,
     adjacency: Adjacency = "zero-out",
     colluders: int | Collection[str] = 0,
     size: int | None = None,
-    absent: Mapping[int, Collection[str]] | None = None,
-    seed: int = 0,
 ) -> Guarantee:
-    r"""Return what holds against the broker and these colluders, or the worst so many.
+    r"""Return what one release guarantees against the broker and these colluders, or the worst so many.
 
-    .. math:: \mu = S \sqrt{\max_u \sum_t (\Sigma_t^{-1})_{uu}}
+    .. math:: \mu = S \sqrt{\max_u (\Sigma^{-1})_{uu}}
 
     Parameters
     ----------
     graph
-        The mask graph, or one for each round.
+        The mask graph.
     clip, noise, mask, bits
-        As in :class:`p2pfl.privacy.release.Settings`; noise and mask also peer by peer and edge by edge.
-        Without a clip or without noise :math:`\mu` is infinite.
-    rounds
-        Number of releases, each with fresh noise.
+        As in :class:`p2pfl.privacy.release.Settings`. Without a clip or without noise :math:`\mu` is infinite.
     adjacency
         S is the clip for ``"zero-out"``, twice the clip for ``"replace"``.
     colluders
-        Names, or how many: then the worst set of that size in all rounds.
+        Names, or how many: then the worst set of that size.
     size
         P, the length of a row; then rounding to the grid adds :math:`2^{-\text{bits}} \sqrt P / 2` to S, twice
         that for ``"replace"``.
-    absent
-        Peers that dropped out of a round after all masks had been announced, and whose masks were therefore
-        revealed. What they sent all the same is covered by their private noise alone.
-    seed
-        As in :func:`p2pfl.privacy.accounting.colluders.worst_colluders`.
 
     Raises
     ------
@@ -122,54 +108,44 @@ def account(
     Examples
     --------
     >>> from p2pfl.topology import ring
-    >>> given = account(ring(8), clip=1.0, noise=1.0, mask=4.0, rounds=4, colluders=1)
+    >>> given = account(ring(8), clip=1.0, noise=1.0, mask=4.0, colluders=1)
     >>> round(given.mu, 6), given.local, given.search
-    (0.972693, 2.0, 'enumerated')
-    >>> round(given.epsilon(1e-5), 2)
-    4.24
+    (0.486346, 1.0, 'enumerated')
     """
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
-    if not rounds >= 1:
-        raise InputError(f"the number of rounds is {rounds}, but must be at least 1; change it")
-    covers = _covers(graph, noise=noise, mask=mask, rounds=rounds, absent=absent or {})
+    cover = NoiseCover.of(graph, noise=noise, mask=mask)
     search: Search = "exact"
     if isinstance(colluders, int):
-        rows, _, search = worst_rows(covers, count=colluders, seed=seed)
-        observer = _among(colluders)
+        rows, _, search = worst_rows(cover, count=colluders)
+        observer = name_observer(colluders)
         colluders = [graph.peers[row] for row in rows]
     else:
-        observer = "broker and these colluders" if colluders else _among(0)
-    kept = covers[0][1].honest(colluders)
+        observer = "broker and these colluders" if colluders else name_observer(0)
+    kept = cover.honest(colluders)
     if not len(kept):
         raise InputError("no peer is honest; name fewer colluders")
-    leaks = np.sum([times * cover.leaks(kept) for times, cover in covers], axis=0)  # [H]
-    with np.errstate(divide="ignore"):
-        alone = np.sum([times / cover.own[kept] for times, cover in covers], axis=0)  # [H]
+    leaks = cover.leaks(kept)  # [H]
     return Guarantee(
         observer=observer,
         colluders=tuple(sorted(set(colluders))),
         adjacency=adjacency,
         mu=change * math.sqrt(leaks.max()),
-        local=change * math.sqrt(alone.max()),
+        local=change * math.sqrt(1 / noise**2) if noise else math.inf,
         peer=graph.peers[kept[find_first_highest(leaks)]],
         search=search,
-        rounds=rounds,
     )
 
 
 def table(
-    graph: Topology | Schedule,
+    graph: Topology,
     *,
     clip: float,
-    noise: Noise,
-    mask: Mask,
+    noise: float,
+    mask: float,
     bits: int = 20,
-    rounds: int = 1,
     adjacency: Adjacency = "zero-out",
     colluders: int = 1,
     size: int | None = None,
-    absent: Mapping[int, Collection[str]] | None = None,
-    seed: int = 0,
 ) -> list[Guarantee]:
     """Return the guarantee against each observer, from the least that he knows to the most.
 
@@ -178,7 +154,7 @@ def table(
 
     Parameters
     ----------
-    graph, clip, noise, mask, bits, rounds, adjacency, size, absent, seed
+    graph, clip, noise, mask, bits, adjacency, size
         As in :func:`account`.
     colluders
         How many at most.
@@ -191,33 +167,67 @@ def table(
     Examples
     --------
     >>> from p2pfl.topology import complete
-    >>> rows = table(complete(6), clip=1.0, noise=0.5, mask=2.0, rounds=10, colluders=2)
+    >>> rows = table(complete(6), clip=1.0, noise=0.5, mask=2.0, colluders=2)
     >>> for row in rows:
     ...     print(f"{row.observer}: {row.mu:.3f}")
-    broker: 2.648
-    broker and one neighbour: 2.897
-    broker and 2 colluders: 3.234
-    broker and everyone else: 6.325
+    broker: 0.837
+    broker and one neighbour: 0.916
+    broker and 2 colluders: 1.023
+    broker and everyone else: 2.000
     """
     most = len(graph.peers) - 1
     counts = sorted({0, min(1, most), colluders} - ({1} if most < 1 else set()))
-    result = [
-        account(
-            graph,
-            clip=clip,
-            noise=noise,
-            mask=mask,
-            bits=bits,
-            rounds=rounds,
-            adjacency=adjacency,
-            colluders=count,
-            size=size,
-            absent=absent,
-            seed=seed,
-        )
-        for count in counts
-    ]
-    return result if most in counts else [*result, _everyone(graph, noise=noise, mask=mask, guarantee=result[0])]
+    of = partial(account, graph, clip=clip, noise=noise, mask=mask, bits=bits, adjacency=adjacency, size=size)
+    result = [of(colluders=count) for count in counts]
+    if most in counts:
+        return result
+    first, *others = graph.peers
+    worst = replace(result[0], mu=result[0].local, colluders=tuple(others), peer=first, search="exact")
+    return [*result, replace(worst, observer=name_observer(most, everyone=most))]
+
+
+def find_isolated(
+    graph: Topology,
+    *,
+    clip: float,
+    noise: float,
+    mask: float,
+    bits: int = 20,
+    adjacency: Adjacency = "zero-out",
+    colluders: int = 0,
+    size: int | None = None,
+) -> tuple[str, float]:
+    r"""Return who is worst off if a malicious broker makes its mask partners mask with it alone, and :math:`\mu`.
+
+    A broker that drops messages, delays them or replays Last Wills decides who each peer believes to be there. A peer
+    that misses a mask partner charges its local floor. But a peer u does not see whom its partners mask with: if each
+    of its d honest partners is made to mask with u alone, the mask graph around u is a star, and of one round
+
+    .. math:: \mu^2 = S^2 \Big/ \Big(s^2 + d \, \frac{m^2 s^2}{m^2 + s^2}\Big)
+
+    with the private noise s and the mask deviation m, while u charges what the whole graph would give. No more can be
+    taken away unnoticed: an edge of u itself that is missing is charged. It is never above the local floor S / s.
+
+    Parameters
+    ----------
+    graph, clip, noise, mask, bits, adjacency, size
+        As in :func:`account`.
+    colluders
+        Number of mask partners that reveal their masks to the broker.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> peer, mu = find_isolated(ring(8), clip=1.0, noise=1.0, mask=4.0)
+    >>> round(mu, 4)
+    0.589
+    """
+    change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
+    peer = min(graph.peers, key=lambda each: len(graph.neighbours(each)))
+    if not noise:
+        return peer, math.inf
+    partners = max(0, len(graph.neighbours(peer)) - colluders)
+    return peer, change / math.sqrt(noise**2 + partners * (mask * noise) ** 2 / (mask**2 + noise**2))
 
 
 def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 20, size: int | None = None) -> float:
@@ -244,40 +254,54 @@ def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 2
     return _CHANGE[adjacency] * (clip + 2.0**-bits * math.sqrt(size or 0) / 2)
 
 
-def _among(count: int) -> str:
-    others = {0: "", 1: " and one neighbour"}
-    return "broker" + others.get(count, f" and {count} colluders")
+def name_observer(colluders: int, *, everyone: int | None = None) -> str:
+    """Return the broker with a number of colluders in words; ``everyone`` is the number of all other peers."""
+    if colluders == everyone:
+        return "broker and everyone else"
+    return "broker" + {0: "", 1: " and one neighbour"}.get(colluders, f" and {colluders} colluders")
 
 
-def _covers(
-    graph: Topology | Schedule, *, noise: Noise, mask: Mask, rounds: int, absent: Mapping[int, Collection[str]]
-) -> list[tuple[int, NoiseCover]]:
-    """Count the rounds by cover."""
-    if isinstance(mask, Mapping) and graph.period > 1:
-        raise InputError("a schedule of graphs needs a single mask deviation, not one for each edge; give a number")
-    if strangers := sorted({peer for gone in absent.values() for peer in gone} - set(graph.peers)):
-        raise InputError(f'"{strangers[0]}" cannot drop out, as it is not a peer; check its name')
-    gone = {round: frozenset(peers) for round, peers in absent.items() if 0 <= round < rounds and peers}
-    kinds: Counter[tuple[int, frozenset[str]]] = Counter()
-    for number in range(graph.period):
-        kinds[number, frozenset()] = len(range(number, rounds, graph.period))
-    for round, peers in gone.items():
-        kinds[round % graph.period, frozenset()] -= 1
-        kinds[round % graph.period, peers] += 1
-    whole = {number: NoiseCover.of(graph.at(number), noise=noise, mask=mask) for number in range(graph.period)}
-    return [(times, whole[number].without(peers)) for (number, peers), times in kinds.items() if times]
+def account_total(
+    peers: tuple[str, ...], *, noise: float, colluders: int, adjacency: Adjacency = "zero-out"
+) -> Guarantee:
+    r"""Return the guarantee of one total for a sample of an honest peer.
 
+    Parameters
+    ----------
+    peers
+        Names of all participants.
+    noise
+        :math:`\sigma`, deviation of the noise of a peer in units of what a sample can change.
+    colluders
+        t.
+    adjacency
+        ``"zero-out"``: with or without a sample. ``"replace"``: with another one instead, which changes twice as much.
 
-def _everyone(graph: Topology | Schedule, *, noise: Noise, mask: Mask, guarantee: Guarantee) -> Guarantee:
-    """Return the case in which only the peer with the least private noise is honest."""
-    own = NoiseCover.of(graph.at(0), noise=noise, mask=mask).own
-    peer = graph.peers[int(np.argmin(own))]
-    others = tuple(other for other in graph.peers if other != peer)
-    return replace(
-        guarantee,
-        observer="broker and everyone else",
-        colluders=others,
-        mu=guarantee.local,
-        peer=peer,
+    Examples
+    --------
+    >>> peers = tuple("abcde")
+    >>> account_total(peers, noise=0.5, colluders=1).mu, account_total(peers, noise=0.5, colluders=1).local
+    (1.0, 2.0)
+    """
+    floor = _CHANGE[adjacency] / noise if noise else math.inf
+    others = {0: "", 1: " and one peer"}
+    return Guarantee(
+        observer="the broker" + others.get(colluders, f" and {colluders} peers"),
+        colluders=peers[:colluders],
+        adjacency=adjacency,
+        mu=floor / math.sqrt(max(1, len(peers) - colluders)),
+        local=floor,
+        peer=peers[-1],
         search="exact",
     )
+
+
+def calibrate_total(mu: float, *, peers: int, colluders: int, adjacency: Adjacency = "zero-out") -> float:
+    r"""Return the deviation :math:`\sigma` with which a total costs :math:`\mu`.
+
+    Examples
+    --------
+    >>> calibrate_total(1.0, peers=5, colluders=1)
+    0.5
+    """
+    return _CHANGE[adjacency] / (mu * math.sqrt(max(1, peers - colluders)))

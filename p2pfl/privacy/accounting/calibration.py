@@ -19,11 +19,10 @@ The regime of one step is DECOR's; see :mod:`p2pfl.privacy.masks`.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
@@ -33,17 +32,14 @@ from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity
 from p2pfl.privacy.accounting.colluders import Rows, worst_rows
 from p2pfl.privacy.accounting.leakage import Floats, Ints, NoiseCover
-from p2pfl.privacy.accounting.spending import per_round
 from p2pfl.topology import Topology, Weights, check_connected, metropolis
 
 _SLACK = 1e-9
 """Part of the guarantee that is given up, so that rounding never exceeds it."""
+_OVERHEAD = 0.1
+"""Excess of the variance of private noise over the least possible one, where masks are mixed away."""
 _SETS = 30
 """After how many sets of colluders the search scales the noises it has until they hold."""
-_THOROUGH = 3
-"""After how many thorough searches it does so anyway: each takes seconds for a thousand peers,"""
-_NEAR = 5e-4
-"""and by how large an excess of the guarantee at once: that much more noise costs less than to search again."""
 _FEW = 200
 """Sets of colluders that are tried while the noises are still sought."""
 
@@ -56,8 +52,6 @@ class Calibration:
     ----------
     noise, mask
         Deviations of private noise and of each edge's mask.
-    mu
-        Requested epsilon, over all rounds.
     guarantee
         What :func:`p2pfl.privacy.accounting.accountant.account` says of these noises.
     cost
@@ -66,7 +60,6 @@ class Calibration:
 
     noise: float
     mask: float
-    mu: float
     guarantee: Guarantee
     cost: float
 
@@ -75,24 +68,20 @@ def calibrate(
     graph: Topology,
     weights: Weights | None = None,
     *,
-    epsilon: float,
-    delta: float,
+    mu: float,
     clip: float,
     rounds: int,
     steps: int = 1,
     colluders: int = 0,
     adjacency: Adjacency = "zero-out",
-    overhead: float = 0.1,
-    horizon: float | None = None,
     bits: int = 20,
     size: int | None = None,
-    seed: int = 0,
 ) -> Calibration:
-    r"""Return the noises that keep :math:`(\varepsilon, \delta)` on this graph and cost least.
+    r"""Return the noises with which a round costs :math:`\mu` on this graph, and which disturb models least.
 
     Where gossip mixes masks away, that is where after the steps of one round less than the floor
     :math:`s^2 / n` is left of them, masks are nearly free and private noise is what costs:
-    its variance is set to ``1 + overhead`` times the least that any masks allow, :math:`S^2 / (c \mu^2)`
+    its variance is set to 1.1 times the least that any masks allow, :math:`S^2 / (c \mu^2)`
     with c peers in the smallest component of honest ones, and the mask follows by bisection. Else
     both are chosen to minimise J (see the module), by a search over the private noise with the mask
     at each from bisection. Either way against the worst ``colluders`` peers.
@@ -103,75 +92,60 @@ def calibrate(
         Carries gossip and masks, connected.
     weights
         Mixing weights; left out, Metropolis-Hastings.
-    epsilon, delta
-        What is to hold over all rounds.
-    clip, rounds, adjacency, bits, size, seed
+    mu
+        Cost of one round.
+    clip, adjacency, bits, size
         As in :func:`p2pfl.privacy.accounting.accountant.account`.
+    rounds
+        H, over how many rounds errors that all rows share add up.
     steps
         Gossip steps a round.
     colluders
         Number of peers that may collude.
-    overhead
-        Excess of the variance of private noise, where masks are mixed away.
-    horizon
-        H, over how many rounds errors that all rows share add up; left out, all rounds.
 
     Raises
     ------
     InputError
-        A number out of range, a schedule, weights that never bring the peers together, or the extra
-        ``privacy`` is not installed.
+        A number out of range, or weights that never bring the peers together.
     TopologyError
         The graph is not connected.
 
     Examples
     --------
     >>> from p2pfl.topology import hypercube
-    >>> found = calibrate(hypercube(4), epsilon=1.0, delta=1e-5, clip=1.0, rounds=1, steps=16)
+    >>> found = calibrate(hypercube(4), mu=0.268051, clip=1.0, rounds=1, steps=16)
     >>> round(found.noise, 4), round(found.mask, 4)
     (0.9782, 6.382)
     """
-    weights, horizon = weights or metropolis(graph.union), rounds if horizon is None else horizon
-    _check(graph, weights, clip=clip, rounds=rounds, steps=steps, overhead=overhead, horizon=horizon)
-    total = per_round(epsilon=epsilon, delta=delta, rounds=rounds) * math.sqrt(rounds)
-    if math.isinf(total):
-        raise InputError("epsilon is infinite; leave the noise out instead")
+    weights = weights or metropolis(graph)
+    _check(graph, weights, mu=mu, clip=clip, rounds=rounds, steps=steps)
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
-    allowed = (total / change * (1 - _SLACK)) ** 2 / rounds
-    prices = _Prices.of(graph, weights, steps=steps, horizon=horizon)
-    bound = _NoiseBound(allowed, len(graph.peers), {})
-    given: dict[str, Any] = {"clip": clip, "bits": bits, "rounds": rounds, "adjacency": adjacency, "size": size}
-    for searches in itertools.count(1):
-        noise, mask = _noises(graph, prices, bound, colluders=colluders, overhead=overhead, seed=seed)
-        guarantee = account(graph, noise=noise, mask=mask, colluders=colluders, seed=seed, **given)
-        if guarantee.mu <= total:
-            break
-        near = guarantee.mu <= total * (1 + _NEAR) or searches == _THOROUGH
-        if near or not bound.add(graph, guarantee.colluders):  # scaling both leaves the worst set the worst
-            excess = guarantee.mu / total * (1 + _SLACK)
-            noise, mask = noise * excess, mask * excess
-            scaled = account(graph, noise=noise, mask=mask, colluders=guarantee.colluders, **given)
-            guarantee = replace(scaled, observer=guarantee.observer, search=guarantee.search)
-            break
-    return Calibration(noise, mask, total, guarantee, prices.cost(noise, mask))
+    prices = _Prices.of(graph, weights, steps=steps, horizon=rounds)
+    noise, mask = _noises(graph, prices, allowed=(mu / change * (1 - _SLACK)) ** 2, colluders=colluders)
+    against = partial(account, graph, clip=clip, bits=bits, adjacency=adjacency, size=size)
+    guarantee = against(noise=noise, mask=mask, colluders=colluders)
+    if guarantee.mu > mu:  # scaling both leaves the worst set the worst
+        excess = guarantee.mu / mu * (1 + _SLACK)
+        noise, mask = noise * excess, mask * excess
+        scaled = against(noise=noise, mask=mask, colluders=guarantee.colluders)
+        guarantee = replace(scaled, observer=guarantee.observer, search=guarantee.search)
+    return Calibration(noise, mask, guarantee, prices.cost(noise, mask))
 
 
-def _noises(
-    graph: Topology, prices: _Prices, bound: _NoiseBound, *, colluders: int, overhead: float, seed: int
-) -> tuple[float, float]:
+def _noises(graph: Topology, prices: _Prices, *, allowed: float, colluders: int) -> tuple[float, float]:
     """Solve for the sets of colluders known so far, find the worst of a few for that, and again until it is known.
 
     A few sets find the noises; that no other set is worse, the thorough search of the caller has to tell.
     """
-    noise, mask = bound.best(prices, overhead) if bound.sets else (1.0, 10.0)  # any, to start with a set
+    bound = _NoiseBound(allowed, len(graph.peers), {})
+    noise, mask = 1.0, 10.0  # any, to start with a set
     while True:
-        cover = NoiseCover.of(graph, noise=noise, mask=mask)
-        rows, leak, _ = worst_rows([(1, cover)], count=colluders, seed=seed, limit=_FEW)
-        if bound.sets and leak <= bound.allowed * (1 + _SLACK / 2):
+        rows, leak, _ = worst_rows(NoiseCover.of(graph, noise=noise, mask=mask), count=colluders, limit=_FEW)
+        if bound.sets and leak <= allowed * (1 + _SLACK / 2):
             return noise, mask
-        if not bound.add(graph, [graph.peers[row] for row in rows]):
-            return noise * math.sqrt(leak / bound.allowed), mask * math.sqrt(leak / bound.allowed)
-        noise, mask = bound.best(prices, overhead)
+        if not bound.add(graph, rows):
+            return noise * math.sqrt(leak / allowed), mask * math.sqrt(leak / allowed)
+        noise, mask = bound.best(prices)
 
 
 @dataclass(frozen=True)
@@ -255,19 +229,17 @@ class _NoiseBound:
         """Private noise that no masks could lower."""
         return 1 / math.sqrt(self.allowed * min(part.count for parts in self.sets.values() for part in parts))
 
-    def add(self, graph: Topology, colluders: Collection[str]) -> bool:
+    def add(self, graph: Topology, rows: Rows) -> bool:
         """Learn of a set of colluders, unless it is known or there are enough."""
-        cover = NoiseCover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
-        kept = cover.honest(colluders)
-        rows = tuple(np.setdiff1d(np.arange(len(cover.peers)), kept).tolist())
         if rows in self.sets or len(self.sets) == _SETS:
             return False
-        self.sets[rows] = tuple(_spectra(cover, kept))
+        cover = NoiseCover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
+        self.sets[rows] = tuple(_spectra(cover, np.setdiff1d(np.arange(len(cover.peers)), rows)))
         return True
 
-    def best(self, prices: _Prices, overhead: float) -> tuple[float, float]:
+    def best(self, prices: _Prices) -> tuple[float, float]:
         """Return the cheapest noise and mask."""
-        noise = min(self.local, self.floor * math.sqrt(1 + overhead))
+        noise = min(self.local, self.floor * math.sqrt(1 + _OVERHEAD))
         mask = self.mask(noise)
         # Masks of one round are mixed away where less of them is left than private noise has to leave.
         mixed = prices.left * mask**2 <= noise**2 / self.peers
@@ -344,23 +316,17 @@ def _spectra(cover: NoiseCover, kept: Ints) -> Iterator[_Spectrum]:
         yield _Spectrum(values[1:], vectors[:, 1:] ** 2)
 
 
-def _check(
-    graph: Topology, weights: Weights, *, clip: float, rounds: int, steps: int, overhead: float, horizon: float
-) -> None:
-    if not isinstance(graph, Topology):
-        raise InputError("a schedule cannot be calibrated; calibrate on one graph and account for the schedule")
+def _check(graph: Topology, weights: Weights, *, mu: float, clip: float, rounds: int, steps: int) -> None:
     check_connected(graph)
     if weights.peers != graph.peers:
         raise InputError("the weights belong to other peers than the graph; make them from the graph")
+    if not 0 < mu < math.inf:
+        raise InputError(f"mu is {mu}, but must be above 0 and finite; leave the noise out to hide nothing")
     if math.isinf(clip):
         raise InputError("there is no finite clip, and noise cannot hide a change of any size; set a clip")
     for name, number in (("rounds", rounds), ("gossip steps", steps)):
         if not number >= 1:
             raise InputError(f"the number of {name} is {number}, but must be at least 1; change it")
-    if not 0 < overhead < math.inf:
-        raise InputError(f"the overhead is {overhead}, but must be above 0; 0.1 is usual")
-    if not 0 <= horizon < math.inf:
-        raise InputError(f"the horizon is {horizon}, but must be at least 0 rounds; leave it out for all rounds")
 
 
 def _check_mixes(rest: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -18,7 +18,7 @@ import numpy as np
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.accounting.leakage import Floats, Ints, Mask, Noise, NoiseCover
+from p2pfl.privacy.accounting.leakage import Floats, Ints, NoiseCover
 from p2pfl.topology import Topology
 
 Search = Literal["exact", "enumerated", "searched"]
@@ -60,9 +60,7 @@ def find_parted_peers(graph: Topology, *, colluders: int) -> tuple[str, ...]:
     return ()
 
 
-def worst_colluders(
-    graph: Topology, *, noise: Noise, mask: Mask, count: int, seed: int = 0, limit: int = 20_000
-) -> tuple[frozenset[str], float, Search]:
+def worst_rows(cover: NoiseCover, *, count: int, limit: int = 20_000) -> tuple[Rows, float, Search]:
     r"""Return the ``count`` peers who, colluding, make the leak of some other peer largest.
 
     Up to ``limit`` sets are all tried. Beyond, those are tried that isolate a peer as far as they
@@ -71,44 +69,35 @@ def worst_colluders(
 
     Parameters
     ----------
-    graph, noise, mask
-        As in :func:`p2pfl.privacy.accounting.leakage.leakage`.
+    cover
+        Noise and masks of all peers.
     count
         Number of colluders; at least one peer must be left.
-    seed
-        Of the sets drawn by key.
+    limit
+        Number of sets to try.
 
     Returns
     -------
-    (set, leak, how)
-        ``how`` is ``"exact"`` where no set can be worse, ``"enumerated"`` where all were tried, or
+    (rows, leak, search)
+        ``search`` is ``"exact"`` where no set can be worse, ``"enumerated"`` where all were tried, or
         ``"searched"``: then a worse set may exist.
 
     Raises
     ------
     InputError
-        A deviation or the count is out of range.
+        The count is out of range.
 
     Examples
     --------
     >>> from p2pfl.topology import ring
-    >>> worst, leak, how = worst_colluders(ring(8), noise=1.0, mask=4.0, count=1)
-    >>> sorted(worst), round(leak, 7), how
-    (['peer0'], 0.2365327, 'enumerated')
+    >>> worst, leak, search = worst_rows(NoiseCover.of(ring(8), noise=1.0, mask=4.0), count=1)
+    >>> worst, round(leak, 7), search
+    ((0,), 0.2365327, 'enumerated')
     """
-    cover = NoiseCover.of(graph, noise=noise, mask=mask)
-    rows, leak, how = worst_rows([(1, cover)], count=count, seed=seed, limit=limit)
-    return frozenset(cover.peers[row] for row in rows), leak, how
-
-
-def worst_rows(
-    rounds: Sequence[tuple[int, NoiseCover]], *, count: int, seed: int = 0, limit: int = 20_000
-) -> tuple[Rows, float, Search]:
-    """Return the result of :func:`worst_colluders` for the sum of leaks over rounds, given the count of each cover."""
-    n = len(rounds[0][1].peers)
+    n = len(cover.peers)
     if not 0 <= count < n:
         raise InputError(f"{n} peers cannot have {count} colluders; use 0 to {n - 1}, as one must be honest")
-    search = _Searched(tuple(rounds), count, seed, limit)
+    search = _ColluderSearch(cover, count, limit)
     if (proven := search.proven()) is not None:
         return proven, search.leak(proven), "exact"
     sets, how = search.candidates()
@@ -117,66 +106,43 @@ def worst_rows(
 
 
 @dataclass(frozen=True, eq=False)
-class _Searched:
-    rounds: tuple[tuple[int, NoiseCover], ...]
+class _ColluderSearch:
+    cover: NoiseCover
     count: int
-    seed: int
     limit: int
 
     @cached_property
-    def peers(self) -> tuple[str, ...]:
-        return self.rounds[0][1].peers
-
-    @cached_property
     def neighbours(self) -> list[Ints]:
-        """Neighbours of each peer in any round."""
-        union = sum((cover.masks for _, cover in self.rounds[1:]), self.rounds[0][1].masks).tocsr()
-        return np.split(union.indices, union.indptr[1:-1])
+        masks = self.cover.masks
+        return np.split(masks.indices, masks.indptr[1:-1])
 
     def leak(self, rows: Iterable[int]) -> float:
         """Return the largest leak of an honest peer, from the definition."""
-        return float(self.leaks(np.setdiff1d(np.arange(len(self.peers)), list(rows))).max())
-
-    def leaks(self, kept: Ints) -> Floats:
-        """Return the leaks of all rounds together if only these peers are honest, ``[H]``."""
-        total = np.zeros(len(kept))  # [H]
-        for times, cover in self.rounds:
-            total += times * cover.leaks(kept)
-        return total
-
-    def alone(self) -> Floats:
-        """Return the leak of each peer if all others collude, ``[N]``: no set can be worse."""
-        total = np.zeros(len(self.peers))  # [N]
-        with np.errstate(divide="ignore"):
-            for times, cover in self.rounds:
-                total += times / cover.own
-        return total
+        return float(self.cover.leaks(np.setdiff1d(np.arange(len(self.cover.peers)), list(rows))).max())
 
     def padded(self, rows: Iterable[int], *, victim: int) -> Rows:
         """Fill a set up to the count with whoever comes first, but for the victim."""
         chosen = sorted(rows)
-        others = (row for row in range(len(self.peers)) if row != victim and row not in chosen)
+        others = (row for row in range(len(self.cover.peers)) if row != victim and row not in chosen)
         return tuple(sorted([*chosen, *itertools.islice(others, self.count - len(chosen))]))
 
     def proven(self) -> Rows | None:
         """Return a set than which none is worse, where that is plain to see."""
         if self.count == 0:
             return ()
-        floor = self.alone()
+        with np.errstate(divide="ignore"):
+            floor = 1 / self.cover.own  # [N]: the leak if all others collude; no set can be worse
         for victim in np.flatnonzero(floor == floor.max()).tolist():
             if len(self.neighbours[victim]) <= self.count:
                 return self.padded(self.neighbours[victim].tolist(), victim=victim)
-        if math.isinf(floor.max()):
-            leaks = self.leaks(np.arange(len(self.peers)))
-            if math.isinf(leaks.max()):
-                return self.padded((), victim=int(np.argmax(leaks)))
-        alike = all(_complete(cover) for _, cover in self.rounds)
-        return tuple(range(self.count)) if alike else None
+        if math.isinf(floor.min()):
+            return self.padded((), victim=0)
+        return tuple(range(self.count)) if _complete(self.cover) else None
 
     def candidates(self) -> tuple[list[Rows], Search]:
         """Return the sets that rank highest, and how they were found."""
-        n, ranking = len(self.peers), _Ranking.of(self.rounds)
-        anew = len(self.rounds) * (1.5 * n**3 + 3e6)
+        n, ranking = len(self.cover.peers), _Ranking.of(self.cover)
+        anew = 1.5 * n**3 + 3e6
         update = ranking.cost(self.count)
         score, cost = (ranking.worst, update) if update < anew and not ranking.flattened else (self.leak, anew)
         everything = itertools.combinations(range(n), self.count)
@@ -193,9 +159,9 @@ class _Searched:
 
     def isolating(self, budget: int) -> Iterator[tuple[Rows, int]]:
         """Yield sets of neighbours of one peer each, with that peer."""
-        victims = list(range(len(self.peers)))
+        victims = list(range(len(self.cover.peers)))
         if budget < len(victims):
-            victims = draw(self.seed, "victims").choice(victims, budget, replace=False).tolist()
+            victims = draw(0, "victims").choice(victims, budget, replace=False).tolist()
         for victim in victims:
             around, share = self.neighbours[victim].tolist(), budget // len(victims)
             if len(around) <= self.count:
@@ -203,27 +169,27 @@ class _Searched:
             elif math.comb(len(around), self.count) <= share:
                 yield from ((rows, victim) for rows in itertools.combinations(around, self.count))
             else:
-                stream = draw(self.seed, "isolating colluders", self.peers[victim])
+                stream = draw(0, "isolating colluders", self.cover.peers[victim])
                 for _ in range(share):
                     rows = stream.choice(around, self.count, replace=False)
                     yield tuple(sorted(rows.tolist())), victim
 
     def greedy(self, score: Score, budget: int) -> Rows:
         """Add the peer that makes the leak largest, one by one."""
-        stream = draw(self.seed, "greedy colluders")
+        stream = draw(0, "greedy colluders")
         most = max(1, budget // self.count)
         chosen: Rows = ()
         for _ in range(self.count):
-            others = [row for row in range(len(self.peers)) if row not in chosen]
+            others = [row for row in range(len(self.cover.peers)) if row not in chosen]
             if most < len(others):
                 others = stream.choice(others, most, replace=False).tolist()
             chosen = _highest(score, (tuple(sorted((*chosen, row))) for row in others))[0]
         return chosen
 
     def drawn(self, budget: int) -> Iterator[Rows]:
-        stream = draw(self.seed, "colluders")
+        stream = draw(0, "colluders")
         for _ in range(budget):
-            yield tuple(sorted(stream.choice(len(self.peers), self.count, replace=False).tolist()))
+            yield tuple(sorted(stream.choice(len(self.cover.peers), self.count, replace=False).tolist()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,22 +208,20 @@ class _Ranking:
     masks are larger than noise, so beyond a ratio the masks are flattened: good enough to rank.
     """
 
-    rounds: tuple[tuple[int, NoiseCover], ...]
-    precisions: tuple[Floats, ...]
+    cover: NoiseCover
+    precision: Floats
     flattened: bool
 
     @classmethod
-    def of(cls, rounds: Iterable[tuple[int, NoiseCover]]) -> _Ranking:
-        flat = [(times, *_flat(cover)) for times, cover in rounds]
-        covers = tuple((times, cover) for times, cover, _ in flat)
-        precisions = tuple(cover.precision() for _, cover in covers)
-        return cls(covers, precisions, any(changed for *_, changed in flat))
+    def of(cls, cover: NoiseCover) -> _Ranking:
+        flat, changed = _flat(cover)
+        return cls(flat, flat.precision(), changed)
 
     def cost(self, count: int) -> float:
         """Return the approximate number of multiplications to rank a set of this size."""
-        n = len(self.precisions[0])
-        ranks = [count * cover.masks.nnz / n for _, cover in self.rounds]
-        return float(sum(3e5 + 2.0 * n * rank**2 + rank**3 for rank in ranks))
+        n = len(self.precision)
+        rank = count * self.cover.masks.nnz / n
+        return float(3e5 + 2.0 * n * rank**2 + rank**3)
 
     def worst(self, rows: Rows) -> float:
         """Return the largest leak of an honest peer."""
@@ -270,15 +234,12 @@ class _Ranking:
         return float(self._leaks(rows, victim)[0])
 
     def _leaks(self, rows: Rows, victim: int | None) -> Floats:
-        leaks = np.zeros(len(self.precisions[0]) if victim is None else 1)  # [N]
-        for (times, cover), precision in zip(self.rounds, self.precisions, strict=True):
-            own, other, variances = _edges(cover, rows)
-            where = slice(None) if victim is None else slice(victim, victim + 1)
-            through = precision[own, where] - precision[other, where]  # [E, N]
-            inner = _differences(precision, own, other)  # [E, E]
-            change = np.linalg.solve(np.diag(1 / variances) - inner, through)  # [E, N]
-            diagonal = precision.diagonal()[where]
-            leaks += times * (diagonal + np.einsum("en,en->n", through, change))
+        own, other, variances = _edges(self.cover, rows)
+        where = slice(None) if victim is None else slice(victim, victim + 1)
+        through = self.precision[own, where] - self.precision[other, where]  # [E, N]
+        inner = _differences(self.precision, own, other)  # [E, E]
+        change = np.linalg.solve(np.diag(1 / variances) - inner, through)  # [E, N]
+        leaks: Floats = self.precision.diagonal()[where] + np.einsum("en,en->n", through, change)
         return leaks
 
 

@@ -15,7 +15,7 @@ B. Balle, Y.-X. Wang, "Improving the Gaussian mechanism for differential privacy
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,102 +67,24 @@ def mu(epsilon: float, *, delta: float) -> float:
         return 1 / float(_library().get_sigma_gaussian(epsilon, delta))
 
 
-def delta(mu: float, *, epsilon: float) -> float:
-    r"""Return :math:`\delta(\varepsilon)` of :math:`\mu`-GDP.
-
-    Raises
-    ------
-    InputError
-        ``mu`` or ``epsilon`` negative, or the extra ``privacy`` is not installed.
-
-    Examples
-    --------
-    >>> round(delta(1.0, epsilon=1.0), 6)
-    0.126937
-    """
-    _check_mu(mu)
-    _check_epsilon(epsilon)
-    if mu == 0 or math.isinf(epsilon):
-        return 0.0
-    if math.isinf(mu):
-        return 1.0
-    loss = _library().pld.privacy_loss_mechanism.GaussianPrivacyLoss(1 / mu)
-    return float(loss.get_delta_for_epsilon(epsilon))
-
-
-def compose(mus: Iterable[float]) -> float:
-    r"""Return :math:`\sqrt{\sum_t \mu_t^2}`: several releases, each with fresh noise.
-
-    Exact, also where a release depends on what the earlier ones let everybody see.
-
-    Raises
-    ------
-    InputError
-        A ``mu`` is negative.
-
-    Examples
-    --------
-    >>> compose([3.0, 4.0])
-    5.0
-    """
-    mus = list(mus)
-    for each in mus:
-        _check_mu(each)
-    return math.hypot(*mus)
-
-
-def subsampled(mu: float, *, probability: float, rounds: int, delta: float) -> float:
-    r"""Return :math:`\varepsilon` where each round is joined in secret with some probability.
+def mixture_epsilon(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
+    r"""Return :math:`\varepsilon` of rounds of several kinds, which a peer joins in secret with some probability.
 
     Every round the adversary has to tell :math:`(1 - q) N(0, 1) + q N(\mu, 1)` from :math:`N(0, 1)`.
     By privacy loss distributions (PLD), which round up. Who takes part must be drawn independently
     in every round and stay secret; those who sit out release noise and masks all the same.
-    Where it shows who took part nothing is gained: use :func:`compose`.
-
-    Parameters
-    ----------
-    mu
-        Of one round for one who takes part.
-    probability
-        q, of taking part.
-
-    Raises
-    ------
-    InputError
-        A number out of range, or the extra ``privacy`` is not installed.
-
-    Examples
-    --------
-    >>> round(subsampled(1.0, probability=0.01, rounds=1000, delta=1e-5), 3)
-    1.828
-    """
-    _check_mu(mu)
-    _check_delta(delta)
-    if not 0 < probability <= 1:
-        raise InputError(f"the probability {probability} is not above 0 and at most 1; 1 means all peers, always")
-    if not rounds >= 0:
-        raise InputError(f"the number of rounds is {rounds}, but must be at least 0; change it")
-    if mu == 0 or rounds == 0:
-        return 0.0
-    if math.isinf(mu) or probability == 1:
-        return epsilon(mu * math.sqrt(rounds), delta=delta)
-    return mixture_epsilon({(mu, probability): rounds}, delta=delta, interval=1e-4)
-
-
-def mixture_epsilon(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
-    r"""Return :math:`\varepsilon` of rounds of several kinds.
 
     Parameters
     ----------
     rounds
-        How many there were of each positive ``mu`` and probability, as in :func:`subsampled`.
+        How many there were of each positive ``mu`` and probability of taking part in secret.
     interval
         Of the grid on which losses are counted, rounded up: a finer one takes longer and gives a little less.
 
     Raises
     ------
     InputError
-        As :func:`subsampled`.
+        The extra ``privacy`` is not installed.
 
     Examples
     --------
@@ -189,7 +111,7 @@ def renyi(rounds: Mapping[tuple[float, float], int], *, delta: float) -> float:
     Raises
     ------
     InputError
-        As :func:`subsampled`.
+        The extra ``privacy`` is not installed.
 
     Examples
     --------

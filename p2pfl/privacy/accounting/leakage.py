@@ -17,9 +17,8 @@ The optimum of the program whose feasible points prove the theorems of GOPA, see
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +30,6 @@ from p2pfl.topology import Topology
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Edge = tuple[str, str]
-Key = TypeVar("Key", str, Edge)
-Noise = float | Mapping[str, float]
-"""Deviation of the private noise: of every peer, or peer by peer."""
-Mask = float | Mapping[Edge, float]
-"""Deviation of an edge's noise: of every edge, or edge by edge."""
 
 SPREAD = 2.0**20
 """Ratio of the largest and the smallest variance up to which Cholesky's factors are as good as needed."""
@@ -49,45 +42,6 @@ def find_first_highest(leaks: Floats) -> int:
     """Return the first place of the largest leak; those that differ only by rounding are equal, on every processor."""
     most = leaks.max()
     return int(np.argmax(leaks >= most - 1e-9 * abs(most))) if math.isfinite(most) else int(np.argmax(leaks))
-
-
-def leakage(graph: Topology, *, noise: Noise, mask: Mask, colluders: Collection[str] = frozenset()) -> dict[str, float]:
-    r"""Return :math:`(\Sigma^{-1})_{uu}` of each honest peer u; multiply by :math:`S^2` to get :math:`\mu^2`.
-
-    Infinite where private noise is missing: a component of honest peers all without it gives its
-    sum away exactly. Dense: one inverse for each component, for up to a few thousand peers.
-
-    Parameters
-    ----------
-    graph
-        The mask graph; directed edges mask as undirected ones.
-    noise, mask
-        Deviations of private noise and of masks, zero or more; one number, or a mapping of every peer
-        and of every edge.
-    colluders
-        Peers that reveal all they know. A peer whose masks were revealed counts as one, too.
-
-    Returns
-    -------
-    dict
-        In peer order.
-
-    Raises
-    ------
-    InputError
-        A deviation that is negative, infinite or missing, or a colluder who is no peer.
-
-    Examples
-    --------
-    >>> from p2pfl.topology import ring
-    >>> round(leakage(ring(8), noise=1.0, mask=4.0)["peer0"], 10)
-    0.1630950217
-    >>> round(leakage(ring(8), noise=1.0, mask=4.0, colluders={"peer1"})["peer0"], 7)
-    0.2365327
-    """
-    cover = NoiseCover.of(graph, noise=noise, mask=mask)
-    kept = cover.honest(colluders)
-    return {cover.peers[row]: float(leak) for row, leak in zip(kept, cover.leaks(kept), strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,22 +61,30 @@ class NoiseCover:
     masks: scipy.sparse.csr_array
 
     @classmethod
-    def of(cls, graph: Topology, *, noise: Noise, mask: Mask) -> NoiseCover:
-        """Check the deviations and square them."""
-        own: Floats = np.array(_deviations("noise", noise, graph.peers), dtype=np.float64)  # [N]
-        masked = isinstance(mask, Mapping) or mask  # without masks, a million edges are not looked at
-        edges = sorted({(min(edge), max(edge)) for edge in graph.edges}) if masked else []
-        if isinstance(mask, Mapping):
-            mask = {(min(edge), max(edge)): deviation for edge, deviation in mask.items()}
-        deviations: Floats = np.array(_deviations("mask", mask, edges), dtype=np.float64)  # [E]
-        number = {peer: row for row, peer in enumerate(graph.peers)}
-        ends = np.array([(number[a], number[b]) for a, b in edges], dtype=np.int64).reshape(-1, 2)  # [E, 2]
-        there = deviations**2 >= np.finfo(np.float64).tiny  # a square that underflows covers nothing
-        ends, deviations = ends[there], deviations[there]
-        places = tuple(np.concatenate([ends, ends[:, ::-1]]).T)
-        masks = scipy.sparse.coo_array((np.tile(deviations**2, 2), places), shape=(len(own), len(own))).tocsr()
-        masks.sort_indices()
-        return cls(graph.peers, own**2, masks)
+    def of(cls, graph: Topology, *, noise: float, mask: float) -> NoiseCover:
+        """Return the cover by private noise and by masks of one deviation each; directed edges mask as undirected ones.
+
+        Raises
+        ------
+        InputError
+            A deviation is negative or infinite.
+
+        Examples
+        --------
+        >>> from p2pfl.topology import ring
+        >>> cover = NoiseCover.of(ring(8), noise=1.0, mask=4.0)
+        >>> round(cover.leaks(cover.honest(()))[0], 10), round(cover.leaks(cover.honest({"peer1"}))[0], 7)
+        (0.1630950217, 0.2365327)
+        """
+        for name, deviation in (("noise", noise), ("mask", mask)):
+            if not 0 <= deviation < math.inf:
+                raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")
+        count, square = len(graph.peers), mask**2
+        masks = scipy.sparse.csr_array((count, count))
+        if square >= np.finfo(np.float64).tiny:  # a square that underflows covers nothing
+            masks = ((graph.adjacency + graph.adjacency.T) > 0).astype(np.float64).tocsr() * square
+            masks.sort_indices()
+        return cls(graph.peers, np.full(count, noise**2), masks)
 
     def honest(self, colluders: Collection[str]) -> Ints:
         """Return the row numbers of all peers except the colluders."""
@@ -130,14 +92,6 @@ class NoiseCover:
         if strangers := sorted(colluders - set(self.peers)):
             raise InputError(f'colluder "{strangers[0]}" is not one of the {len(self.peers)} peers; check its name')
         return np.array([row for row, peer in enumerate(self.peers) if peer not in colluders], dtype=np.int64)
-
-    def without(self, gone: Collection[str]) -> NoiseCover:
-        """Take the masks of the edges of some peers away."""
-        here = scipy.sparse.diags_array([float(peer not in gone) for peer in self.peers])  # [N, N]
-        masks = scipy.sparse.csr_array(here @ self.masks @ here)
-        masks.eliminate_zeros()
-        masks.sort_indices()
-        return NoiseCover(self.peers, self.own, masks)
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""
@@ -234,70 +188,6 @@ def _inverse(masks: Floats, own: Floats) -> Floats:
     return found
 
 
-def linear_view(
-    A: npt.ArrayLike,
-    B: npt.ArrayLike,
-    *,
-    variances: npt.ArrayLike,
-    sensitivity: float,
-    users: Sequence[Hashable] | None = None,
-    local: float | Mapping[Hashable, float] = math.inf,
-) -> dict[Hashable, float]:
-    r"""Return :math:`\mu` of each user against whoever sees :math:`y = A x + B z`, z Gaussian.
-
-    With :math:`G = A^\top (B \operatorname{diag}(v) B^\top)^+ A` and a user's columns s, t, in each of
-    which what he adds changes by at most S,
-
-    .. math:: \mu_u^2 \le S^2 \sum_{s,t} |G_{us,ut}|
-
-    with equality for a single column; infinite where a column of his is outside the range of B, for
-    then some of it is seen without noise. For restricted observers, retries, and noise that is
-    correlated in time. Where later rows depend on what the observer did not see, this relies on the
-    adaptive theorem of MAFALDA (arXiv 2510.17480).
-
-    Singular values that double precision cannot tell from zero are taken as no noise at all, so an
-    ill-conditioned view is reported as leaking more, never less.
-
-    Parameters
-    ----------
-    A, B
-        ``[M, K]`` and ``[M, Z]``, good to about nine digits; leave out the columns of noise that the observer knows.
-    variances
-        ``[Z]`` of z, or one for all.
-    sensitivity
-        S.
-    users
-        ``[K]``: whose column of A it is; left out, each its own.
-    local
-        What :math:`\mu` is at most, by the noise that only the user knows; of all users, or user by user.
-
-    Raises
-    ------
-    InputError
-        Shapes that do not fit, numbers that are not finite or negative variances.
-
-    Examples
-    --------
-    Two peers, one mask, seen by everybody:
-
-    >>> both = linear_view([[1, 0], [0, 1]], [[1, 0, 1], [0, 1, -1]], variances=[1, 1, 4], sensitivity=1.0)
-    >>> round(both[0] ** 2, 6)
-    0.555556
-    """
-    A, B = np.array(A, dtype=np.float64, ndmin=2), np.array(B, dtype=np.float64, ndmin=2)
-    users = range(A.shape[1]) if users is None else users
-    deviations = _check_view(A, B, np.asarray(variances, dtype=np.float64), users)
-    noise = B * deviations  # [M, Z]
-    whitened, outside = whiten(A, noise)
-    result: dict[Hashable, float] = {}
-    for user in dict.fromkeys(users):
-        columns = [column for column, whose in enumerate(users) if whose == user]
-        gram = whitened[:, columns].T @ whitened[:, columns]
-        mu = math.inf if outside[columns].any() else sensitivity * math.sqrt(np.abs(gram).sum())
-        result[user] = float(min(mu, local[user] if isinstance(local, Mapping) else local))
-    return result
-
-
 def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
     r"""Return what :math:`y = A x + N z` with standard normal z shows of x, in units of the noise.
 
@@ -331,39 +221,3 @@ def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
     seen = left.T @ A  # [M, K]
     outside = np.linalg.norm(seen[rank:], axis=0) > _IN_RANGE * np.linalg.norm(A, axis=0)  # [K]
     return seen[:rank] / singular[:rank, None], outside.astype(np.int64)
-
-
-def _check_view(A: Floats, B: Floats, variances: Floats, users: Sequence[Hashable]) -> Floats:
-    """Return the deviations, ``[Z]``."""
-    if A.shape[0] != B.shape[0] or len(users) != A.shape[1] or variances.shape not in {(), (B.shape[1],)}:
-        raise InputError(
-            f"A {A.shape}, B {B.shape}, variances {variances.shape} and {len(users)} users do not fit A [M, K], "
-            "B [M, Z], Z variances and K users; give each message a row and each column of A its user"
-        )
-    if not (np.isfinite(A).all() and np.isfinite(B).all() and np.isfinite(variances).all() and (variances >= 0).all()):
-        raise InputError("the view contains entries that are not finite or variances below 0; fix the view")
-    return np.broadcast_to(np.sqrt(variances), B.shape[1:])
-
-
-def _deviations(name: str, given: float | Mapping[Key, float], keys: Sequence[Key]) -> list[float]:
-    """Return one deviation for each key, in order."""
-    if isinstance(given, Mapping):
-        if odd := set(keys) ^ set(given):
-            key = min(odd, key=str)
-            shown = "-".join(key) if isinstance(key, tuple) else key
-            raise InputError(
-                f'a {name} deviation is needed for each place in the graph and no other, but "{shown}" is in '
-                "only one of both; add or remove it"
-            )
-        values = [given[key] for key in keys]
-    else:
-        values = [given] * len(keys)
-        _check_deviation(name, given)
-    for value in values:
-        _check_deviation(name, value)
-    return [float(value) for value in values]
-
-
-def _check_deviation(name: str, deviation: float) -> None:
-    if not 0 <= deviation < math.inf:
-        raise InputError(f"the {name} deviation is {deviation}, but must be at least 0; 0 adds no {name}")

@@ -38,7 +38,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, run_without_loop
 from p2pfl.core.rows import Rows
-from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
+from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, name_observer, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, find_first_highest, whiten
 from p2pfl.topology import Weights
@@ -166,16 +166,14 @@ class Sums:
         local = change / noise if noise else math.inf
         together, leaks, search = self._worst(colluders)
         leak = float(leaks.max())
-        others = {0: "", 1: " and one neighbour", len(self.peers) - 1: " and everyone else"}
         return Guarantee(
-            observer="broker" + others.get(colluders, f" and {colluders} colluders"),
+            observer=name_observer(colluders, everyone=len(self.peers) - 1),
             colluders=tuple(sorted(together)),
             adjacency=adjacency,
             mu=local * math.sqrt(leak) if leak else 0.0,
             local=local,
             peer=self.peers[find_first_highest(leaks)],
             search=search,
-            rounds=1,
         )
 
     def leak(self, colluders: int) -> float:

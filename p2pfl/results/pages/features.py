@@ -45,20 +45,6 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
     ]
 
 
-def listed(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return importances or coefficients as a table of texts with notes; ``None`` of a model without them."""
-    found = explained_of(summary)
-    if found is None or not (found.importances or found.regression):
-        return None
-    if found.regression is None:
-        made, count = importance_table(found.importances), len(found.importances) - MOST_BARS
-    else:
-        made, count = coefficient_table(found.regression), len(found.regression.coefficients) - MOST_ROWS
-    rows = [list(row) for row in made.rows[: len(made.rows) - (count > 0)]]
-    notes = _notes(found)
-    return {"caption": made.caption, "heads": list(made.heads), "rows": rows, "notes": notes, "more": max(0, count)}
-
-
 def _notes(found: Explained) -> list[str]:
     return [ABOUT] if found.regression is None else [*found.regression.notes()]
 

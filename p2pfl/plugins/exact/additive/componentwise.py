@@ -23,7 +23,7 @@ from p2pfl.plugins.exact.additive.beginning import ends, site_penalty
 from p2pfl.plugins.exact.additive.freedom import penalty_for
 from p2pfl.plugins.exact.additive.site import Log, Site
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
-from p2pfl.plugins.exact.stopping import stopped
+from p2pfl.plugins.exact.tensor_model import stopped
 
 FRACTION = 44
 """Fraction bits of the sums of a step; with fewer than 40, choices differ after some thousand steps."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from p2pfl.core.encodings import Floats
-from p2pfl.plugins.exact.elementary import added, cholesky
-from p2pfl.plugins.exact.statistics.eigen import eigen
+from p2pfl.plugins.exact.elementary import added, cholesky, eigen
 
 HALVINGS = 200
 """Steps of the bisection, until no float lies between the ends."""

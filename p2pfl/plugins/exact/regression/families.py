@@ -12,7 +12,7 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats
 from p2pfl.plugins.exact.elementary import added_along, log
-from p2pfl.plugins.exact.regression.links import LINKS, Link, Logit
+from p2pfl.plugins.exact.regression.links import LINKS, Link
 
 TINY = np.finfo(np.float64).tiny
 
@@ -49,7 +49,15 @@ class Family(Protocol):
         ...
 
 
-class Binomial:
+class Unsaturated:
+    """Base of families whose log-likelihood is 0 where the mean is the target, or depends on a dispersion."""
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(targets))
+
+
+class Binomial(Unsaturated):
     """Two classes."""
 
     dispersed: ClassVar[bool] = False
@@ -61,14 +69,6 @@ class Binomial:
         """Return what is wrong with targets."""
         return "" if ((targets == 0) | (targets == 1)).all() else "a class other than the first two"
 
-    def means(self, predictor: Floats) -> Floats:
-        """Return probabilities under the logit."""
-        return Logit().means(predictor)
-
-    def weights(self, means: Floats) -> Floats:
-        """Return the variance of each class."""
-        return self.variances(means)
-
     def variances(self, means: Floats) -> Floats:
         """Return the variance of each class."""
         return means * (1 - means)
@@ -79,12 +79,8 @@ class Binomial:
         found: Floats = -2 * np.log(np.maximum(likely, TINY))
         return found
 
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return zeros."""
-        return np.zeros(len(targets))
 
-
-class Multinomial:
+class Multinomial(Unsaturated):
     """More than two classes, of which the first is the one that the others are compared with."""
 
     dispersed: ClassVar[bool] = False
@@ -107,12 +103,8 @@ class Multinomial:
         found: Floats = -2 * np.log(np.maximum(likely[:, 0], TINY))
         return found
 
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return zeros."""
-        return np.zeros(len(targets))
 
-
-class Gaussian:
+class Gaussian(Unsaturated):
     """Numbers."""
 
     dispersed: ClassVar[bool] = True
@@ -133,10 +125,6 @@ class Gaussian:
         """Return squared residuals."""
         found = targets - means[:, 0]
         return found * found
-
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return zeros."""
-        return np.zeros(len(targets))
 
 
 class Poisson:
@@ -167,7 +155,7 @@ class Poisson:
         return found
 
 
-class Gamma:
+class Gamma(Unsaturated):
     """Positive numbers, whose deviation is proportional to their mean."""
 
     dispersed: ClassVar[bool] = True
@@ -187,10 +175,6 @@ class Gamma:
         """Return deviances."""
         mean = means[:, 0]
         return 2 * ((targets - mean) / mean - np.log(targets / mean))
-
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return zeros."""
-        return np.zeros(len(targets))
 
 
 @dataclass(frozen=True)
@@ -238,7 +222,7 @@ class Response:
 
     Examples
     --------
-    >>> Response(Binomial(), Logit()).outputs(np.zeros((1, 1))).tolist()
+    >>> Response(Binomial(), LINKS["logit"]()).outputs(np.zeros((1, 1))).tolist()
     [[0.0, 0.0]]
     """
 

@@ -17,12 +17,13 @@ from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.regression.coefficients import unbounded
-from p2pfl.plugins.exact.regression.disclosure import check_coefficients, check_least
-from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_aic, with_errors
+from p2pfl.plugins.exact.regression.families import Response
+from p2pfl.plugins.exact.regression.fits import check_coefficients, converged, unbounded, with_aic, with_errors
 from p2pfl.plugins.exact.regression.overdispersion import TERMS, estimated, terms
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
+from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
 DECREMENT = 1e-22
 """The model is final where a step would change the deviance by less than this share."""
@@ -36,7 +37,7 @@ ROUNDING = 1e-10
 SEPARATED = 1e-7
 """Deviance of a sample, on average, below which two classes are separated perfectly."""
 
-NULL_STEPS = 60
+MAX_NULL_STEPS = 60
 """Most steps of the model without features, where samples have offsets."""
 
 FACTS = ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
@@ -110,10 +111,10 @@ class GLM(Regression):
         if self.estimates:
             return (yield from self._alternating(tensors, own))
         beta = self.stacked(tensors)
-        found = yield from self._derived(beta, tensors, own)
+        found = yield from self._derived(self.kind, beta, tensors, own)
         if self._risen(found["objective"], tensors):
-            beta = yield from self._shortened(beta, tensors, own)
-            found = yield from self._derived(beta, tensors, own)
+            beta = yield from self._shortened(self.kind, beta, tensors, own)
+            found = yield from self._derived(self.kind, beta, tensors, own)
         return self._step(beta, found, tensors)
 
     @classmethod
@@ -140,22 +141,18 @@ class GLM(Regression):
         """Take one step under the alpha of the largest likelihood, which is found first."""
         beta, before = self.stacked(tensors), float(tensors["alpha"][0])
         if tensors["steps"][0]:
-            last = replace(self, alpha=before)
-            deviance = yield from last._deviance(beta, own)  # noqa: SLF001 (it is of this class)
-            if self._risen(deviance + added(self._penalty() * beta * beta), tensors):
-                beta = yield from last._shortened(beta, tensors, own)  # noqa: SLF001
-
-        def asked(theta: float) -> Asked[Floats]:
-            return self._by_alpha(beta, theta, own)
-
-        alpha = yield from estimated(before, asked)
-        model = replace(self, alpha=alpha.value)
-        found = yield from model._derived(beta, tensors, own)  # noqa: SLF001
-        outcome = model._step(beta, found, tensors)  # noqa: SLF001
+            last = self.response(before)
+            [deviance] = yield from self._deviances(last, [beta], own)
+            if self._risen(float(deviance) + added(self._penalty() * beta * beta), tensors):
+                beta = yield from self._shortened(last, beta, tensors, own)
+        alpha = yield from estimated(before, lambda theta: self._by_alpha(beta, theta, own))
+        kind = self.response(alpha.value)
+        found = yield from self._derived(kind, beta, tensors, own)
+        outcome = self._step(beta, found, tensors)
         given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
         if outcome.over:
-            given["null_deviance"], _ = yield from model._null(np.zeros(1), own)  # noqa: SLF001
-        return replace(outcome, tensors={**outcome.tensors, **{key: np.array([each]) for key, each in given.items()}})
+            given["null_deviance"], _ = yield from self._null(kind, np.zeros(1), own)
+        return replace(outcome, tensors={**outcome.tensors, **scalars(**given)})
 
     def _by_alpha(self, beta: Floats, theta: float, own: Owns) -> Asked[Floats]:
         """Ask for the derivatives of the likelihood by 1 / alpha, and what an estimate by moments needs."""
@@ -165,18 +162,7 @@ class GLM(Regression):
             means = self.kind.means(self._predictor(beta, part.features))[:, 0]
             return self._summed(part, TERMS, lambda where: terms(part.targets[where], means[where], theta))
 
-        total = yield Question(answer, size=sums.size(TERMS))
-        return sums.numbers(total)
-
-    def _deviance(self, beta: Floats, own: Owns) -> Asked[float]:
-        """Ask for the deviance of a model."""
-
-        def answer(peer: str) -> Ints:
-            part = own(peer).train
-            return self._compared(part, [self.kind.means(self._predictor(beta, part.features))])
-
-        total = yield Question(answer, size=sums.size(1))
-        return float(sums.numbers(total)[0])
+        return (yield from sums.total(answer, TERMS))
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""
@@ -189,15 +175,15 @@ class GLM(Regression):
         *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
         start = self.kind.start(np.array(observed) / weights)
         if self.roles.shifted:
-            null, start = yield from self._null(start, own)
+            null, start = yield from self._null(self.kind, start, own)
         else:
             null = yield from self._constant(np.array(observed) / weights, own)
         saturated = math.nan if self.kind.family.dispersed else saturated
-        new = {"samples": samples, "weight_sum": weights, "saturated": saturated, "null_deviance": null}
+        new = scalars(samples=samples, weight_sum=weights, saturated=saturated, null_deviance=null)
         beta = np.zeros((self.kind.predictors, self.length))
         if self.fit_intercept:
             beta[:, -1] = start
-        return {**tensors, **self._weighing(beta.ravel()), **{name: np.array([each]) for name, each in new.items()}}
+        return {**tensors, **self._weighing(beta.ravel()), **new}
 
     def _counted(self, peer: str, part: Part, terms: int) -> Ints:
         part.check_complete(peer, model=self.name)
@@ -218,12 +204,17 @@ class GLM(Regression):
 
     def _constant(self, means: Floats, own: Owns) -> Asked[float]:
         """Return the deviance of the model of one mean."""
-        total = yield Question(
-            lambda peer: self._compared(own(peer).train, [np.tile(means, (len(own(peer).train), 1))]), size=sums.size(1)
-        )
-        return float(sums.numbers(total)[0])
 
-    def _null(self, start: Floats, own: Owns) -> Asked[tuple[float, Floats]]:
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            each = np.tile(means, (len(part), 1))
+            return self._summed(
+                part, 1, lambda where: self.kind.family.deviances(part.targets[where], each[where])[:, None]
+            )
+
+        return float((yield from sums.total(answer, 1))[0])
+
+    def _null(self, kind: Response, start: Floats, own: Owns) -> Asked[tuple[float, Floats]]:
         """Return the deviance and the intercept of the model without features, where samples have offsets."""
 
         def answer(peer: str, intercept: Floats) -> Ints:
@@ -232,37 +223,39 @@ class GLM(Regression):
             def each(where: slice) -> Floats:
                 targets = part.targets[where]
                 predictor = self.roles.offsets(part.features[where])[:, None] + intercept
-                means, weights, scores = self.kind.derived(targets, predictor)
-                return np.column_stack([weights[:, 0, 0], scores[:, 0], self.kind.family.deviances(targets, means)])
+                means, weights, scores = kind.derived(targets, predictor)
+                return np.column_stack([weights[:, 0, 0], scores[:, 0], kind.family.deviances(targets, means)])
 
             return self._summed(part, 3, each)
 
         deviance = 0.0
-        for _ in range(NULL_STEPS):
-            total = yield Question(partial(answer, intercept=start), size=sums.size(3))
-            weight, score, deviance = sums.numbers(total).tolist()
+        for _ in range(MAX_NULL_STEPS):
+            weight, score, deviance = (yield from sums.total(partial(answer, intercept=start), 3)).tolist()
             step = min(max(score / max(weight, 2.0**-50), -2.0), 2.0)
             if abs(step * score) <= DECREMENT * max(1.0, abs(deviance)):
                 break
             start = start + step
         return deviance, start
 
-    def _compared(self, part: Part, means: list[Floats]) -> Ints:
-        """Return the deviance of each of some predictions, as integers."""
+    def _deviances(self, kind: Response, betas: Sequence[Floats], own: Owns) -> Asked[Floats]:
+        """Ask for the deviance of each of some models over the training parts."""
+        return (yield from sums.total(lambda peer: self._compared(kind, own(peer).train, betas), len(betas)))
 
-        def terms(where: slice) -> Floats:
-            targets = part.targets[where]
-            return np.stack([self.kind.family.deviances(targets, each[where]) for each in means], axis=1)
+    def _compared(self, kind: Response, part: Part, betas: Sequence[Floats]) -> Ints:
+        """Return the deviance of each of some models on samples, as integers."""
 
-        return self._summed(part, len(means), terms)
+        def each(where: slice) -> Floats:
+            means = (kind.means(self._predictor(beta, part.features[where])) for beta in betas)
+            return np.stack([kind.family.deviances(part.targets[where], mean) for mean in means], axis=1)
 
-    def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
+        return self._summed(part, len(betas), each)
+
+    def _derived(self, kind: Response, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
         """Ask for the information, the score, the deviance and Pearson's statistic of a model."""
         width = self.width
         upper = np.triu_indices(width)
         terms = len(upper[0]) + width + 2
-        total = yield Question(lambda peer: self._terms(own(peer).train, beta, upper, terms), size=sums.size(terms))
-        values = sums.numbers(total)
+        values = yield from sums.total(lambda peer: self._terms(kind, own(peer).train, beta), terms)
         information = symmetric(values[: len(upper[0])], size=width)
         score, (deviance, pearson) = values[len(upper[0]) : -2], values[-2:].tolist()
         penalty = self._penalty()
@@ -281,39 +274,33 @@ class GLM(Regression):
             "objective": deviance + added(penalty * beta * beta),
         }
 
-    def _terms(self, part: Part, beta: Floats, upper: tuple[Ints, Ints], terms: int) -> Ints:
+    def _terms(self, kind: Response, part: Part, beta: Floats) -> Ints:
         """Return what the samples of a peer add, as integers."""
+        upper = np.triu_indices(self.width)
         (one, row), (two, column) = (np.divmod(each, self.length) for each in upper)  # predictor and coefficient
         predictor, every = np.divmod(np.arange(self.width), self.length)
 
         def each(where: slice) -> Floats:
             design, targets = self._design(part.features[where]), part.targets[where]
-            means, weights, scores = self.kind.derived(targets, self._predictor(beta, part.features[where]))
+            means, weights, scores = kind.derived(targets, self._predictor(beta, part.features[where]))
             return np.concatenate(
                 [
                     design[:, row] * weights[:, one, two] * design[:, column],
                     design[:, every] * scores[:, predictor],
-                    self.kind.family.deviances(targets, means)[:, None],
-                    np.minimum(self.kind.squares(targets, means), 2.0**90)[:, None],
+                    kind.family.deviances(targets, means)[:, None],
+                    np.minimum(kind.squares(targets, means), 2.0**90)[:, None],
                 ],
                 axis=1,
             )
 
-        return self._summed(part, terms, each)
+        return self._summed(part, len(row) + len(every) + 2, each)
 
-    def _shortened(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[Floats]:
+    def _shortened(self, kind: Response, beta: Floats, tensors: Tensors, own: Owns) -> Asked[Floats]:
         """Return the best model on the way of the last step, which was too long."""
-        step = tensors["step"]
-        tried = [beta - step * (1 - 0.5**power) for power in range(1, HALVINGS + 1)]
-
-        def compared(peer: str) -> Ints:
-            part = own(peer).train
-            return self._compared(part, [self.kind.means(self._predictor(each, part.features)) for each in tried])
-
-        total = yield Question(compared, size=sums.size(HALVINGS))
+        tried = [beta - tensors["step"] * (1 - 0.5**power) for power in range(1, HALVINGS + 1)]
         penalty = self._penalty()
-        objectives = sums.numbers(total) + np.array([added(penalty * each * each) for each in tried])
-        return tried[int(objectives.argmin())]
+        deviances = yield from self._deviances(kind, tried, own)
+        return tried[int((deviances + np.array([added(penalty * each * each) for each in tried])).argmin())]
 
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, with the covariance before it."""
@@ -327,18 +314,15 @@ class GLM(Regression):
         stalled = taken > 0 and decrement < 1e-12 and decrement > slowest * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
         dispersion = self._dispersion(found["pearson"], freedom=samples - free)
-        given = {
-            "step": step,
-            "covariance": covariance * dispersion,
-            "moments": moments,
-            "objective": found["objective"],
-            "deviance": found["deviance"],
-            "dispersion": dispersion,
-            "decrement": decrement,
-            "steps": taken + (not converged),
-            "converged": float(converged),
-        }
-        new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
+        new = scalars(
+            objective=found["objective"],
+            deviance=found["deviance"],
+            dispersion=dispersion,
+            decrement=decrement,
+            steps=taken + (not converged),
+            converged=converged,
+        )
+        new |= {"step": step, "covariance": covariance * dispersion, "moments": moments}
         new |= self._weighing(beta + step)
         return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
 

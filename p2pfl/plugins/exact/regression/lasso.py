@@ -15,9 +15,11 @@ from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, times
-from p2pfl.plugins.exact.regression.fits import converged, labels_of, path_of
+from p2pfl.plugins.exact.regression.fits import converged, path_of
 from p2pfl.plugins.exact.regression.glm import GLM, HALVINGS
+from p2pfl.plugins.exact.tensor_model import Shapes, scalars
 
 STEPS = 100
 """Most Newton steps of one penalty."""
@@ -28,6 +30,11 @@ SWEEPS = 20_000
 DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
 
+SCALARS = (
+    *("samples", "weight_sum", "saturated", "deviance", "null_deviance", "largest", "place"),
+    *("chosen", "converged"),
+)
+"""Numbers of a fit."""
 
 FACTS = ("samples", "deviance", "null_deviance", "chosen", "converged")
 """Numbers that are printed with the coefficients."""
@@ -141,19 +148,9 @@ class Lasso(GLM):
         return path_of(self.name, self.stacked(tensors), tensors, labels, facts, intercept=self.fit_intercept)
 
     @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars = (
-            "samples",
-            "weight_sum",
-            "saturated",
-            "deviance",
-            "null_deviance",
-            "largest",
-            "place",
-            "chosen",
-            "converged",
-        )
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(scalars, (1,))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        shapes = self._linear | dict.fromkeys(SCALARS, (1,))
         shapes |= dict.fromkeys(("penalties", "deviances", "validation"), (self.lambdas,))
         return shapes | {"path": (self.lambdas, self.width)}
 
@@ -168,7 +165,7 @@ class Lasso(GLM):
                 return Outcome(tensors, over=True)
             if self.chosen == "gaussian":
                 return (yield from self._whole(tensors, own))
-            null = yield from self._derived(self.stacked(tensors), tensors, own)
+            null = yield from self._derived(self.kind, self.stacked(tensors), tensors, own)
             tensors = self._starting(null["score"], tensors)
         before = tensors["path"][place - 1] if place else self.stacked(tensors)
         penalty = float(tensors["largest"][0]) * self._share(place)
@@ -179,7 +176,7 @@ class Lasso(GLM):
     def _starting(self, score: Floats, tensors: Tensors) -> Tensors:
         """Return the tensors with the smallest penalty under which all coefficients are zero."""
         largest = float(np.abs(score[: len(self.roles.kept)]).max(initial=0.0))
-        return {**tensors, "largest": np.array([largest / (tensors["weight_sum"][0] * self.l1_ratio)])}
+        return {**tensors, **scalars(largest=largest / (tensors["weight_sum"][0] * self.l1_ratio))}
 
     def _whole(self, tensors: Tensors, own: Owns) -> Round:
         """Return the whole path of a linear model, whose deviances are quadratic in the coefficients."""
@@ -204,7 +201,7 @@ class Lasso(GLM):
             found = []
             for part in (own(peer).train, own(peer).validation):
                 part.check_complete(peer, model=self.name)
-                products = self._terms(part, beta, upper, terms)
+                products = self._terms(self.kind, part, beta)
                 found += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
             return np.concatenate(found)
 
@@ -231,21 +228,18 @@ class Lasso(GLM):
         validation = tensors["validation"][: place + 1]
         chosen = place if np.isnan(validation).any() else int(validation.argmin())
         beta, over = tensors["path"][chosen], place + 1 == self.lambdas
-        given = {
-            **self._weighing(beta),
-            "deviance": tensors["deviances"][chosen : chosen + 1],
-            "place": np.array([place + 1.0]),
-            "chosen": np.array([float(chosen)]),
-            "converged": np.array([float(over)]),
-        }
-        return Outcome({**tensors, **given}, float(tensors["deviances"][place] / tensors["samples"][0]), over=over)
+        deviances = tensors["deviances"]
+        given = self._weighing(beta) | scalars(
+            deviance=deviances[chosen], place=place + 1, chosen=chosen, converged=over
+        )
+        return Outcome({**tensors, **given}, float(deviances[place] / tensors["samples"][0]), over=over)
 
     def _fitted(self, beta: Floats, penalty: float, tensors: Tensors, own: Owns) -> Asked[tuple[Floats, float]]:
         """Return the coefficients of a penalty, and their deviance."""
         first, second = self._prices(penalty, tensors)
         deviance = 0.0
         for _ in range(STEPS):
-            found = yield from self._derived(beta, tensors, own)
+            found = yield from self._derived(self.kind, beta, tensors, own)
             deviance = float(found["deviance"])
             new = descended(found["information"], found["score"], beta, first=first, second=second)
             step = new - beta
@@ -267,23 +261,17 @@ class Lasso(GLM):
     def _searched(self, beta: Floats, step: Floats, own: Owns, first: Floats, second: Floats) -> Asked[Floats]:
         """Return the best of the whole step and shortened ones."""
         tried = [beta + step * 0.5**power for power in range(HALVINGS)]
-
-        def compared(peer: str) -> Ints:
-            part = own(peer).train
-            return self._compared(part, [self.kind.means(self._predictor(each, part.features)) for each in tried])
-
-        total = yield Question(compared, size=sums.size(HALVINGS))
+        deviances = yield from self._deviances(self.kind, tried, own)
         prices = [added(first * np.abs(each) + 0.5 * second * each * each) for each in tried]
-        return tried[int((0.5 * sums.numbers(total) + np.array(prices)).argmin())]
+        return tried[int((0.5 * deviances + np.array(prices)).argmin())]
 
     def _validated(self, beta: Floats, own: Owns) -> Asked[float]:
         """Return the mean deviance over the validation parts; NaN if there are none."""
 
         def compared(peer: str) -> Ints:
             part = own(peer).validation
-            found = self._compared(part, [self.kind.means(self._predictor(beta, part.features))])
             weights = self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))
-            return np.concatenate([found, weights])
+            return np.concatenate([self._compared(self.kind, part, [beta]), weights])
 
         total = yield Question(compared, size=2 * sums.size(1))
         deviance, weight = (float(sums.numbers(each)[0]) for each in np.split(total, 2))

@@ -1,4 +1,4 @@
-"""Links of generalised linear models: from linear predictors to means."""
+"""Links of generalised linear models, from linear predictors to means, and :class:`Linear`, their torch module."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 
 from p2pfl.core.encodings import Floats
 from p2pfl.plugins.exact.elementary import log
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
 
 STEEPEST = 40.0
 """Bound of the linear predictor where its exponential is taken; steps that go beyond are halved."""
 
-LEAST = 2.0**-30
+LEAST_PROBABILITY = 2.0**-30
 """Least probability from which a linear predictor starts."""
 
 
@@ -111,7 +112,7 @@ class Logit(IdentityLink):
 
     def start(self, mean: float) -> float:
         """Return the log-odds."""
-        bounded = min(max(mean, LEAST), 1 - LEAST)
+        bounded = min(max(mean, LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
         return log(bounded) - log(1 - bounded)
 
 
@@ -162,7 +163,7 @@ class ComplementaryLogLog(Logit):
 
     def start(self, mean: float) -> float:
         """Return the logarithm of the hazard."""
-        bounded = min(max(mean, LEAST), 1 - LEAST)
+        bounded = min(max(mean, LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
         return log(-log(1 - bounded))
 
     def logits(self, predictor: Floats) -> Floats:
@@ -183,3 +184,40 @@ class ComplementaryLogLog(Logit):
 
 LINKS: Mapping[str, type[Link]] = {each.name: each for each in (IdentityLink, Log, Logit, Probit, ComplementaryLogLog)}
 """Links by name."""
+
+
+class Linear(TensorModule):
+    """Linear predictors: features in, logits or predicted means out.
+
+    Parameters
+    ----------
+    shapes
+        Shapes of the tensors of the model, ``weight`` and ``bias`` among them.
+    link
+        Link.
+    classes
+        True if outputs are logits of classes.
+    exposure
+        Position of the feature whose logarithm is added to the predictor; ``None`` for none.
+
+    Examples
+    --------
+    >>> Linear({"weight": (1, 2), "bias": (1,)}, link=Logit(), classes=True)(torch.zeros(1, 2)).tolist()
+    [[0.0, 0.0]]
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, shapes: Shapes, *, link: Link, classes: bool, exposure: int | None = None) -> None:
+        super().__init__(shapes)
+        self.link, self.classes, self.exposure = link, classes, exposure
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, C]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
+        flat = features.flatten(1).double()  # [n, F]
+        predictor = flat @ self.weight.T + self.bias  # [n, K]
+        if self.exposure is not None:
+            predictor = predictor + flat[:, self.exposure, None].log()
+        outputs = self.link.tensor(predictor)
+        return torch.cat([torch.zeros_like(outputs[:, :1]), outputs], dim=1) if self.classes else outputs

@@ -13,13 +13,10 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Owns, symmetric
+from p2pfl.learning.exact_model import Asked, Owns, symmetric
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import TARGET, centered, check_named, ends, keeps_missing, located
 from p2pfl.plugins.exact.elementary import product, times
-from p2pfl.plugins.exact.public_bounds import TARGET, check_named, ends
-
-FRACTION = 20
-"""Fraction bits of what a sample adds; private noise is far coarser."""
 
 BLOCK = 2**22
 """Numbers that are rounded at once."""
@@ -76,23 +73,20 @@ class Design:
         ModelError
             Bounds are missing or invalid, or a column keeps missing values.
         """
-        columns = list(fields or (Field(f"x{place}") for place in range(features)))
-        check_named(bounds, [*(each.name for each in columns if each.levels is None), *([TARGET] if number else [])])
-        kept, scales = list[int](), list[tuple[float, float]]()
-        for each in columns:
-            if isinstance(each.missing, float) and math.isnan(each.missing):
+        columns = located(features, fields)
+        numbers = [field.name for field, _ in columns if field.levels is None]
+        check_named(bounds, [*numbers, *([TARGET] if number else [])])
+        kept, middle, half = list[int](), np.zeros(columns[-1][1].stop), np.ones(columns[-1][1].stop)
+        for field, where in columns:
+            if keeps_missing(field):
                 raise ModelError(
-                    f'the column "{each.name}" keeps missing values, which private_glm does not take; give it a rule '
+                    f'the column "{field.name}" keeps missing values, which private_glm does not take; give it a rule '
                     "`missing` with a number"
                 )
-            if each.levels is None:
-                kept.append(len(scales))
-                scales.append(_scale(*ends(bounds, each.name)))
-            else:
-                kept += range(len(scales), len(scales) + len(each.levels) - 1)
-                scales += [(0.0, 1.0)] * len(each.levels)
-        middle, half = np.array(scales).reshape(-1, 2).T
-        center, unit = _scale(*ends(bounds, TARGET)) if number else (0.0, 1.0)
+            if field.levels is None:
+                middle[where], half[where] = centered(*ends(bounds, field.name))
+            kept += range(where.start, where.stop - (field.levels is not None))
+        center, unit = centered(*ends(bounds, TARGET)) if number else (0.0, 1.0)
         return cls(np.array(kept, np.int64), middle, half, math.sqrt(1 + len(columns)), center, unit, number)
 
     @property
@@ -109,12 +103,14 @@ class Design:
     def targets(self, targets: npt.NDArray[Any]) -> Floats:
         """Return targets in [-1, 1], ``[n]``."""
         if self.number:
-            found: Floats = np.clip((targets.astype(np.float64) - self.center) / self.unit, -1.0, 1.0)
-            return found
+            scaled: Floats = np.clip((targets.astype(np.float64) - self.center) / self.unit, -1.0, 1.0)
+            return scaled
         return np.where(targets == 1, 1.0, -1.0)
 
-    def question(self, terms: Terms, own: Owns, *, size: int, change: float, radius: float, spare: int = 0) -> Question:
-        """Return the question for a sum over samples, whose terms are rounded one by one.
+    def total(
+        self, terms: Terms, own: Owns, *, size: int, change: float, radius: float, spare: int = 0
+    ) -> Asked[tuple[Floats, float]]:
+        """Ask for a sum over samples, whose terms are rounded one by one; return it with the deviation of the noise.
 
         Parameters
         ----------
@@ -127,22 +123,21 @@ class Design:
         radius
             Largest norm of a row whose sample has the full weight.
         spare
-            Numbers to which nobody adds anything, after the others.
+            Numbers to which nobody adds anything, which show the noise.
         """
 
-        def answer(peer: str) -> Ints:
-            part, found = own(peer).train, np.zeros(size + spare, np.int64)
+        def answer(peer: str) -> Floats:
+            part, added = own(peer).train, np.zeros(size)
             step = max(1, BLOCK // size)
             for low in range(0, len(part), step):
                 where = slice(low, low + step)
                 rows = self.rows(part.features[where])
                 norms = times(rows * rows, np.ones(self.width))
                 values = terms(rows, np.minimum(1.0, radius**2 / norms), self.targets(part.targets[where]))
-                found[:size] += np.rint(values * 2.0**FRACTION).astype(np.int64).sum(axis=0)
-            return found
+                added += np.rint(values * 2.0**sums.NOISY_FRACTION).sum(axis=0)  # whole numbers: exact
+            return added
 
-        rounding = math.sqrt(size) * 2.0 ** -(FRACTION + 1)
-        return Question(answer, size=size + spare, change=(change + rounding) * 2.0**FRACTION)
+        return (yield from sums.noisy_total(answer, size=size, change=change + sums.rounding(size), spare=spare))
 
     def unscaled(self, beta: Floats, covariance: Floats) -> tuple[Floats, Floats]:
         """Return coefficients ``[F + 1]`` in the units of features and target, intercept last, and their covariance.
@@ -171,16 +166,11 @@ def products(rows: Floats) -> Floats:
     9.0
     """
     one, two = np.triu_indices(rows.shape[1])
-    found: Floats = rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2))
-    return found
+    pairs: Floats = rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2))
+    return pairs
 
 
-def moments(sums: Floats, *, size: int) -> Floats:
+def moments(upper: Floats, *, size: int) -> Floats:
     """Return the symmetric matrix ``[size, size]`` that sums of products stand for."""
     one, two = np.triu_indices(size)
-    return symmetric(sums / np.where(one == two, 1.0, math.sqrt(2)), size=size)
-
-
-def _scale(low: float, high: float) -> tuple[float, float]:
-    """Return the middle and half the width of bounds."""
-    return 0.5 * (low + high), 0.5 * (high - low)
+    return symmetric(upper / np.where(one == two, 1.0, math.sqrt(2)), size=size)

@@ -13,17 +13,15 @@ import numpy as np
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
-from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.regression.families import Binomial
-from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_errors
-from p2pfl.plugins.exact.regression.linear import Linear
-from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, Terms, moments, products
-from p2pfl.plugins.exact.regression.private_errors import linear_errors, logistic_errors, raised
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.plugins.exact.columns import labels_of
+from p2pfl.plugins.exact.elementary import added, eigen, inverse, product, times
+from p2pfl.plugins.exact.regression.fits import converged, with_errors
+from p2pfl.plugins.exact.regression.links import IdentityLink, Linear, Logit
+from p2pfl.plugins.exact.regression.private_design import Design, Terms, moments, products
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, scalars
 
 SPARE = 256
 """Numbers of the first total to which nobody adds anything, so that they measure the noise."""
@@ -36,7 +34,7 @@ FACTS = ("samples", "dispersion", "noise", "ridge", "steps", "converged")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateGLM(ExactModel):
+class PrivateGLM(TensorModel):
     r"""Linear or logistic regression whose totals take private noise.
 
     A sample has the row x: each number scaled by its public bounds to [-1, 1], each level but the last of its column,
@@ -123,23 +121,12 @@ class PrivateGLM(ExactModel):
         return self.design.width
 
     @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(
-            ("samples", "noise", "ridge", "dispersion", "steps", "converged"), (1,)
-        )
-        own: dict[str, tuple[int, ...]] = {"scaled": (self.width,), "bound": (self.width, self.width)}
-        return {"covariance": (self.features + 1, self.features + 1)} | own | scalars
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes = {"weight": (1, self.features), "bias": (1,)} | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        shapes: Shapes = {"weight": (1, self.features), "bias": (1,)}
+        shapes |= {"covariance": (self.features + 1, self.features + 1)}
+        shapes |= {"scaled": (self.width,), "bound": (self.width, self.width)}
+        return shapes | dict.fromkeys(("samples", "noise", "ridge", "dispersion", "steps", "converged"), (1,))
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients with errors that include the noise, after the last total."""
@@ -152,12 +139,8 @@ class PrivateGLM(ExactModel):
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""
-        family = "gaussian" if self.classes is None else "binomial"
-        return Linear(self.features, family=family, shapes=self._others)
-
-    def start(self) -> Tensors:
-        """Return the model with zero coefficients."""
-        return zeros(self.layout)
+        classes = self.classes is not None
+        return Linear(self.shapes, link=Logit() if classes else IdentityLink(), classes=classes)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one total: the moments, a gradient, or the information."""
@@ -171,7 +154,7 @@ class PrivateGLM(ExactModel):
         else:
             found = yield from self._judged(tensors, own)
         over = self.classes is None or taken + 1 == self.rounds
-        return Outcome({**found, "steps": np.array([taken + 1.0]), "converged": np.array([float(over)])}, over=over)
+        return Outcome({**found, **scalars(steps=taken + 1, converged=over)}, over=over)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted numbers ``[n, 1]``."""
@@ -183,10 +166,8 @@ class PrivateGLM(ExactModel):
     def _first(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Take the moments, and fit the linear model or take the first step."""
         size, change = self.width + 1, self.radius**2 + 1
-        total = yield self._question(_moments, own, size=size * (size + 1) // 2, change=change, spare=SPARE)
-        sums = total.astype(np.float64) * 2.0**-FRACTION
-        found, spare = moments(sums[:-SPARE], size=size), sums[-SPARE:]
-        noise = math.sqrt(added(spare * spare) / SPARE)
+        total, noise = yield from self._total(_moments, own, size=size * (size + 1) // 2, change=change, spare=SPARE)
+        found = moments(total, size=size)
         inner, outer = found[:-1, :-1], found[:-1, -1]
         bound, ridge = raised(inner, noise=noise)
         inverted, _ = inverse(bound)
@@ -195,12 +176,8 @@ class PrivateGLM(ExactModel):
             covariance, dispersion = linear_errors(beta, found, inverted=inverted, noise=noise)
         else:
             beta, covariance, dispersion = times(inverted, 2 * outer), np.zeros_like(inner), 1.0
-        given = {
-            "bound": bound,
-            "noise": np.array([noise / change]),
-            "ridge": np.array([ridge]),
-            "samples": np.array([max(0.0, float(np.rint(inner[-1, -1])))]),
-        }
+        samples = max(0.0, float(np.rint(inner[-1, -1])))
+        given = {"bound": bound, **scalars(noise=noise / change, ridge=ridge, samples=samples)}
         return {**tensors, **given, **self._told(beta, covariance, dispersion)}
 
     def _stepped(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
@@ -208,13 +185,13 @@ class PrivateGLM(ExactModel):
         beta = tensors["scaled"]
 
         def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
-            residuals = (targets + 1) / 2 - Binomial().means(times(rows, beta))
-            found: Floats = rows * (weights * residuals)[:, None]
-            return found
+            residuals = (targets + 1) / 2 - Logit().means(times(rows, beta))
+            scores: Floats = rows * (weights * residuals)[:, None]
+            return scores
 
-        total = yield self._question(terms, own, size=self.width, change=self.radius)
+        total, _ = yield from self._total(terms, own, size=self.width, change=self.radius)
         inverted, _ = inverse(tensors["bound"] / 4)
-        after = beta + times(inverted, total.astype(np.float64) * 2.0**-FRACTION)
+        after = beta + times(inverted, total)
         return {**tensors, **self._told(after, np.zeros_like(inverted), 1.0)}
 
     def _judged(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
@@ -223,12 +200,10 @@ class PrivateGLM(ExactModel):
 
         def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
             del targets
-            family = Binomial()
-            return products(rows) * (weights * family.weights(family.means(times(rows, beta))))[:, None]
+            return products(rows) * (weights * Logit().slopes(times(rows, beta)))[:, None]
 
-        total = yield self._question(terms, own, size=self.width * (self.width + 1) // 2, change=change)
-        sums = total.astype(np.float64) * 2.0**-FRACTION
-        information, _ = raised(moments(sums, size=self.width), noise=noise * change)
+        total, _ = yield from self._total(terms, own, size=self.width * (self.width + 1) // 2, change=change)
+        information, _ = raised(moments(total, size=self.width), noise=noise * change)
         covariance = logistic_errors(
             information,
             tensors["bound"] / 4,
@@ -238,9 +213,10 @@ class PrivateGLM(ExactModel):
         )
         return {**tensors, **self._told(beta, covariance, 1.0)}
 
-    def _question(self, terms: Terms, own: Owns, *, size: int, change: float, spare: int = 0) -> Question:
-        """Return the question for a sum over samples."""
-        return self.design.question(terms, own, size=size, change=change, radius=self.radius, spare=spare)
+    def _total(
+        self, terms: Terms, own: Owns, *, size: int, change: float, spare: int = 0
+    ) -> Asked[tuple[Floats, float]]:
+        return self.design.total(terms, own, size=size, change=change, radius=self.radius, spare=spare)
 
     def _told(self, beta: Floats, covariance: Floats, dispersion: float) -> dict[str, Floats]:
         """Return the tensors of coefficients of a row, in the units of the features and of the target."""
@@ -251,10 +227,87 @@ class PrivateGLM(ExactModel):
             "bias": found[-1:],
             "covariance": spread,
             "scaled": beta,
-            "dispersion": np.array([dispersion * factor]),
+            **scalars(dispersion=dispersion * factor),
         }
 
 
 def _moments(rows: Floats, weights: Floats, targets: Floats) -> Floats:
     """Return the weighted products of samples with their targets."""
     return products(np.column_stack([rows, targets])) * weights[:, None]
+
+
+def raised(matrix: Floats, *, noise: float) -> tuple[Floats, float]:
+    r"""Return a noisy matrix of moments with the ridge that keeps its eigenvalues above the noise, and the ridge.
+
+    Noise of deviation s on the diagonal and :math:`s / \sqrt 2` elsewhere has a norm of about :math:`s \sqrt{2 Q}`, so
+    no smaller eigenvalue of the sum says anything.
+
+    Parameters
+    ----------
+    matrix
+        Symmetric, ``[Q, Q]``.
+    noise
+        s.
+
+    Examples
+    --------
+    >>> raised(np.diag([9.0, 1.0]), noise=1.0)[1]
+    1.0
+    """
+    if not noise:
+        return matrix, 0.0
+    values, _ = eigen(matrix)
+    ridge = max(0.0, noise * math.sqrt(2 * len(matrix)) - float(values[-1]))
+    return matrix + ridge * np.eye(len(matrix)), ridge
+
+
+def linear_errors(beta: Floats, moments: Floats, *, inverted: Floats, noise: float) -> tuple[Floats, float]:
+    r"""Return the covariance of the coefficients of a linear model, and its dispersion.
+
+    .. math:: \phi P + P N P, \qquad N = \tfrac{s^2}{2} \bigl((1 + |\beta|^2) I + \beta \beta^T\bigr)
+
+    with P the inverse of the moments: the error of sampling, and that of noise in the moments.
+
+    Parameters
+    ----------
+    beta
+        ``[Q]``.
+    moments
+        Noisy moments of rows with their targets, ``[Q + 1, Q + 1]``; the last number of a row is 1.
+    inverted
+        P.
+    noise
+        s, the deviation of the noise on the diagonal of the moments.
+    """
+    inner, products = moments[:-1, :-1], moments[:-1, -1]
+    rest = float(moments[-1, -1]) - 2 * added(beta * products) + added(beta * times(inner, beta))
+    dispersion = max(0.0, rest) / max(1.0, float(inner[-1, -1]) - len(beta))
+    spread = np.eye(len(beta)) * (1 + added(beta * beta)) + beta[:, None] * beta[None, :]
+    noisy = product(product(inverted, spread * (noise * noise / 2)), inverted)
+    return dispersion * inverted + noisy, dispersion
+
+
+def logistic_errors(information: Floats, bound: Floats, *, first: float, later: float, steps: int) -> Floats:
+    r"""Return the covariance of the coefficients of a logistic model after steps with noisy gradients.
+
+    .. math:: V_{k+1} = (I - P H) V_k (I - P H)^T + s_k^2 P P^T
+
+    with H the information and P the inverse of its bound; the error of sampling :math:`H^{-1}` is added.
+
+    Parameters
+    ----------
+    information, bound
+        H and its bound, ``[Q, Q]``.
+    first, later
+        Deviations of the noise in the first gradient and in the others.
+    steps
+        Number of steps after the first.
+    """
+    inverted, _ = inverse(bound)
+    left = np.eye(len(bound)) - product(inverted, information)
+    squared = product(inverted, inverted.T)
+    found = first * first * squared
+    for _ in range(steps):
+        found = product(product(left, found), left.T) + later * later * squared
+    sampled, _ = inverse(information)
+    return sampled + found

@@ -12,39 +12,34 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, feature_names
-from p2pfl.learning.exact_model import ExactModel, Part, Tensors, zeros
+from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import times
-from p2pfl.plugins.exact.regression.coefficients import check_ridge
-from p2pfl.plugins.exact.regression.disclosure import LEAST, MOST_COEFFICIENTS, check_limits
 from p2pfl.plugins.exact.regression.families import FAMILIES, Response, response
-from p2pfl.plugins.exact.regression.linear import Linear
+from p2pfl.plugins.exact.regression.fits import (
+    DEFAULT_LEAST,
+    MAX_COEFFICIENTS_PER_SAMPLE,
+    check_limits,
+    check_ridge,
+)
+from p2pfl.plugins.exact.regression.links import Linear
 from p2pfl.plugins.exact.regression.roles import ROLES, WEIGHTS, Roles
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel
 
 SCALARS = (
-    "samples",
-    "weight_sum",
-    "saturated",
-    "objective",
-    "deviance",
-    "null_deviance",
-    "dispersion",
-    "decrement",
-    "steps",
-    "converged",
+    *("samples", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
+    *("dispersion", "decrement", "steps", "converged"),
 )
 """Numbers of a fit."""
-
 
 ESTIMATE = "estimate"
 """Value of ``alpha`` with which it is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(ExactModel):
+class Regression(TensorModel):
     """Linear predictors with a family; :class:`p2pfl.plugins.exact.regression.glm.GLM` describes the parameters.
 
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
@@ -64,12 +59,22 @@ class Regression(ExactModel):
     var_weights: str | None = None
     ridge: float = 0.0
     fit_intercept: bool = True
-    least: int = LEAST
-    coefficients_per_sample: float = MOST_COEFFICIENTS
+    least: int = DEFAULT_LEAST
+    coefficients_per_sample: float = MAX_COEFFICIENTS_PER_SAMPLE
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_ridge(self.ridge)
+        check_limits(self.least, self.coefficients_per_sample)
+        self._check_family()
+        self._check_alpha()
+        if self.chosen == "multinomial":
+            self._check_multinomial()
+        elif self.exposure is not None and self.kind.link.name != "log":
+            raise ModelError(
+                f"model.options.exposure needs a logarithm as link, which {self.chosen} does not have; take offset"
+            )
+        _ = self.roles  # checks the columns
 
     @property
     def alone(self) -> Self:
@@ -90,8 +95,11 @@ class Regression(ExactModel):
 
     @cached_property
     def kind(self) -> Response:
-        """The family with its link."""
-        alpha = self.alpha if isinstance(self.alpha, float | int) else 1.0
+        """The family with its link; that of alpha = 1 if alpha is estimated."""
+        return self.response(self.alpha if isinstance(self.alpha, float | int) else 1.0)
+
+    def response(self, alpha: float) -> Response:
+        """Return the family with its link under some alpha."""
         return response(self.chosen, self.link, alpha=alpha, classes=self.classes)
 
     @cached_property
@@ -112,11 +120,6 @@ class Regression(ExactModel):
         return tuple(name for name in names if name is not None)
 
     @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
-
-    @property
     def length(self) -> int:
         """Number of coefficients of a linear predictor, the intercept included and last."""
         return len(self.roles.kept) + self.fit_intercept
@@ -127,37 +130,25 @@ class Regression(ExactModel):
         return self.kind.predictors * self.length
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes = self._linear | {"step": (self.width,)} | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
+    def _linear(self) -> Shapes:
+        predictors = self.kind.predictors
+        return {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
 
     @property
-    def _linear(self) -> dict[str, tuple[int, ...]]:
-        return {"weight": (self.kind.predictors, self.features), "bias": (self.kind.predictors,)}
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
-        if self.estimates:
-            scalars |= dict.fromkeys(("alpha", "alpha_error"), (1,))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        names = (*SCALARS, *(("alpha", "alpha_error") if self.estimates else ()))
         square = (self.width, self.width)
-        return {"covariance": square, "moments": square} | scalars
+        return self._linear | {"covariance": square, "moments": square} | dict.fromkeys(names, (1,))
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""
-        shapes = self._linear | {"step": (self.width,)} | self._others
-        return Linear(
-            self.features,
-            family=self.chosen,
-            link=self.kind.link,
-            exposure=self.roles.place("exposure"),
-            shapes=shapes,
-        )
+        exposure = self.roles.place("exposure")
+        return Linear(self.shapes, link=self.kind.link, classes=self.classes is not None, exposure=exposure)
 
     def start(self) -> Tensors:
         """Return the model with zero coefficients."""
-        return zeros(self.layout) | self._weighing(np.zeros(self.width))
+        return {**super().start(), **self._weighing(np.zeros(self.width))}
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted means ``[n, 1]``."""
@@ -219,68 +210,42 @@ class Regression(ExactModel):
 
         return sums.summed(len(part), terms, weighted if self.roles.weighted else each)
 
+    def _check_family(self) -> None:
+        if self.family is not None and self.family not in FAMILIES:
+            raise ModelError(f'model.options.family is "{self.family}"; choose from {", ".join(FAMILIES)}')
+        fits = {"binomial": self.classes is not None and self.classes <= 2, "multinomial": self.classes is not None}
+        if not fits.get(self.chosen, self.classes is None):
+            raise ModelError(
+                f'model.options.family = "{self.chosen}" does not fit the target; binomial takes two classes, '
+                "multinomial more of them, and the others take numbers"
+            )
+        links = FAMILIES[self.chosen]().links
+        if self.link is not None and self.link not in links:
+            raise ModelError(
+                f'model.options.link is "{self.link}", and {self.chosen} takes {" or ".join(links)}; choose one of '
+                "these"
+            )
 
-def _check_choices(model: Regression) -> None:
-    """Refuse options of a regression that do not fit.
+    def _check_alpha(self) -> None:
+        if self.estimates and self.chosen != "negative_binomial":
+            raise ModelError(
+                f'model.options.alpha = "{ESTIMATE}" belongs to negative_binomial, not to {self.chosen}; leave it out'
+            )
+        if self.estimates or self.chosen != "negative_binomial":
+            return
+        if isinstance(self.alpha, str) or not 0 < self.alpha < math.inf:
+            raise ModelError(
+                f'model.options.alpha is {self.alpha}; set it above 0 or to "{ESTIMATE}", or choose the family poisson'
+            )
 
-    Raises
-    ------
-    ModelError
-        One of them does not; the message says which.
-    """
-    check_ridge(model.ridge)
-    check_limits(model.least, model.coefficients_per_sample)
-    if model.family is not None and model.family not in FAMILIES:
-        raise ModelError(f'model.options.family is "{model.family}"; choose from {", ".join(FAMILIES)}')
-    _check_target(model)
-    _check_link(model)
-    _check_alpha(model)
-    if model.chosen == "multinomial":
-        _check_multinomial(model)
-    elif model.exposure is not None and model.kind.link.name != "log":
-        raise ModelError(
-            f"model.options.exposure needs a logarithm as link, which {model.chosen} does not have; take offset"
-        )
-    _ = model.roles  # checks the columns
-
-
-def _check_target(model: Regression) -> None:
-    fits = {"binomial": model.classes is not None and model.classes <= 2, "multinomial": model.classes is not None}
-    if not fits.get(model.chosen, model.classes is None):
-        raise ModelError(
-            f'model.options.family = "{model.chosen}" does not fit the target; binomial takes two classes, multinomial '
-            "more of them, and the others take numbers"
-        )
-
-
-def _check_alpha(model: Regression) -> None:
-    if model.estimates and model.chosen != "negative_binomial":
-        raise ModelError(
-            f'model.options.alpha = "{ESTIMATE}" belongs to negative_binomial, not to {model.chosen}; leave it out'
-        )
-    if model.estimates or model.chosen != "negative_binomial":
-        return
-    if isinstance(model.alpha, str) or not 0 < model.alpha < math.inf:
-        raise ModelError(
-            f'model.options.alpha is {model.alpha}; set it above 0 or to "{ESTIMATE}", or choose the family poisson'
-        )
-
-
-def _check_link(model: Regression) -> None:
-    links = FAMILIES[model.chosen]().links
-    if model.link is not None and model.link not in links:
-        raise ModelError(
-            f'model.options.link is "{model.link}", and {model.chosen} takes {" or ".join(links)}; choose one of these'
-        )
-
-
-def _check_multinomial(model: Regression) -> None:
-    if model.ridge:
-        raise ModelError(
-            "model.options.ridge does not work with multinomial, where it would depend on the class that the others "
-            "are compared with; leave it out"
-        )
-    if model.offset is not None or model.exposure is not None:
-        raise ModelError(
-            "model.options: multinomial takes no offset and no exposure, as there is one for each class; leave it out"
-        )
+    def _check_multinomial(self) -> None:
+        if self.ridge:
+            raise ModelError(
+                "model.options.ridge does not work with multinomial, where it would depend on the class that the "
+                "others are compared with; leave it out"
+            )
+        if self.offset is not None or self.exposure is not None:
+            raise ModelError(
+                "model.options: multinomial takes no offset and no exposure, as there is one for each class; leave it "
+                "out"
+            )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.data_description import Field
+from p2pfl.plugins.exact.columns import located
 
 WEIGHTS = ("freq_weights", "var_weights")
 """Roles that predictions do not need."""
@@ -59,11 +60,7 @@ class Roles:
         ModelError
             A column does not exist, has levels, or has two roles.
         """
-        places, at = dict[str, int](), 0
-        for field in fields or tuple(Field(f"x{number}") for number in range(features)):
-            if field.levels is None:
-                places[field.name] = at
-            at += 1 if field.levels is None else len(field.levels)
+        places = {field.name: where.start for field, where in located(features, fields) if field.levels is None}
         chosen = {role: name for role, name in names.items() if name is not None}
         for role, name in chosen.items():
             if name not in places:

@@ -11,23 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, ModelError
-from p2pfl.core.rows import Layout
+from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Round, Tensors
+from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
-from p2pfl.plugins.exact.statistics.columns import Columns
-from p2pfl.plugins.exact.statistics.correlations import correlations, fraction, products
-from p2pfl.plugins.exact.statistics.suppression import suppressed
-from p2pfl.plugins.exact.statistics.tensors import Statistic
+from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Shares of the quantiles."""
 
-MOST_PAIRED = 128
+MAX_PAIRED_COLUMNS = 128
 """Columns of which pairs are counted; their totals have four numbers for each pair."""
+
+FINEST = 24
+"""Most fraction bits of a centred value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,79 +81,73 @@ class Description(Statistic):
             )
         if self.event and self.classes is not None:
             raise ModelError("model.options.event = true needs a target that is a time, not classes; set it to false")
-        if self.correlations and self.width > MOST_PAIRED:
+        if self.correlations and self.width > MAX_PAIRED_COLUMNS:
             raise ModelError(
-                f"model.options.correlations = true takes at most {MOST_PAIRED} columns, not {self.width}, as totals "
-                "count each pair; set it to false, or choose fewer columns"
+                f"model.options.correlations = true takes at most {MAX_PAIRED_COLUMNS} columns, not {self.width}, as "
+                "totals count each pair; set it to false, or choose fewer columns"
             )
 
     @property
-    def columns(self) -> Columns:
-        """Columns that are described."""
-        return Columns(self.features, self.classes, self.event)
-
-    @property
     def width(self) -> int:
-        """K, number of columns."""
-        return len(self.columns)
+        """K, number of columns: features, then each class as a column of zeros and ones, or a number and its event."""
+        return self.features + (self.classes or 1) + self.event
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
         width = self.width
-        shapes: dict[str, tuple[int, ...]] = {"samples": (1,)}
+        shapes: Shapes = {"samples": (1,)}
         shapes |= dict.fromkeys(("present", "distinct", "mean", "deviation", "whole", "low", "high"), (width,))
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
-        if self.correlations:
-            shapes |= {"pairs": (width, width), "correlation": (width, width)}
-        return Layout(tuple(shapes), tuple(shapes.values()))
+        return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        width = self.width
-        first = 1 + 3 * width + sums.size(width)
+        width, size = self.width, sums.size(self.width)
+        first = 1 + 3 * width + size
         total = yield Question(lambda peer: self._first(peer, own), size=first + width * EXPONENTS)
         samples, (present, distinct, fractions) = int(total[0]), total[1 : 1 + 3 * width].reshape(3, width)
         if not samples:
             return Outcome(tensors, over=True)
-        known = np.maximum(present, 1)
-        mean = sums.numbers(total[1 + 3 * width : first]) / known
-        used = live(total[first:])
-        size = sums.size(width)
+        mean = sums.numbers(total[1 + 3 * width : first]) / np.maximum(present, 1)
+        used, whole = live(total[first:]), fractions == 0
         total = yield Question(lambda peer: self._second(own, peer, mean, used), size=size + len(used) * FINE)
-        found = sketches(used, total[size:], columns=width)
+        cells = sketches(used, total[size:], columns=width)
         squares = sums.numbers(total[:size])
         deviation = np.sqrt(np.where(present > 1, squares / np.maximum(present - 1, 1), np.nan))
-        given: dict[str, Any] = {
-            "samples": [samples],
-            "present": present,
-            "distinct": distinct,
-            "mean": mean,
-            "deviation": deviation,
-            "whole": fractions == 0,
-        }
-        given |= self._ranges(found, fractions == 0)
-        edges = given["edges"]
+        stated: dict[str, Any] = {"samples": [samples], "present": present, "distinct": distinct}
+        stated |= {"mean": mean, "deviation": deviation, "whole": whole} | self._ranges(cells, whole)
+        edges = stated["edges"]
         total = yield Question(lambda peer: self._histograms(own, peer, edges), size=width * self.bins)
-        given["counts"] = total.reshape(width, self.bins)
+        stated["counts"] = total.reshape(width, self.bins)
         if self.correlations:
-            reach = np.array([self._reach(each, middle) for each, middle in zip(found, mean.tolist(), strict=True)])
-            given |= yield from self._paired(own, samples, mean, reach)
-        return Outcome(self._kept(given), over=True)
+            reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
+            bits = fraction(samples)
+            total = yield Question(
+                lambda peer: products(self.values(own(peer)), middle=mean, reach=reach, bits=bits), size=4 * width**2
+            )
+            stated["pairs"], stated["correlation"] = correlations(total, columns=width)
+        return Outcome(self._kept(stated), over=True)
 
-    def _values(self, own: Owns, peer: str) -> npt.NDArray[np.float32]:
-        return self.columns.values(own(peer), whole=self.owned)
+    def values(self, own: Own) -> npt.NDArray[np.float32]:
+        """Return the columns of the samples of a peer, ``[n, K]``."""
+        return np.concatenate([self._columns(part) for part in parts_of(own, owned=self.owned)])
+
+    def _columns(self, part: Part) -> npt.NDArray[np.float32]:
+        if self.classes is not None:
+            target = np.eye(self.classes, dtype=np.float32)[part.targets.astype(np.int64)]
+        elif self.event:  # a time that is negative without the event
+            target = np.column_stack([np.abs(part.targets), ~np.signbit(part.targets)])
+        else:
+            target = part.targets[:, None]
+        return np.concatenate([part.features, target.astype(np.float32)], axis=1)
 
     def _first(self, peer: str, own: Owns) -> Ints:
         """Return samples, values, different ones and fractions by column, their sums, and the magnitudes of values."""
-        values = self._values(own, peer)
-        if 0 < len(values) < self.least:
-            raise DataError(
-                f"{peer} has {len(values)} samples, fewer than model.options.least = {self.least}, so its statistics "
-                "would show single samples; take part with more, or leave this peer out"
-            )
+        values = self.values(own(peer))
+        check_least(peer, len(values), least=self.least)
         there = ~np.isnan(values)
         known = np.where(there, values, 0.0).astype(np.float64)
         fractions = (known != np.rint(known)).sum(axis=0)
@@ -165,28 +158,19 @@ class Description(Statistic):
 
     def _second(self, own: Owns, peer: str, mean: Floats, used: Ints) -> Ints:
         """Return sums of squares about the mean, and values by cell."""
-        values = self._values(own, peer)
+        values = self.values(own(peer))
         centred = np.where(np.isnan(values), 0.0, values.astype(np.float64) - mean)
         total = sums.summed(len(values), self.width, lambda where: centred[where] * centred[where])
         return np.concatenate([total, fine(list(values.T), used)])
 
     def _histograms(self, own: Owns, peer: str, edges: Floats) -> Ints:
         """Return values by bin; the first and the last bin have those beyond them as well."""
-        found = []
-        for column, ends in zip(self._values(own, peer).T, edges, strict=True):
+        counts = []
+        for column, ends in zip(self.values(own(peer)).T, edges, strict=True):
             known = column[~np.isnan(column)].astype(np.float64)
             place = np.searchsorted(ends[1:-1], known, side="right")
-            found.append(np.bincount(place, minlength=self.bins))
-        return np.concatenate(found).astype(np.int64)
-
-    def _paired(self, own: Owns, samples: int, mean: Floats, reach: Floats) -> Asked[Mapping[str, Any]]:
-        """Return correlations of all pairs of columns."""
-        bits = fraction(samples)
-        total = yield Question(
-            lambda peer: products(self._values(own, peer), middle=mean, reach=reach, bits=bits), size=4 * self.width**2
-        )
-        pairs, found = correlations(total, columns=self.width)
-        return {"pairs": pairs, "correlation": found}
+            counts.append(np.bincount(place, minlength=self.bins))
+        return np.concatenate(counts).astype(np.int64)
 
     def _ranges(self, found: list[Sketch], whole: npt.NDArray[np.bool_]) -> dict[str, Floats]:
         """Return ends, quantiles and edges of each column; ends that at least ``least`` samples lie at or beyond."""
@@ -214,27 +198,19 @@ class Description(Statistic):
         place = share * (count - 1)
         return math.floor(place) + 1 >= self.least and count - math.ceil(place) >= self.least
 
-    def _reach(self, sketch: Sketch, middle: float) -> float:
-        """Return by how much a value can differ from the mean; 1 for a column without values."""
-        if not len(sketch.counts):
-            return 1.0
-        return max(abs(float(sketch.high[-1]) - middle), abs(float(sketch.low[0]) - middle)) or 1.0
-
     def _kept(self, given: Mapping[str, Any]) -> Tensors:
         """Return the tensors without what concerns fewer than ``least`` samples, which is NaN."""
         found = {name: np.asarray(value, np.float64) for name, value in given.items()}
         few = found["present"] < self.least
         if self.least > 1:
             few |= self._rare(found)
-        for name in ("mean", "deviation"):
-            found[name] = np.where(few, np.nan, found[name])
         found["counts"] = np.stack(
             [suppressed(counts, least=self.least, total=float(counts.sum())) for counts in found["counts"]]
         )
         # Where a bin is one whole number, mean and deviation are two more equations for what is hidden.
         solved = (found["whole"] > 0) & (np.diff(found["edges"])[:, 0] <= 1) & np.isnan(found["counts"]).any(axis=1)
         for name in ("mean", "deviation"):
-            found[name] = np.where(solved, np.nan, found[name])
+            found[name] = np.where(few | solved, np.nan, found[name])
         found["counts"][few] = np.nan
         if self.correlations:
             scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
@@ -250,3 +226,97 @@ class Description(Statistic):
         fewest = np.rint(np.minimum(ones, found["present"] - ones))
         rare: npt.NDArray[np.bool_] = binary & (fewest > 0) & (fewest < self.least)
         return rare
+
+
+def _reach(sketch: Sketch, middle: float) -> float:
+    """Return by how much a value can differ from the mean; 1 for a column without values."""
+    if not len(sketch.counts):
+        return 1.0
+    return max(abs(float(sketch.high[-1]) - middle), abs(float(sketch.low[0]) - middle)) or 1.0
+
+
+def fraction(samples: int) -> int:
+    """Return the fraction bits with which sums of products over all samples fit into 62 bits.
+
+    Examples
+    --------
+    >>> fraction(1000), fraction(10**6)
+    (24, 21)
+    """
+    return min(FINEST, (62 - math.ceil(math.log2(max(2, samples)))) // 2)
+
+
+def products(values: npt.NDArray[np.float32], *, middle: Floats, reach: Floats, bits: int) -> Ints:
+    r"""Return what a peer adds: numbers of pairs, and sums of centred values and products over these, ``[4 K K]``.
+
+    Parameters
+    ----------
+    values
+        ``[n, K]``, NaN where one is missing.
+    middle, reach
+        A value counts as ``(value - middle) / reach``, at most 1 in magnitude, ``[K]``.
+    bits
+        Fraction bits.
+    """
+    there = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        shares = np.clip((values.astype(np.float64) - middle) / reach, -1.0, 1.0)
+    centred = np.where(there, np.rint(np.ldexp(np.where(there, shares, 0.0), bits)), 0.0).astype(np.int64)
+    mask = there.astype(np.int64)
+    found = (mask.T @ mask, centred.T @ mask, (centred * centred).T @ mask, centred.T @ centred)
+    return np.concatenate([each.ravel() for each in found])
+
+
+def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
+    """Return the number of samples of each pair, and Pearson's correlations ``[K, K]``; NaN without variation."""
+    count, first, second, both = total.reshape(4, columns, columns)
+    number = np.maximum(count, 1).astype(np.float64)
+    one, two = first.astype(np.float64), first.T.astype(np.float64)  # sums of the row's column, and of the column's
+    covariance = both.astype(np.float64) - one * two / number
+    spread = second.astype(np.float64) - one * one / number
+    scale = np.maximum(spread, 0.0) * np.maximum(spread.T, 0.0)
+    found = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
+    return count, np.clip(found, -1.0, 1.0)
+
+
+def suppressed(counts: Floats, *, least: int, total: float) -> Floats:
+    """Return counts of samples without small ones, and without others from which those would follow.
+
+    Readers know the sum, this rule, and which cells are hidden. The hidden cells are at least two, have ``least``
+    samples together, and are not all equal, so each of them may have the count of another. Where no cell with samples
+    would be left, empty cells are hidden, too.
+
+    Parameters
+    ----------
+    counts
+        Samples by cell; NaN where a cell is hidden already because it has at least one sample and fewer than ``least``.
+    least
+        Smallest number of samples that is stated, apart from zero.
+    total
+        Sum of all cells.
+
+    Returns
+    -------
+    numpy.ndarray
+        The counts, NaN where they are hidden.
+
+    Examples
+    --------
+    >>> suppressed(np.array([30.0, 27.0, 3.0]), least=5, total=60)
+    array([30., nan, nan])
+    >>> suppressed(np.array([30.0, 27.0, 0.0, 3.0, 12.0]), least=5, total=72)
+    array([30., 27.,  0., nan, nan])
+    """
+    found = np.where((counts > 0) & (counts < least), np.nan, counts)
+    if total <= least:
+        return np.full_like(found, np.nan)
+    gone = np.isnan(found)
+    if not gone.any():
+        return found
+    rest = total - np.nansum(found)
+    # A cell that is not small differs from all small ones; small ones may be equal where they divide the rest.
+    lacking = gone.sum() < 2 or rest < least or rest % gone.sum() == 0
+    while lacking and (found > 0).any():
+        found[found == found[found > 0].min()] = np.nan  # all of the same size, whichever comes first
+        lacking = np.isnan(found).sum() < 2 or total - np.nansum(found) < least
+    return found if (found > 0).any() else np.full_like(found, np.nan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,142 +11,76 @@ import numpy as np
 from p2pfl.core.encodings import Floats
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field
-from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
-from p2pfl.plugins.exact.statistics.doubtful import doubt
+from p2pfl.plugins.exact.columns import labels_of, located
+from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description, suppressed
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
-from p2pfl.plugins.exact.statistics.suppression import suppressed
+
+MAX_EXACT = 2**24
+"""Largest magnitude up to which single precision has every whole number."""
+
+MANY = 100
+"""Smallest number of values among which whole numbers that are all different are no coincidence."""
 
 
-@dataclass(frozen=True)
-class Number:
-    """Statistics of a column of numbers; ``None`` for what concerns too few samples.
+def described(
+    tensors: Mapping[str, Floats], model: Description | PrivateDescription, meaning: Meaning
+) -> dict[str, Any]:
+    """Return what the tensors of a description say, as JSON values; ``None`` for what concerns too few samples.
 
-    Attributes
-    ----------
-    name
-        Name of the column.
-    count, missing
-        Values, and samples without one.
-    mean, deviation
-        Mean, and standard deviation with n - 1 degrees of freedom.
-    low, high
-        Ends that at least ``least`` samples lie at or beyond, to a relative width of 1/128.
-    quantiles
-        Quantiles by share, to a relative width of 1/128; whole numbers up to 256 are exact.
-    edges, counts
-        Histogram; its first and its last bin have the values beyond them as well.
-    """
+    ``samples`` and ``least`` are the number of samples, and the smallest number that anything is stated of.
+    ``columns`` are in the order of the table, the target last. ``names`` are those of all features and targets, and
+    ``correlations`` Pearson's of each pair, empty if they were not counted. ``private`` says whether everything is
+    with private noise; then quantiles interpolate the histogram, and ends are public bounds. ``warnings`` are sentences
+    on columns that look like identifiers or timestamps.
 
-    name: str
-    count: int
-    missing: int
-    mean: float | None
-    deviation: float | None
-    low: float | None
-    high: float | None
-    quantiles: dict[str, float | None]
-    edges: tuple[float, ...]
-    counts: tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class Levels:
-    """Number of samples of each level of a column; ``None`` where they are too few.
-
-    Attributes
-    ----------
-    name
-        Name of the column.
-    count
-        Samples.
-    levels
-        Samples by level.
-    """
-
-    name: str
-    count: int
-    levels: dict[str, int | None]
-
-
-@dataclass(frozen=True)
-class Described:
-    """Statistics of a table.
-
-    Attributes
-    ----------
-    samples, least
-        Number of samples, and smallest number of them that anything is stated of.
-    columns
-        Columns in the order of the table, the target last.
-    names, correlations
-        Names of all features and targets, and Pearson's correlations of each pair; empty if they were not counted.
-    private
-        Whether everything is with private noise; then quantiles interpolate the histogram, and ends are public bounds.
-    warnings
-        Sentences on columns that look like identifiers or timestamps.
-    """
-
-    samples: int
-    least: int
-    columns: tuple[Number | Levels, ...]
-    names: tuple[str, ...]
-    correlations: tuple[tuple[float | None, ...], ...]
-    private: bool = False
-    warnings: tuple[str, ...] = ()
-
-    def results(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        found = asdict(self)
-        for column, made in zip(found["columns"], self.columns, strict=True):
-            column["kind"] = "number" if isinstance(made, Number) else "levels"
-        return found
-
-
-def described(tensors: Mapping[str, Floats], model: Description | PrivateDescription, meaning: Meaning) -> Described:
-    """Return what the tensors of a description say.
+    A column of the ``kind`` ``number`` has ``count`` and ``missing``; ``mean`` and ``deviation`` (n - 1 degrees of
+    freedom); ``low`` and ``high``, which at least ``least`` samples lie at or beyond; ``quantiles`` by share; and
+    ``edges`` and ``counts`` of a histogram, whose first and last bin have the values beyond them. One of ``levels`` has
+    its samples by level.
 
     Parameters
     ----------
-    tensors
-        Tensors of ``model``.
-    model
-        The model.
+    tensors, model
+        The description.
     meaning
         Names and units of the columns.
     """
     private = isinstance(model, PrivateDescription)
-    model = model.plain if isinstance(model, PrivateDescription) else model
-    width = model.features
-    fields = meaning.columns or tuple(Field(f"x{number}") for number in range(width))
-    scale = np.concatenate([np.broadcast_to(meaning.deviation, width), np.full(model.width - width, 1.0)])
-    middle = np.concatenate([np.broadcast_to(meaning.mean, width), np.zeros(model.width - width)])
-    if model.classes is None:
+    plain = model.plain if isinstance(model, PrivateDescription) else model
+    width = plain.features
+    scale = np.concatenate([np.broadcast_to(meaning.deviation, width), np.full(plain.width - width, 1.0)])
+    middle = np.concatenate([np.broadcast_to(meaning.mean, width), np.zeros(plain.width - width)])
+    if plain.classes is None:
         scale[width], middle[width] = meaning.target_deviation, meaning.target_mean
-    columns, names, doubts, place = list[Number | Levels](), list[str](), list[str](), 0
-    hidden = list[int]()
-    for field in (*fields, *_targets(model, meaning)):
+    fields = [*(field for field, _ in located(width, meaning.columns)), *_targets(plain, meaning)]
+    columns, warnings, hidden = list[dict[str, Any]](), list[str](), list[int]()
+    samples = int(tensors["samples"][0])
+    for field, where in located(plain.width, fields):
         if field.levels is None:
+            place = where.start
             columns.append(_number(tensors, field.name, place, scale=scale[place], middle=middle[place]))
-            names.append(field.name)
-            doubts += filter(None, [doubt(tensors, place, field.name)])
-            place += 1
+            warnings += filter(None, [_doubt(tensors, place, field.name)])
+            continue
+        counts = np.rint((tensors["mean"][where] * scale[where] + middle[where]) * samples)  # the mean is the share
+        if private:  # noise hides what follows from the others
+            counts = np.where((counts > 0) & (counts < plain.least), np.nan, counts)
         else:
-            where = slice(place, place + len(field.levels))
-            made = _levels(
-                tensors, field, where, scale=scale[where], middle=middle[where], least=model.least, private=private
-            )
-            columns.append(made)
-            hidden += [place + number for number, count in enumerate(made.levels.values()) if count is None]
-            names += [f"{field.name}: {level}" for level in field.levels]
-            place += len(field.levels)
-    found = tensors["correlation"] if model.correlations else np.zeros((0, 0))
-    found = np.array(found)
-    if model.correlations:  # with a correlation, the share of a hidden level follows from another level
-        found[hidden], found[:, hidden] = np.nan, np.nan
-    pairs = tuple(tuple(map(_known, row)) for row in found.tolist())
-    return Described(
-        int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private, tuple(doubts)
-    )
+            counts = suppressed(counts, least=plain.least, total=samples)
+        hidden += [where.start + number for number in np.flatnonzero(np.isnan(counts)).tolist()]
+        levels = dict(zip(field.levels, _counts(counts), strict=True))
+        columns.append({"name": field.name, "count": samples, "levels": levels, "kind": "levels"})
+    correlations = np.array(tensors["correlation"] if plain.correlations else np.zeros((0, 0)))
+    if plain.correlations:  # with a correlation, the share of a hidden level follows from another level
+        correlations[hidden], correlations[:, hidden] = np.nan, np.nan
+    return {
+        "samples": samples,
+        "least": plain.least,
+        "columns": columns,
+        "names": labels_of(fields),
+        "correlations": [[_known(value) for value in row] for row in correlations.tolist()],
+        "private": private,
+        "warnings": warnings,
+    }
 
 
 def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:
@@ -157,51 +90,57 @@ def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:
     return (Field(name), Field("event", ("yes",))) if model.event else (Field(name),)
 
 
-def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: float, middle: float) -> Number:
+def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: float, middle: float) -> dict[str, Any]:
     """Return the statistics of a column in the units of the table."""
 
     def raw(value: float) -> float | None:
         return _known(value * scale + middle)
 
-    present = int(tensors["present"][place])
-    quantiles = {f"{share:g}": raw(value) for share, value in zip(QUANTILES, tensors["quantiles"][place], strict=True)}
-    edges = tensors["edges"][place]
+    present, edges = int(tensors["present"][place]), tensors["edges"][place]
     used = int((edges[:-1] <= tensors["high"][place]).sum())  # bins of whole numbers go beyond the last one
-    counts = tuple(None if math.isnan(count) else int(count) for count in tensors["counts"][place, :used].tolist())
-    return Number(
-        name,
-        present,
-        int(tensors["samples"][0]) - present,
-        raw(float(tensors["mean"][place])),
-        _known(float(tensors["deviation"][place]) * scale),
-        raw(float(tensors["low"][place])),
-        raw(float(tensors["high"][place])),
-        quantiles,
-        tuple((edges[: used + 1] * scale + middle).tolist()),
-        counts,
-    )
+    return {
+        "name": name,
+        "count": present,
+        "missing": int(tensors["samples"][0]) - present,
+        "mean": raw(float(tensors["mean"][place])),
+        "deviation": _known(float(tensors["deviation"][place]) * scale),
+        "low": raw(float(tensors["low"][place])),
+        "high": raw(float(tensors["high"][place])),
+        "quantiles": {
+            f"{each:g}": raw(value) for each, value in zip(QUANTILES, tensors["quantiles"][place], strict=True)
+        },
+        "edges": (edges[: used + 1] * scale + middle).tolist(),
+        "counts": _counts(tensors["counts"][place, :used]),
+        "kind": "number",
+    }
 
 
-def _levels(
-    tensors: Mapping[str, Floats],
-    field: Field,
-    where: slice,
-    *,
-    scale: Floats,
-    middle: Floats,
-    least: int,
-    private: bool,
-) -> Levels:
-    """Return the number of samples of each level; the mean of a level is its share."""
-    shares, samples = tensors["mean"][where] * scale + middle, int(tensors["samples"][0])
-    counts = np.rint(shares * samples)
-    if private:  # noise hides what follows from the others
-        counts = np.where((counts > 0) & (counts < least), np.nan, counts)
-    else:
-        counts = suppressed(counts, least=least, total=samples)
-    kept = [None if math.isnan(count) else int(count) for count in counts.tolist()]
-    return Levels(field.name, samples, dict(zip(field.levels or (), kept, strict=True)))
+def _counts(counts: Floats) -> list[int | None]:
+    return [None if math.isnan(count) else int(count) for count in counts.tolist()]
 
 
 def _known(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
+    """Return a sentence on a column that looks like an identifier or a timestamp; ``None`` for any other.
+
+    Examples
+    --------
+    >>> alike = {"whole": np.ones(1), "present": np.array([200.0]), "distinct": np.array([200.0])}
+    >>> _doubt(alike | {"quantiles": np.array([[2.0, 3, 5, 7, 9]])}, 0, "code")
+    'column "code" looks like an identifier, because all values of each peer differ; leave it out'
+    """
+    if not tensors["whole"][place]:
+        return None
+    middle = float(np.abs(tensors["quantiles"][place]).max(initial=0.0))
+    if middle > MAX_EXACT:
+        return (
+            f'column "{name}" looks like an identifier or a timestamp, and loses its last digits, because features '
+            f"are numbers of single precision, exact up to {MAX_EXACT:,}; leave it out, or give a difference of times"
+        )
+    present = float(tensors["present"][place])
+    if present >= MANY and tensors["distinct"][place] == present:
+        return f'column "{name}" looks like an identifier, because all values of each peer differ; leave it out'
+    return None

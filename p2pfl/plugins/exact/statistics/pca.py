@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import ExactModel, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.learning.exact_model import Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
-from p2pfl.plugins.exact.statistics.eigen import eigen
+from p2pfl.plugins.exact.columns import labels_of
+from p2pfl.plugins.exact.elementary import eigen
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule, scalars
 
-MOST = 512
+MAX_FEATURES = 512
 """Largest number of features, so that the products of all pairs fit into a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PCA(ExactModel):
+class PCA(TensorModel):
     """Principal components of the features of all peers.
 
     One round takes two totals: samples and sums, then products of centred features.
@@ -61,10 +62,10 @@ class PCA(ExactModel):
                 f"model.options.components is {self.components}; set it to at most the {self.features} features, or to "
                 "0 for all"
             )
-        if self.features > MOST:
+        if self.features > MAX_FEATURES:
             raise ModelError(
-                f"model.name: pca takes at most {MOST} features, not {self.features}, as totals have the products of "
-                "all pairs; choose fewer columns"
+                f"model.name: pca takes at most {MAX_FEATURES} features, not {self.features}, as totals have the "
+                "products of all pairs; choose fewer columns"
             )
 
     @property
@@ -73,31 +74,24 @@ class PCA(ExactModel):
         return "nothing"
 
     @property
-    def kept(self) -> int:
-        """Number of components."""
-        return self.components or self.features
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        width = self.features
-        shapes: dict[str, tuple[int, ...]] = {"samples": (1,), "mean": (width,), "deviation": (width,)}
-        shapes |= {"variance": (width,), "components": (self.kept, width)}
-        return Layout(tuple(shapes), tuple(shapes.values()))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        width, kept = self.features, self.components or self.features
+        return (
+            {"samples": (1,)}
+            | dict.fromkeys(("mean", "deviation", "variance"), (width,))
+            | {"components": (kept, width)}
+        )
 
     def module(self) -> Projection:
         """Return the torch module that projects features."""
-        return Projection(self.layout)
-
-    def start(self) -> Tensors:
-        """Return the components of no samples."""
-        return zeros(self.layout)
+        return Projection(self.shapes)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the projections of samples, ``[n, components]``."""
         centred = (part.features.astype(np.float64) - tensors["mean"]) / tensors["deviation"]
-        found: Floats = centred @ tensors["components"].T
-        return found
+        projections: Floats = centred @ tensors["components"].T
+        return projections
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take both totals; further rounds change nothing."""
@@ -112,10 +106,10 @@ class PCA(ExactModel):
             raise LearningError("one sample has no principal components; take part with more samples")
         mean = sums.numbers(total[1:]) / samples
         upper = np.triu_indices(width)
-        total = yield Question(
-            lambda peer: self._products(own(peer).train, mean, upper), size=sums.size(width * (width + 1) // 2)
+        products = yield from sums.total(
+            lambda peer: self._products(own(peer).train, mean, upper), width * (width + 1) // 2
         )
-        covariance = symmetric(sums.numbers(total) / (samples - 1), size=width)
+        covariance = symmetric(products / (samples - 1), size=width)
         return Outcome(self._decomposed(samples, mean, covariance), over=True)
 
     def _decomposed(self, samples: int, mean: Floats, covariance: Floats) -> Tensors:
@@ -126,8 +120,11 @@ class PCA(ExactModel):
             deviation = np.sqrt(np.where(spread > 0, spread, 1.0))
             covariance = covariance / deviation[:, None] / deviation[None, :]
         variance, vectors = eigen(covariance)
-        given = {"samples": np.array([float(samples)]), "mean": mean, "deviation": deviation}
-        return given | {"variance": np.maximum(variance, 0.0), "components": vectors[: self.kept]}
+        given = {**scalars(samples=samples), "mean": mean, "deviation": deviation}
+        return given | {
+            "variance": np.maximum(variance, 0.0),
+            "components": vectors[: self.components or self.features],
+        }
 
     def _summed(self, peer: str, part: Part) -> Ints:
         part.check_complete(peer, model=self.name)
@@ -141,25 +138,30 @@ class PCA(ExactModel):
         )
 
 
-class Projection(nn.Module):
-    """Projection of features on components.
-
-    Parameters
-    ----------
-    layout
-        Names and shapes of the tensors of :class:`PCA`.
-    """
+class Projection(TensorModule):
+    """Projection of features on components."""
 
     mean: torch.Tensor
     deviation: torch.Tensor
     components: torch.Tensor
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__()
-        for name, shape in zip(layout.names, layout.shapes, strict=True):
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
-
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return projections ``[n, components]`` of features ``[n, F]``."""
         centred = (features.flatten(1).double() - self.mean) / self.deviation
         return centred @ self.components.T
+
+
+def projected(tensors: Tensors, model: PCA, meaning: Meaning) -> dict[str, Any]:
+    """Return the components as JSON values: names of features, variances, their shares of the whole, and loadings."""
+    variance = tensors["variance"]
+    whole = float(variance.sum())
+    return {
+        "samples": int(tensors["samples"][0]),
+        "standardised": model.standardise,
+        "names": labels_of(meaning.columns or ()) or [f"x{number}" for number in range(model.features)],
+        "mean": tensors["mean"].tolist(),
+        "deviation": tensors["deviation"].tolist(),
+        "variance": variance.tolist(),
+        "share": (variance / whole if whole > 0 else np.zeros_like(variance)).tolist(),
+        "components": tensors["components"].tolist(),
+    }

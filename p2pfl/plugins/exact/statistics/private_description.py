@@ -6,48 +6,42 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.rows import Layout
+from p2pfl.core.encodings import Floats
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import TARGET, centered, check_named, ends, located
 from p2pfl.plugins.exact.elementary import added
-from p2pfl.plugins.exact.public_bounds import TARGET, check_named, ends
 from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
-from p2pfl.plugins.exact.statistics.tensors import Statistic
-
-FRACTION = 20
-"""Fraction bits of what a sample adds; private noise is far coarser."""
+from p2pfl.plugins.exact.tensor_model import Shapes, Statistic
 
 Selected = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Block:
-    """Columns to which a sample adds together.
+class DescribedColumn:
+    """Columns of zeros and ones of levels, or a number, to which a sample adds together.
 
     Parameters
     ----------
-    place, width
-        Number of the first column, and number of columns: 1 for a number, else one for each level.
-    low, high
+    where
+        Places among the columns.
+    bounds
         Public bounds of a number; ``None`` for levels.
     """
 
-    place: int
-    width: int
-    low: float | None = None
-    high: float | None = None
+    where: slice
+    bounds: tuple[float, float] | None = None
 
     def size(self, bins: int) -> int:
         """Return how many numbers of a total are about it: bins, missing values, a sum and squares; or levels."""
-        return self.width if self.low is None else bins + 3
+        return self.where.stop - self.where.start if self.bounds is None else bins + 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +98,7 @@ class PrivateDescription(Statistic):
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        _ = self.plain, self.blocks  # check the options
+        _ = self.plain, self.columns  # check the options
 
     @cached_property
     def plain(self) -> Description:
@@ -114,100 +108,94 @@ class PrivateDescription(Statistic):
         )
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def columns(self) -> tuple[DescribedColumn, ...]:
         """Columns in their order, the target last."""
-        fields = list(self.fields or (Field(f"x{number}") for number in range(self.features)))
         target = Field(TARGET, None if self.classes is None else tuple(map(str, range(self.classes))))
-        numbers = {field.name for field in (*fields, target) if field.levels is None}
-        check_named(self.bounds, numbers)
-        found, place = [], 0
-        for field in (*fields, target):
-            if field.levels is not None:
-                found.append(Block(place, len(field.levels)))
-            else:
-                found.append(Block(place, 1, *ends(self.bounds, field.name)))
-            place += found[-1].width
-        return tuple(found)
+        fields = [*(field for field, _ in located(self.features, self.fields)), target]
+        check_named(self.bounds, {field.name for field in fields if field.levels is None})
+        return tuple(
+            DescribedColumn(where, ends(self.bounds, field.name) if field.levels is None else None)
+            for field, where in located(0, fields)
+        )
 
     @property
     def change(self) -> float:
-        """L2 norm by which one sample can change the total; half a grid point for each number covers rounding."""
-        numbers = sum(block.low is not None for block in self.blocks)
-        return math.sqrt(1 + 2 * numbers + len(self.blocks)) + math.sqrt(2 * numbers) * 2.0 ** -(FRACTION + 1)
+        """L2 norm by which one sample can change the total, rounding of sums and squares included."""
+        numbers = sum(column.bounds is not None for column in self.columns)
+        return math.sqrt(1 + 2 * numbers + len(self.columns)) + sums.rounding(2 * numbers)
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        return self.plain.layout
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        return self.plain.shapes
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds take none."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        size = 1 + sum(block.size(self.bins) for block in self.blocks)
-        total = yield Question(lambda peer: self._added(own, peer), size=size, change=self.change * 2.0**FRACTION)
-        return Outcome(self._estimated(total.astype(np.float64) * 2.0**-FRACTION), over=True)
+        size = 1 + sum(column.size(self.bins) for column in self.columns)
+        total, _ = yield from sums.noisy_total(lambda peer: self._added(own, peer), size=size, change=self.change)
+        return Outcome(self._estimated(total), over=True)
 
-    def _added(self, own: Owns, peer: str) -> Ints:
+    def _added(self, own: Owns, peer: str) -> Floats:
         """Return what the samples of a peer add, in points of the grid."""
-        values = self.plain.columns.values(own(peer), whole=self.owned)
-        found = [np.array([len(values) * 2.0**FRACTION])]
-        for block in self.blocks:
-            mine = values[:, block.place : block.place + block.width]
-            found += self._numbers(mine[:, 0], block) if block.low is not None else [_levels(mine) * 2.0**FRACTION]
-        return np.concatenate(found).astype(np.int64)
+        values = self.plain.values(own(peer))
+        found = [np.array([len(values)])]
+        for column in self.columns:
+            mine = values[:, column.where]
+            found += [_levels(mine)] if column.bounds is None else self._numbers(mine[:, 0], *centered(*column.bounds))
+        return np.concatenate(found) * 2.0**sums.NOISY_FRACTION
 
-    def _numbers(self, values: Selected, block: Block) -> Iterator[Floats]:
-        """Yield counts of bins and of missing values, and sums and squares, in points of the grid."""
-        middle, half = _scale(block)
+    def _numbers(self, values: Selected, middle: float, half: float) -> Iterator[Floats]:
+        """Yield counts of bins and of missing values, and sums and squares, each rounded to the grid."""
         known = values[~np.isnan(values)].astype(np.float64)
         scaled = np.clip((known - middle) / half, -1.0, 1.0)
         place = np.minimum(((scaled + 1) * (self.bins / 2)).astype(np.int64), self.bins - 1)
-        yield np.bincount(place, minlength=self.bins).astype(np.float64) * 2.0**FRACTION
-        yield np.array([(len(values) - len(known)) * 2.0**FRACTION])
-        yield np.array([float(np.rint(power * 2.0**FRACTION).sum()) for power in (scaled, scaled * scaled)])
+        yield np.bincount(place, minlength=self.bins).astype(np.float64)
+        grid = 2.0**sums.NOISY_FRACTION
+        powers = (scaled, scaled * scaled)
+        yield np.array([len(values) - len(known), *(float(np.rint(power * grid).sum()) / grid for power in powers)])
 
-    def _estimated(self, sums: Floats) -> Tensors:
+    def _estimated(self, total: Floats) -> Tensors:
         """Return the description that noisy sums give; no count is negative, and no value is beyond the bounds."""
-        found = {name: np.array(value) for name, value in self.start().items()}
+        stated = {name: np.array(value) for name, value in self.start().items()}
         for name in ("deviation", "quantiles"):
-            found[name][...] = np.nan
-        samples = max(0.0, float(np.rint(sums[0])))
-        found["samples"][0], place = samples, 1
-        for block in self.blocks:
-            own = sums[place : place + block.size(self.bins)]
-            place += len(own)
-            where = slice(block.place, block.place + block.width)
-            if block.low is None:
-                found["present"][where], found["high"][where] = samples, 1.0
-                found["mean"][where] = np.clip(own / max(samples, 1.0), 0.0, 1.0)
+            stated[name][...] = np.nan
+        samples = max(0.0, float(np.rint(total[0])))
+        stated["samples"][0], start = samples, 1
+        for column in self.columns:
+            own = total[start : start + column.size(self.bins)]
+            start += len(own)
+            if column.bounds is None:
+                stated["present"][column.where], stated["high"][column.where] = samples, 1.0
+                stated["mean"][column.where] = np.clip(own / max(samples, 1.0), 0.0, 1.0)
             else:
-                self._number(found, block, own, samples=samples)
-        return found
+                for name, value in self._number(column.bounds, own, samples=samples).items():
+                    stated[name][column.where] = value
+        return stated
 
-    def _number(self, found: Tensors, block: Block, own: Floats, *, samples: float) -> None:
-        """Write the estimates of a column of numbers."""
-        column, (middle, half) = block.place, _scale(block)
+    def _number(self, bounds: tuple[float, float], own: Floats, *, samples: float) -> dict[str, Any]:
+        """Return the estimates of a column of numbers by name."""
+        middle, half = centered(*bounds)
         counts = np.maximum(np.rint(own[: self.bins]), 0.0)
         missing, first, second = own[self.bins :].tolist()
         present = min(samples, max(0.0, samples - float(np.rint(missing))))
         mean = min(1.0, max(-1.0, first / max(present, 1.0)))
         spread = min(1.0, max(0.0, second / max(present, 1.0) - mean * mean))
-        found["present"][column], found["counts"][column] = present, counts
-        found["low"][column], found["high"][column] = block.low, block.high
         edges = middle - half + (2 * half / self.bins) * np.arange(self.bins + 1.0)
-        found["edges"][column] = edges
-        found["mean"][column] = middle + half * mean if present else np.nan
+        estimates: dict[str, Any] = {
+            "present": present,
+            "counts": counts,
+            "low": bounds[0],
+            "high": bounds[1],
+            "edges": edges,
+        }
+        estimates["mean"] = middle + half * mean if present else np.nan
         if present > 1:
-            found["deviation"][column] = half * math.sqrt(spread * present / (present - 1))
+            estimates["deviation"] = half * math.sqrt(spread * present / (present - 1))
         if added(counts):
-            found["quantiles"][column] = [_quantile(counts, edges, share) for share in QUANTILES]
-
-
-def _scale(block: Block) -> tuple[float, float]:
-    """Return the middle and half the width of the bounds."""
-    low, high = block.low or 0.0, block.high or 0.0
-    return 0.5 * (low + high), 0.5 * (high - low)
+            estimates["quantiles"] = [_quantile(counts, edges, share) for share in QUANTILES]
+        return estimates
 
 
 def _levels(values: Selected) -> Floats:

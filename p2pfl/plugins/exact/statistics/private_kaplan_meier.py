@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
-from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Own, Owns, Round, Tensors
+from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import added
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
-
-FRACTION = 20
-"""Fraction bits of what a sample adds; private noise is far coarser."""
+from p2pfl.plugins.exact.tensor_model import Shapes, parts_of, scalars
 
 SPARE = 256
 """Numbers of the total to which nobody adds anything, so that they show how large the noise is."""
@@ -64,41 +60,39 @@ class PrivateKaplanMeier(KaplanMeier):
         super().__post_init__()
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        plain = super().layout
-        return Layout((*plain.names, "noise"), (*plain.shapes, (1,)))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        return super().shapes | {"noise": (1,)}
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds take none."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        size = 2 * len(self.groups) * self.cells + SPARE
-        total = yield Question(lambda peer: self._added(own(peer)), size=size, change=2.0**FRACTION)
-        return Outcome(self._estimated(total.astype(np.float64) * 2.0**-FRACTION), over=True)
+        size = 2 * len(self.groups) * self.cells
+        total, noise = yield from sums.noisy_total(
+            lambda peer: self._added(own(peer)), size=size, change=1.0, spare=SPARE
+        )
+        return Outcome(self._estimated(total, noise), over=True)
 
-    def _added(self, own: Own) -> Ints:
-        """Return events and censored samples, and the numbers to which nobody adds, in points of the grid."""
-        events, leaving = self._cells(own, self.grid({})).reshape(2, -1)
-        return np.concatenate([events, leaving - events, np.zeros(SPARE, np.int64)]) << FRACTION
+    def _added(self, own: Own) -> Floats:
+        """Return events and censored samples, in points of the grid."""
+        events, leaving = self.counts(parts_of(own, owned=self.owned), self.grid({})).reshape(2, -1)
+        return np.concatenate([events, leaving - events]) * 2.0**sums.NOISY_FRACTION
 
-    def _estimated(self, sums: Floats) -> Tensors:
+    def _estimated(self, counts: Floats, noise: float) -> Tensors:
         """Return the counts that noisy ones give."""
-        spare = sums[-SPARE:]
-        counts = sums[:-SPARE].reshape(2, len(self.groups), self.cells)
-        events, censored = (np.stack([_departures(row) for row in each]) for each in counts)
+        table = counts.reshape(2, len(self.groups), self.cells)
+        events, censored = (np.stack([_departures(row) for row in each]) for each in table)
         leaving = events + censored
-        noise = math.sqrt(added(spare * spare) / SPARE)
-        given = {"samples": np.array([added(leaving.ravel())]), "noise": np.array([noise])}
-        return {**given, "events": events, "leaving": leaving}
+        return {**scalars(samples=added(leaving.ravel()), noise=noise), "events": events, "leaving": leaving}
 
 
 def _departures(noisy: Floats) -> Floats:
     """Return whole numbers, not negative, whose sums from each cell on are near those of noisy ones."""
     later = np.append(_falling(np.add.accumulate(noisy[::-1])[::-1]), 0.0)
-    sums = np.rint(np.maximum(later, 0.0))
-    found: Floats = sums[:-1] - sums[1:]
-    return found
+    whole = np.rint(np.maximum(later, 0.0))
+    departures: Floats = whole[:-1] - whole[1:]
+    return departures
 
 
 def _falling(values: Floats) -> Floats:

@@ -13,8 +13,9 @@ from p2pfl.core.errors import LearningError
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
+from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.elementary import product
-from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, moments, products
+from p2pfl.plugins.exact.regression.private_design import Design, moments, products
 from p2pfl.plugins.exact.statistics.pca import PCA
 
 
@@ -71,40 +72,38 @@ class PrivatePCA(PCA):
         """Take the total; further rounds take none."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        width, radius = self.design.width, self.design.longest
-        total = yield self.design.question(
+        total, _ = yield from self.design.total(
             lambda rows, weights, _: products(rows) * weights[:, None],
             own,
-            size=width * (width + 1) // 2,
+            size=self.design.width * (self.design.width + 1) // 2,
             change=self.change,
-            radius=radius,
+            radius=self.design.longest,
         )
-        return Outcome(self._estimated(total.astype(np.float64) * 2.0**-FRACTION), over=True)
+        return Outcome(self._estimated(total), over=True)
 
     def _estimated(self, sums: Floats) -> Tensors:
         """Return the components that noisy sums give."""
-        found = moments(sums, size=self.design.width)
-        samples = int(np.rint(found[-1, -1]))
+        table = moments(sums, size=self.design.width)
+        samples = int(np.rint(table[-1, -1]))
         if samples < 2:
             raise LearningError(
                 "the noise exceeds the number of samples, so there are no principal components; take part with more "
                 "samples, or set a larger privacy.epsilon"
             )
-        inner = np.clip(found[:-1, -1] / samples, -1.0, 1.0)
-        spread = found[:-1, :-1] / samples - inner[:, None] * inner[None, :]
+        inner = np.clip(table[:-1, -1] / samples, -1.0, 1.0)
+        spread = table[:-1, :-1] / samples - inner[:, None] * inner[None, :]
         back, base = self._back()
         mean = base + product(back, inner[:, None])[:, 0]
         return self._decomposed(samples, mean, product(product(back, spread), back.T))
 
     def _back(self) -> tuple[Floats, Floats]:
         """Return the matrix ``[F, Q - 1]`` and the shift that turn numbers of a row into features."""
-        design, place = self.design, 0
+        design = self.design
         back = np.zeros((self.features, design.width - 1))
         base = design.middle.copy()
         back[design.kept, np.arange(design.width - 1)] = design.half[design.kept]
-        for field in self.fields or ():
-            last = place + (1 if field.levels is None else len(field.levels)) - 1
+        for field, where in located(self.features, self.fields):
             if field.levels is not None:
-                back[last, (design.kept >= place) & (design.kept < last)], base[last] = -1.0, 1.0
-            place = last + 1
+                last = where.stop - 1
+                back[last, (design.kept >= where.start) & (design.kept < last)], base[last] = -1.0, 1.0
         return back, base

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
-from p2pfl.plugins.exact.regression.coefficients import check_ridge, unbounded
-from p2pfl.plugins.exact.regression.disclosure import (
-    LEAST,
-    MOST_COEFFICIENTS,
+from p2pfl.plugins.exact.regression.fits import (
+    DEFAULT_LEAST,
+    MAX_COEFFICIENTS_PER_SAMPLE,
     check_coefficients,
-    check_least,
     check_limits,
+    check_ridge,
+    converged,
+    unbounded,
+    with_errors,
 )
-from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_errors
-from p2pfl.plugins.exact.survival.grid import Grid, check_times
-from p2pfl.plugins.exact.survival.tallies import scored, tally
-from p2pfl.plugins.exact.survival.union import SHAPES, Union, union_of, united
+from p2pfl.plugins.exact.survival.grid import UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
 DECREMENT = 1e-22
 """The model is final where a step would change the likelihood by less than this."""
@@ -52,9 +53,15 @@ SCALARS = (
 FACTS = ("samples", "events", "likelihood", "null_likelihood", "steps", "converged")
 """Numbers that are printed with the coefficients."""
 
+MAX_RISK_BINS, MIN_RISK_BINS = 256, 16
+"""Bins of the risk in a histogram: as many as fit, within these."""
+
+MAX_TALLY = 2**16
+"""Numbers of a histogram of cells and bins, as long as there are more bins than the fewest."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Cox(ExactModel):
+class Cox(TimedModel):
     r"""Proportional hazards, with standard errors.
 
     A round is one step of Newton's method on the partial likelihood. Peers add up, by the cell in which a sample
@@ -102,23 +109,14 @@ class Cox(ExactModel):
     )
     traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
 
-    features: int
-    classes: int | None
-    horizon: float | None = None
-    width: float = 1.0
-    times: str = "grid"
     ties: str = "efron"
     ridge: float = 0.0
-    least: int = LEAST
-    coefficients_per_sample: float = MOST_COEFFICIENTS
+    least: int = DEFAULT_LEAST
+    coefficients_per_sample: float = MAX_COEFFICIENTS_PER_SAMPLE
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_times(self.times, horizon=self.horizon, width=self.width)
-        if self.times == "grid":
-            _ = self.grid({})
-        if self.classes is not None:
-            raise ModelError("model.name: cox takes times until an event, not classes; choose another target")
+        super().__post_init__()
         if self.ties not in {"efron", "breslow"}:
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
         check_ridge(self.ridge)
@@ -134,37 +132,17 @@ class Cox(ExactModel):
         """The model without limits, for a peer that learns alone and shows its totals to nobody."""
         return replace(self, least=1, coefficients_per_sample=math.inf)
 
-    @classmethod
-    def shown(cls, options: Mapping[str, Any]) -> str:
-        """Return what totals show with some options."""
-        return f"the time of every sample, {cls.shows}" if options.get("times") == "union" else cls.shows
-
-    def grid(self, tensors: Tensors) -> Grid | Union:
-        """Return the cells of time."""
-        if self.times == "union":
-            return union_of(tensors, horizon=self.horizon)
-        return Grid(width=self.width, horizon=self.horizon or 0.0)
-
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes = {"weight": (1, self.features)} | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
-        square = (self.features, self.features)
-        found = {"means": (self.features,), "step": (self.features,), "covariance": square, "moments": square} | scalars
-        return found | SHAPES if self.times == "union" else found
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        width, square = (self.features,), (self.features, self.features)
+        shapes: Shapes = {"weight": (1, self.features), "means": width, "step": width}
+        shapes |= {"covariance": square, "moments": square} | dict.fromkeys(SCALARS, (1,))
+        return shapes | UNION_SHAPES if self.united else shapes
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
-        return Risk(self.features, shapes=self._others)
-
-    def start(self) -> Tensors:
-        """Return the model with zero coefficients."""
-        return zeros(self.layout)
+        return Risk(self.shapes)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one step; a step that lowers the likelihood is halved instead."""
@@ -173,15 +151,12 @@ class Cox(ExactModel):
         if not tensors["samples"][0]:
             total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(self.features) + 1)
             samples = int(total[-1])
-            if samples:
-                check_coefficients(self.features, samples, most=self.coefficients_per_sample)
-            means = sums.numbers(total[:-1]) / max(1, samples)
-            tensors = {**tensors, "samples": np.array([float(samples)]), "means": means}
-            if self.times == "union" and samples:
-                horizon = math.inf if self.horizon is None else self.horizon
-                tensors = {**tensors, **(yield from united(lambda peer: own(peer).train.targets, horizon=horizon))}
-        if not tensors["samples"][0]:
-            return Outcome(tensors, over=True)
+            if not samples:
+                return Outcome(tensors, over=True)
+            check_coefficients(self.features, samples, most=self.coefficients_per_sample)
+            means = sums.numbers(total[:-1]) / samples
+            tensors = {**tensors, **scalars(samples=samples), "means": means}
+            tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
         beta = tensors["weight"][0]
         found = yield from self._derived(beta, tensors, own)
         return self._step(beta, found, tensors)
@@ -191,7 +166,7 @@ class Cox(ExactModel):
         return self._risk(tensors["weight"][0], tensors["means"], part.features)[:, None]
 
     def tally(self, tensors: Tensors, part: Part) -> Ints:
-        """Return histograms of risks by cell of time, see :mod:`p2pfl.plugins.exact.survival.tallies`."""
+        """Return histograms of risks by cell of time, see :func:`tally`."""
         beta = tensors["weight"][0]
         variance = added(beta * times(tensors["moments"], beta)) / max(1.0, float(tensors["samples"][0]))
         grid = self.grid(tensors)
@@ -201,7 +176,7 @@ class Cox(ExactModel):
 
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from the sum of histograms over all peers."""
-        found = scored(total, cells=self.grid(tensors).cells)
+        found = concordance_of(total, cells=self.grid(tensors).cells)
         return {"loss": 1 - found["concordance"], **found} if found else {}
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
@@ -235,7 +210,7 @@ class Cox(ExactModel):
         events, covered = total[-cells:], sums.numbers(total[first:-cells])
         return self._likelihood(beta, by_cell, events, covered)
 
-    def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints], grid: Grid | Union) -> Ints:
+    def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints], grid: Grid | UnionGrid) -> Ints:
         """Return the sums of a peer by cell: of samples that leave, of those with the event, and numbers of events."""
         cell, event = grid.placed(part.targets)
         cells, count = grid.cells, 1 + self.features + len(upper[0])
@@ -290,7 +265,7 @@ class Cox(ExactModel):
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, or after half of the last one if that lowered the likelihood."""
         taken, before = int(tensors["steps"][0]), float(tensors["objective"][0])
-        events = {"events": np.array([float(found["events"])])}
+        events = scalars(events=found["events"])
         loss = -found["likelihood"] / max(1, found["events"])
         if taken and found["objective"] < before - 1e-10 * max(1.0, abs(before)):
             half, halvings = tensors["step"] / 2, tensors["halvings"] + 1
@@ -311,19 +286,16 @@ class Cox(ExactModel):
             raise self._endless(endless)
         stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["likelihood"])) or bool(stalled)
-        given = {
-            "weight": (beta if converged else beta + step)[None],
-            "step": step,
-            "covariance": covariance,
-            "moments": moments,
-            "likelihood": np.array([found["likelihood"]]),
-            "objective": np.array([found["objective"]]),
-            "null_likelihood": tensors["null_likelihood"] if taken else np.array([found["likelihood"]]),
-            "decrement": np.array([decrement]),
-            "steps": np.array([float(taken + (not converged))]),
-            "halvings": np.zeros(1),
-            "converged": np.array([float(converged)]),
-        }
+        given = {"weight": (beta if converged else beta + step)[None], "step": step, "covariance": covariance}
+        given |= {"moments": moments} | scalars(
+            likelihood=found["likelihood"],
+            objective=found["objective"],
+            null_likelihood=tensors["null_likelihood"][0] if taken else found["likelihood"],
+            decrement=decrement,
+            steps=taken + (not converged),
+            halvings=0.0,
+            converged=converged,
+        )
         return Outcome({**tensors, **events, **given}, loss, over=converged)
 
     def _endless(self, place: int) -> LearningError:
@@ -340,31 +312,91 @@ def _steepest(beta: Floats, moments: Floats) -> int:
     return int((np.abs(beta) * np.sqrt(np.diag(moments))).argmax())
 
 
-class Risk(nn.Module):
+class Risk(TensorModule):
     """Log risks: features in, numbers out.
-
-    Parameters
-    ----------
-    features
-        Number of features.
-    shapes
-        Shapes of further tensors of the model.
 
     Examples
     --------
-    >>> Risk(2, shapes={"means": (2,)})(torch.zeros(3, 2)).tolist()
+    >>> Risk({"weight": (1, 2), "means": (2,)})(torch.zeros(3, 2)).tolist()
     [[0.0], [0.0], [0.0]]
     """
 
     weight: torch.Tensor
     means: torch.Tensor
 
-    def __init__(self, features: int, *, shapes: dict[str, tuple[int, ...]]) -> None:
-        super().__init__()
-        for name, shape in ({"weight": (1, features)} | shapes).items():
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
-
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
-        found: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
-        return found
+        risks: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
+        return risks
+
+
+def risk_bins(cells: int) -> int:
+    """Return the number of bins of the risk.
+
+    Examples
+    --------
+    >>> risk_bins(53), risk_bins(1000), risk_bins(100_000)
+    (256, 65, 16)
+    """
+    return min(MAX_RISK_BINS, max(MIN_RISK_BINS, MAX_TALLY // cells))
+
+
+def tally(risks: Floats, cell: Ints, event: npt.NDArray[np.bool_], *, spread: float, cells: int) -> Ints:
+    r"""Return events, and departures with or without the event, by cell and bin, ``[2 cells bins]``.
+
+    Samples fall into cells of time, and their risks into bins. With :math:`e_{cb}` events of bin b in cell c, and
+    :math:`l_{cb}` samples of bin b that leave in a later cell, or in cell c without the event,
+
+    .. math:: C = \frac{1}{P} \sum_c \sum_b e_{cb} \Bigl( \sum_{a < b} l_{ca} + \tfrac{1}{2} l_{cb} \Bigr), \qquad
+              P = \sum_c \sum_b e_{cb} \sum_a l_{ca}
+
+    is Harrell's concordance of times rounded down to their cell and risks rounded to their bin. Rounding of risks moves
+    it by at most :math:`\sum_{cb} e_{cb} l_{cb} / (2 P)`.
+
+    Parameters
+    ----------
+    risks
+        Log risks relative to the mean, ``[n]``.
+    cell, event
+        Cell in which each sample leaves, and whether with the event, ``[n]``.
+    spread
+        Deviation of log risks as all peers know it: bins have equal shares of a normal distribution.
+    cells
+        Number of cells.
+
+    References
+    ----------
+    Harrell et al., Evaluating the yield of medical tests, JAMA 247, 1982.
+    """
+    count = risk_bins(cells)
+    share: Floats = scipy.special.ndtr(risks / spread) if spread > 0 else np.zeros(len(risks))
+    place = cell * count + np.minimum((share * count).astype(np.int64), count - 1)
+    found = [np.bincount(each, minlength=cells * count) for each in (place[event], place)]
+    return np.concatenate(found).astype(np.int64)
+
+
+def concordance_of(total: Ints, *, cells: int) -> dict[str, float]:
+    """Return the concordance and by how much that of the risks themselves can differ; nothing without a pair.
+
+    Parameters
+    ----------
+    total
+        Sum of :func:`tally` over all peers.
+    cells
+        Number of cells.
+
+    Examples
+    --------
+    >>> found = tally(np.array([3.0, 2.0, 1.0]), np.array([0, 1, 2]), np.ones(3, bool), spread=1.0, cells=4)
+    >>> concordance_of(found, cells=4)
+    {'concordance': 1.0, 'concordance_bound': 0.0}
+    """
+    events, leaving = total.reshape(2, cells, -1)
+    later = np.cumsum(leaving[::-1], axis=0)[::-1] - events  # those of the same cell without the event remain
+    below = np.cumsum(later, axis=1) - later
+    pairs = int((events * later.sum(axis=1, keepdims=True)).sum())
+    if not pairs:
+        return {}
+    tied = int((events * later).sum())
+    right = int((events * below).sum())
+    return {"concordance": (2 * right + tied) / (2 * pairs), "concordance_bound": tied / (2 * pairs)}

@@ -1,12 +1,14 @@
-"""Cells of time.
+"""Cells of time, and models of times until an event.
 
 The target of a sample is its time; the sign of a censored one is negative, as in XGBoost's ``survival:cox``. Times fall
-into cells of a public grid, so totals show how many samples leave in each cell, and how many of them with the event.
+into cells of a public grid, or of the union of all times, which gives the times away. Totals show how many samples
+leave in each cell, and how many of them with the event.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import ModelError
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Tensors
+from p2pfl.plugins.exact.sketch import number_at, ordered, possible
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel
+
+MAX_TIMES = 4096
+"""Largest number of different times."""
+
+TIME_DIGITS = (9, 7, 8, 8)
+"""Bits of a time, as an ordered float32, that the totals show one after another."""
+
+UNION_SHAPES: Shapes = {"times": (MAX_TIMES,), "time_count": (1,)}
+"""Tensors of a model with such a grid: its times, ascending, and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,25 +71,149 @@ class Grid:
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
 
-def check_times(times: str, *, horizon: float | None, width: float) -> None:
-    """Refuse options that make no grid of times.
+@dataclass(frozen=True, eq=False)
+class UnionGrid:
+    """Cells of time that begin at the times of samples.
+
+    Parameters
+    ----------
+    times
+        Times, ascending.
+    horizon
+        Whoever is under observation longer is censored there.
+
+    Examples
+    --------
+    >>> grid = UnionGrid(np.array([1.0, 2.5]), math.inf)
+    >>> cell, event = grid.placed(np.array([2.5, -1.0, 0.5]))
+    >>> cell.tolist(), event.tolist(), grid.cells
+    ([1, 0, 0], [True, False, True], 3)
+    """
+
+    times: Floats
+    horizon: float
+
+    @property
+    def cells(self) -> int:
+        """Number of cells, and one more for whoever is under observation beyond the horizon."""
+        return len(self.times) + 1
+
+    def placed(self, targets: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
+        passed = np.abs(targets)
+        beyond = passed > self.horizon
+        before = np.maximum(np.searchsorted(self.times, passed, side="right") - 1, 0)
+        return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
+
+    def begins(self, cells: Ints) -> Floats:
+        """Return the begin of each of some cells."""
+        return self.times[cells]
+
+
+def united(targets: Callable[[str], npt.NDArray[Any]], *, horizon: float) -> Asked[dict[str, Floats]]:
+    """Return the different times of all samples, under the names of :data:`UNION_SHAPES`.
+
+    Four totals count the samples by ever more digits of their times.
+
+    Parameters
+    ----------
+    targets
+        Function that returns the times of the samples of a peer, negative without the event.
+    horizon
+        Later times are left out.
 
     Raises
     ------
-    ModelError
-        They do not fit each other.
+    LearningError
+        There are more than :data:`MAX_TIMES`.
     """
-    if times not in {"grid", "union"}:
-        raise ModelError(
-            f'model.options.times is "{times}"; set it to "grid", or to "union" for the times of all samples, which '
-            "every peer then learns"
-        )
-    if times == "union" and width != 1.0:
-        raise ModelError('model.options.width has no effect with times = "union"; leave it out')
-    if times == "union" and horizon is not None and not horizon > 0:
-        raise ModelError(f"model.options.horizon = {horizon:g} leaves no time; set it above 0, or leave it out")
-    if times == "grid" and horizon is None:
-        raise ModelError(
-            'model.options.horizon is missing; set it to the end of the grid of times, or set times = "union", with '
-            "which every peer learns the times of all samples"
-        )
+    known, rest = np.zeros(1, np.int64), sum(TIME_DIGITS)
+    for bits in TIME_DIGITS:
+        rest -= bits
+
+        def counts(peer: str, known: Ints = known, bits: int = bits, rest: int = rest) -> Ints:
+            passed = np.abs(targets(peer))
+            place = ordered(passed[passed <= horizon].astype(np.float32)).astype(np.int64) >> rest
+            slot = np.searchsorted(known, place >> bits)
+            return np.bincount((slot << bits) + (place & ((1 << bits) - 1)), minlength=len(known) << bits)
+
+        total = yield Question(counts, size=len(known) << bits)
+        used = np.flatnonzero(possible(total))
+        if len(used) > MAX_TIMES:
+            raise LearningError(
+                f"the samples have more than {MAX_TIMES:,} different times, too many for their union; leave out "
+                "model.options.times, and set horizon and width"
+            )
+        known = (known[used >> bits] << bits) + (used & ((1 << bits) - 1))
+    times = np.zeros(MAX_TIMES)
+    times[: len(known)] = number_at(known)
+    return {"times": times, "time_count": np.array([float(len(known))])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedModel(TensorModel):
+    """Model of times until an event.
+
+    Parameters
+    ----------
+    features, classes
+        Number of features; ``None``, as the target is a time.
+    horizon
+        End of the grid of times.
+    width
+        Width of a cell of the grid; times within a cell are tied.
+    times
+        ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
+    """
+
+    features: int
+    classes: int | None
+    horizon: float | None = None
+    width: float = 1.0
+    times: str = "grid"
+
+    def __post_init__(self) -> None:
+        if self.times not in {"grid", "union"}:
+            raise ModelError(
+                f'model.options.times is "{self.times}"; set it to "grid", or to "union" for the times of all samples, '
+                "which every peer then learns"
+            )
+        if self.united and self.width != 1.0:
+            raise ModelError('model.options.width has no effect with times = "union"; leave it out')
+        if self.united and self.horizon is not None and not self.horizon > 0:
+            raise ModelError(
+                f"model.options.horizon = {self.horizon:g} leaves no time; set it above 0, or leave it out"
+            )
+        if not self.united and self.horizon is None:
+            raise ModelError(
+                'model.options.horizon is missing; set it to the end of the grid of times, or set times = "union", '
+                "with which every peer learns the times of all samples"
+            )
+        if not self.united:
+            _ = self.grid({})  # checks the width
+        if self.classes is not None:
+            raise ModelError(f"model.name: {self.name} takes times until an event, not classes; choose another target")
+
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        return f"the time of every sample, and {cls.shows}" if options.get("times") == "union" else cls.shows
+
+    @property
+    def united(self) -> bool:
+        """True if cells begin at the times of all samples."""
+        return self.times == "union"
+
+    def grid(self, tensors: Tensors) -> Grid | UnionGrid:
+        """Return the cells of time."""
+        if not self.united:
+            return Grid(width=self.width, horizon=self.horizon or 0.0)
+        return UnionGrid(tensors["times"][: int(tensors["time_count"][0])], self._last)
+
+    def unite(self, targets: Callable[[str], npt.NDArray[Any]]) -> Asked[dict[str, Floats]]:
+        """Ask for the times of all samples if cells begin at them; return the tensors that hold them."""
+        return (yield from united(targets, horizon=self._last)) if self.united else {}
+
+    @property
+    def _last(self) -> float:
+        return math.inf if self.horizon is None else self.horizon

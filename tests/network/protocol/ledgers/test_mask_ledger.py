@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from covers import linear_view
 from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger, MaskStatement
 from p2pfl.network.protocol.ledgers.payments import Mask, noise_matrix, points, residual_variance
 from p2pfl.network.protocol.ledgers.slots import START, Slot
-from p2pfl.privacy.accounting.leakage import linear_view
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.topology import ring

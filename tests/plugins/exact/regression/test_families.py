@@ -13,7 +13,7 @@ from p2pfl.cli import main
 from p2pfl.core.errors import DataError, ExperimentError, LearningError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact.regression.coefficients import coefficients
+from p2pfl.plugins.exact.regression.fits import coefficients
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
 from p2pfl.privacy.keys import SeededSource

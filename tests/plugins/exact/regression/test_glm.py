@@ -13,7 +13,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
-from p2pfl.plugins.exact.regression.coefficients import coefficients
+from p2pfl.plugins.exact.regression.fits import coefficients
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.sums import numbers, summed
 from p2pfl.simulation import simulate

@@ -15,7 +15,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Own, Part
 from p2pfl.plugins.exact import PrivateGLM
-from p2pfl.plugins.exact.regression.private_errors import raised
+from p2pfl.plugins.exact.regression.private_glm import raised
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.simulation import simulate
 from plugins.exact.tables import ADULT, adult_columns, shared_out, trained

@@ -18,11 +18,10 @@ from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.metrics import concordance
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact.regression.coefficients import coefficients
-from p2pfl.plugins.exact.survival.cox import Cox
-from p2pfl.plugins.exact.survival.curves import kaplan_meier, log_rank
+from p2pfl.plugins.exact.regression.fits import coefficients
+from p2pfl.plugins.exact.statistics.kaplan_meier import kaplan_meier, log_rank
+from p2pfl.plugins.exact.survival.cox import Cox, risk_bins
 from p2pfl.plugins.exact.survival.grid import Grid
-from p2pfl.plugins.exact.survival.tallies import bins
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
@@ -98,7 +97,7 @@ def test_the_union_of_times_takes_times_as_they_are(rossi):
     assert np.abs(found["weight"][0] - oracle.params).max() < CLOSE
     _, pooled = trained(model, federation, rounds=30)
     assert all(np.array_equal(found[name], value) for name, value in pooled.items())
-    assert learner.tallies(learner._row(found)[None], peers=["peer0"]).shape == (1, 2 * bins(433) * 433)
+    assert learner.tallies(learner._row(found)[None], peers=["peer0"]).shape == (1, 2 * risk_bins(433) * 433)
 
 
 def test_with_a_ridge_the_score_of_statsmodels_is_the_penalty(rossi):

@@ -14,7 +14,7 @@ from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
-from p2pfl.plugins.exact import describe_command
+from p2pfl.plugins.exact import statistics_commands
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.spending.budget import Budget
@@ -150,7 +150,7 @@ def test_a_long_name_takes_several_lines_before_a_number_is_cut(clinic, capsys, 
     found = json.loads(capsys.readouterr().out)
     found["columns"][0]["name"] = "age_in_years"
     monkeypatch.setenv("COLUMNS", "64")
-    describe_command._show(found)
+    statistics_commands.show_description(found)
     head, first, rest, *_ = capsys.readouterr().out.splitlines()
     assert "".join((first.split()[0], rest.strip())) == "age_in_years"
     assert [head.split()[-1], first.split()[-1]] == ["75%", "75.25"]

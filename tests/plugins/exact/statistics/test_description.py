@@ -13,9 +13,7 @@ from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.sketch import coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics import described as wording
-from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
-from p2pfl.plugins.exact.statistics.correlations import fraction
-from p2pfl.plugins.exact.statistics.suppression import suppressed
+from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description, fraction, suppressed
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
 
@@ -212,6 +210,6 @@ def test_a_rare_level_does_not_follow_from_the_other_levels_or_from_their_correl
     model = Description(features=4, classes=None)
     _, found = trained(model, shared_out(features, np.arange(60.0), classes=None, peers=3), rounds=1)
     made = wording.described(found, model, meaning)
-    assert made.columns[0].levels == {"A": 30, "0": None, "AB": None}
-    known = {(a, b) for a in range(5) for b in range(5) if made.correlations[a][b] is not None}
+    assert made["columns"][0]["levels"] == {"A": 30, "0": None, "AB": None}
+    known = {(a, b) for a in range(5) for b in range(5) if made["correlations"][a][b] is not None}
     assert known == {(a, b) for a in (0, 3, 4) for b in (0, 3, 4)}  # A, age and the target

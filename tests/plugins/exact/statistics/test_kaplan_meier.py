@@ -42,37 +42,37 @@ def found(rossi, **options):
 def test_curves_and_intervals_are_those_of_lifelines(rossi):
     features, times, events = rossi
     curves = found(rossi, group="aid")
-    for place, group in enumerate(curves.groups):
+    for place, group in enumerate(curves["groups"]):
         own = features[:, 1 + place] == 1
         oracle = KaplanMeierFitter().fit(times[own], events[own])
         table = oracle.event_table[oracle.event_table.observed > 0]
-        assert group.samples == own.sum()
-        assert group.times == tuple(table.index)
-        assert group.died == tuple(table.observed)
-        assert group.at_risk == tuple(table.at_risk)
-        assert np.allclose(group.survival, oracle.survival_function_.loc[table.index, "KM_estimate"], atol=1e-14)
+        assert group["samples"] == own.sum()
+        assert group["times"] == [*table.index]
+        assert group["died"] == [*table.observed]
+        assert group["at_risk"] == [*table.at_risk]
+        assert np.allclose(group["survival"], oracle.survival_function_.loc[table.index, "KM_estimate"], atol=1e-14)
         interval = oracle.confidence_interval_.loc[table.index].to_numpy()
-        assert np.allclose(np.column_stack([group.low, group.high]), interval, atol=1e-12)
+        assert np.allclose(np.column_stack([group["low"], group["high"]]), interval, atol=1e-12)
     test = multivariate_logrank_test(times, features[:, 2], events)
-    assert curves.statistic == pytest.approx(test.test_statistic, rel=1e-10)
-    assert curves.p == pytest.approx(test.p_value, rel=1e-9)
+    assert curves["statistic"] == pytest.approx(test.test_statistic, rel=1e-10)
+    assert curves["p"] == pytest.approx(test.p_value, rel=1e-9)
 
 
 def test_one_group_has_no_test_and_a_median_where_half_have_the_event(rossi):
     features, times, events = rossi
-    [group] = found(rossi).groups
-    assert group.median is None
-    assert found(rossi).p is None
+    [group] = found(rossi)["groups"]
+    assert group["median"] is None
+    assert found(rossi)["p"] is None
     everybody = (features, times, np.ones_like(events))
-    [group] = found(everybody).groups
-    assert group.median == KaplanMeierFitter().fit(times, everybody[2]).median_survival_time_
+    [group] = found(everybody)["groups"]
+    assert group["median"] == KaplanMeierFitter().fit(times, everybody[2]).median_survival_time_
 
 
 def test_cells_of_single_samples_are_counted(rossi):
     _, times, _ = rossi
     week = np.bincount(times.astype(int), minlength=61)
-    assert found(rossi).sparse == ((week[:60] > 0) & (week[:60] < 3)).sum()
-    assert found(rossi, width=20.0).sparse == 0
+    assert found(rossi)["sparse"] == ((week[:60] > 0) & (week[:60] < 3)).sum()
+    assert found(rossi, width=20.0)["sparse"] == 0
 
 
 def test_the_union_of_times_makes_the_curves_of_lifelines_for_any_times(rossi):
@@ -82,13 +82,13 @@ def test_the_union_of_times_makes_the_curves_of_lifelines_for_any_times(rossi):
     federation = shared_out(features, np.where(events, exact, -exact), classes=None, peers=4)
     tensors = trained(model, federation, rounds=1)[1]
     assert np.array_equal(model.grid(tensors).times, np.unique(exact))
-    for place, group in enumerate(survival(tensors, model).groups):
+    for place, group in enumerate(survival(tensors, model)["groups"]):
         own = features[:, 1 + place] == 1
         oracle = KaplanMeierFitter().fit(exact[own], events[own])
         table = oracle.event_table[oracle.event_table.observed > 0]
-        assert group.times == tuple(table.index)
-        assert np.allclose(group.survival, oracle.survival_function_.loc[table.index, "KM_estimate"], atol=1e-14)
-        assert group.median == (None if np.isinf(oracle.median_survival_time_) else oracle.median_survival_time_)
+        assert group["times"] == [*table.index]
+        assert np.allclose(group["survival"], oracle.survival_function_.loc[table.index, "KM_estimate"], atol=1e-14)
+        assert group["median"] == (None if np.isinf(oracle.median_survival_time_) else oracle.median_survival_time_)
 
 
 def test_the_union_of_times_leaves_out_what_comes_after_the_horizon(rossi):
@@ -97,7 +97,7 @@ def test_the_union_of_times_leaves_out_what_comes_after_the_horizon(rossi):
     federation = shared_out(np.ones((len(times), 1)), np.where(events, times, -times), classes=None, peers=4)
     tensors = trained(model, federation, rounds=1)[1]
     assert model.grid(tensors).times.max() == 30
-    assert survival(tensors, model).groups[0].events == (events & (times <= 30)).sum()
+    assert survival(tensors, model)["groups"][0]["events"] == (events & (times <= 30)).sum()
 
 
 def test_too_many_times_for_a_union_are_refused():

@@ -10,9 +10,8 @@ from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.data_description import Description
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
-from p2pfl.plugins.exact.statistics.eigen import eigen
-from p2pfl.plugins.exact.statistics.pca import PCA
-from p2pfl.plugins.exact.statistics.projected import projected
+from p2pfl.plugins.exact.elementary import eigen
+from p2pfl.plugins.exact.statistics.pca import PCA, projected
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
 

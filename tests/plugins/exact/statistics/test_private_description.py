@@ -12,7 +12,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Own, Part
 from p2pfl.plugins.exact import PrivateDescription
-from p2pfl.plugins.exact.statistics.private_description import FRACTION
+from p2pfl.plugins.exact.sums import NOISY_FRACTION
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out
 
@@ -61,7 +61,7 @@ def test_no_sample_changes_the_total_by_more_than_is_declared():
     norms = []
     for row in worst:
         own = Own(Part(row[None], np.array([1])), nothing)
-        added = model._added(lambda _, own=own: own, "ada") * 2.0**-FRACTION
+        added = model._added(lambda _, own=own: own, "ada") * 2.0**-NOISY_FRACTION
         norms.append(math.sqrt((added * added).sum()))
     assert max(norms) <= model.change
     assert norms[0] > 0.999 * model.change  # the bound is reached
@@ -89,7 +89,7 @@ def test_a_description_of_noise_alone_is_sound(target):
     model = PrivateDescription(**OPTIONS | {"classes": target, "bounds": bounds})
     learner = ExactLearner(model, federation)
     for sums in (np.full(200, -5.0), np.full(200, 5.0)):
-        found = model._estimated(sums[: 1 + sum(block.size(10) for block in model.blocks)])
+        found = model._estimated(sums[: 1 + sum(column.size(10) for column in model.columns)])
         assert (found["samples"] >= 0) & (found["present"] >= 0).all()
         assert (found["present"] <= found["samples"]).all()
         known = found["mean"][[0, 3]]

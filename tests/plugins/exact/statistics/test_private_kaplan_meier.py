@@ -12,7 +12,8 @@ from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Own, Part
 from p2pfl.plugins.exact import KaplanMeier, PrivateKaplanMeier
 from p2pfl.plugins.exact.statistics.kaplan_meier import survival
-from p2pfl.plugins.exact.statistics.private_kaplan_meier import FRACTION, SPARE, _departures, _falling
+from p2pfl.plugins.exact.statistics.private_kaplan_meier import SPARE, _departures, _falling
+from p2pfl.plugins.exact.sums import NOISY_FRACTION
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
 
@@ -34,8 +35,8 @@ def test_without_noise_the_curves_are_those_of_the_plain_model():
     plain, private = KaplanMeier(**OPTIONS), PrivateKaplanMeier(**OPTIONS)
     exact = survival(trained(plain, federation, rounds=1)[1], plain)
     found = survival(trained(private, federation, rounds=1)[1], private)
-    assert found.groups == exact.groups
-    assert (found.private, found.p, found.sparse) == (True, None, 0)
+    assert found["groups"] == exact["groups"]
+    assert (found["private"], found["p"], found["sparse"]) == (True, None, 0)
 
 
 def test_a_sample_changes_the_total_by_what_is_declared_and_a_peer_with_few_samples_takes_part():
@@ -44,7 +45,7 @@ def test_a_sample_changes_the_total_by_what_is_declared_and_a_peer_with_few_samp
     for target in (0.0, 7.5, -7.5, 20.0, 1e9, -1e9):
         own = Own(Part(features, np.array([target])), nothing)
         question = next(model.round(model.start(), lambda _, own=own: own))
-        assert np.linalg.norm(question.answer("ada").astype(float)) == question.change == 2.0**FRACTION
+        assert np.linalg.norm(question.answer("ada").astype(float)) == question.change == 2.0**NOISY_FRACTION
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=30))
@@ -86,13 +87,14 @@ def test_intervals_include_the_noise():
         rng_study = np.random.default_rng(seed)
         times, censored = rng_study.exponential(15, 500), rng_study.uniform(2, 40, 500)
         part = Part(np.zeros((500, 3), np.float32), np.where(times <= censored, times, -censored))
-        counts = model._added(Own(part, Part(part.features[:0], part.targets[:0]))) * 2.0**-FRACTION
-        tensors = model._estimated(counts + rng.normal(size=len(counts)) * sigma)
+        counts = model._added(Own(part, Part(part.features[:0], part.targets[:0]))) * 2.0**-NOISY_FRACTION
+        noisy, spare = counts + rng.normal(size=len(counts)) * sigma, rng.normal(size=SPARE) * sigma
+        tensors = model._estimated(noisy, np.sqrt(np.mean(spare**2)))
         for place, given_noise in enumerate((tensors["noise"], np.zeros(1))):
-            [group] = survival({**tensors, "noise": given_noise}, model).groups
-            at = np.searchsorted(group.times, 9.0, side="right") - 1
+            [group] = survival({**tensors, "noise": given_noise}, model)["groups"]
+            at = np.searchsorted(group["times"], 9.0, side="right") - 1
             truth = np.exp(-(np.floor(9.0) + 1) / 15)
-            covered[place] += group.low[at] <= truth <= group.high[at]
-    assert len(counts) == 2 * model.cells + SPARE
+            covered[place] += group["low"][at] <= truth <= group["high"][at]
+    assert len(counts) == 2 * model.cells
     assert covered[0] >= 0.93 * 300
     assert covered[1] < 0.85 * 300

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from p2pfl.plugins.exact.statistics.suppression import suppressed
+from p2pfl.plugins.exact.statistics.column_statistics import suppressed
 
 
 def tables(cells, total):

@@ -23,7 +23,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import RandomBoosting
 from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
 from p2pfl.privacy import Settings
-from p2pfl.privacy.accounting.noisy_totals import calibrate_total, guarantee
+from p2pfl.privacy.accounting.accountant import account_total, calibrate_total
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.release import private
@@ -175,7 +175,7 @@ def table(**privacy):
 def test_noise_is_calibrated_to_the_totals_of_all_rounds():
     resolved = plan(read(table(epsilon=2.0, colluders=2)))
     noise = resolved.protection.settings.noise
-    mu = guarantee(resolved.topology.peers, noise=noise, colluders=2).mu
+    mu = account_total(resolved.topology.peers, noise=noise, colluders=2).mu
     assert mu == pytest.approx(1 / (noise * math.sqrt(4)))
     assert spent({Cost(mu): 8}, delta=1e-5) == pytest.approx(2.0, rel=1e-6)
     said = describe(resolved, spent=None)["statement"]

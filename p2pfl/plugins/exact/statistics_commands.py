@@ -1,0 +1,341 @@
+"""``p2pfl describe``, ``survival``, ``components`` and ``coefficients``: statistics of all peers, and saved ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.cli import tables, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.results import results_commands
+from p2pfl.cli.running import budget_warning
+from p2pfl.core.errors import InputError
+from p2pfl.core.explanations import FittedRegression
+from p2pfl.data.data_description import Description as Meaning
+from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.plugins.exact.exact_commands import (
+    CoefficientsOptions,
+    ComponentsOptions,
+    DescribeOptions,
+    StatisticsOptions,
+    SurvivalOptions,
+)
+from p2pfl.plugins.exact.pages.components_page import components_page, components_table
+from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
+from p2pfl.plugins.exact.pages.survival_page import group_table, sentences, survival_page
+from p2pfl.plugins.exact.statistics.described import described
+from p2pfl.plugins.exact.statistics.kaplan_meier import survival
+from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.results.facts import FactTable
+from p2pfl.results.models.model_file import SavedModel, load
+from p2pfl.results.summary import describe as summarise
+from p2pfl.simulation import simulate
+
+BARS = "▁▂▃▄▅▆▇█"
+"""Heights of a histogram on a terminal."""
+
+QUARTILES = ("25%", "50%", "75%")
+"""Quantiles on a narrow terminal."""
+
+NO_LIMIT = 10_000
+"""Characters in which any table fits."""
+
+MAX_PAIRS = 8
+"""Correlations that the terminal lists."""
+
+LEAST_CORRELATION = 0.1
+"""Smallest correlation that the terminal lists."""
+
+MAX_COMPONENTS = 10
+"""Components that the terminal lists."""
+
+Statistics = tuple[str, Any, Mapping[str, np.ndarray], Meaning]
+"""A name, a model, its numbers, and the meaning of the columns."""
+
+
+def describe(options: DescribeOptions) -> int:
+    """Describe the data of an experiment, or print a description that peers have made."""
+    given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
+    name, model, tensors, meaning = computed(options, "description", given)
+    results = described(tensors, model, meaning)
+    return terminal.write(
+        options,
+        results,
+        rows=_description_rows(results),
+        page=lambda: description_page(name, results, disclosed=model.shows),
+        show=show_description,
+    )
+
+
+def estimate_survival(options: SurvivalOptions) -> int:
+    """Print curves of an experiment, or those that peers have found."""
+    given = {"horizon": options.horizon, "width": options.width, "group": options.group}
+    given["times"] = "union" if options.union else None
+    if options.horizon is None and not options.union and not _has_grid(options):
+        raise InputError(
+            "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "
+            "every peer learns the times of all samples"
+        )
+    name, model, tensors, meaning = computed(options, "kaplan_meier", given)
+    end = model.horizon or float(max(tensors["times"], default=0.0))
+    results = survival(tensors, model) | {"time": meaning.target or "time", "horizon": end}
+    return terminal.write(
+        options,
+        results,
+        rows=_survival_rows(results),
+        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
+        show=_show_survival,
+    )
+
+
+def find_components(options: ComponentsOptions) -> int:
+    """Print the components of an experiment, or those that peers have found."""
+    given = {"components": options.components, "standardise": options.standardise or None}
+    name, model, tensors, meaning = computed(options, "pca", given)
+    results = projected(tensors, model, meaning)
+    return terminal.write(
+        options,
+        results,
+        rows=_component_rows(results),
+        page=lambda: components_page(name, results, disclosed=model.shows),
+        show=_show_components,
+    )
+
+
+def print_coefficients(options: CoefficientsOptions) -> int:
+    """Print the coefficients of a saved regression."""
+    regression = regression_of(results_commands.predictor(options).saved)
+    if options.json:
+        print(json.dumps(regression.results(), allow_nan=False))
+    else:
+        tables.regression(regression)
+    return 0
+
+
+def regression_of(saved: SavedModel) -> FittedRegression:
+    """Return the coefficients of a saved regression.
+
+    Raises
+    ------
+    InputError
+        The model has no coefficients, or has not converged.
+    """
+    if saved.exact is None or saved.exact.traits.command != "coefficients":
+        raise InputError(
+            f"{saved.path} is a model {saved.about.model.name}, which has no standard errors; train one of glm, "
+            "private_glm, lasso, cox"
+        )
+    explained = saved.exact.explained(_tensors(saved), fields=saved.fields, classes=saved.names)
+    if explained is None or explained.regression is None:
+        raise InputError(f"{saved.path} has not converged; train more rounds")
+    return explained.regression
+
+
+def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -> Statistics:
+    """Return the statistic that an argument names, or that follows from the data of the experiment which it names.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    model
+        Name of the model. That of the same name with ``private_`` runs as the experiment says if it names it.
+    given
+        Options of the model; ``None`` where the user has given none.
+
+    Raises
+    ------
+    InputError
+        Options are given of a model that has its own, or the file has another model.
+    """
+    chosen = {key: value for key, value in given.items() if value is not None}
+    private = f"private_{model}"
+    if Path(options.experiment).suffix == ".safetensors":
+        return _loaded(options, [model, private], chosen)
+    experiment = experiment_of(options)
+    if experiment.model.name != private:
+        if model == "description" and experiment.data.options.get("event") is not None:
+            chosen["event"] = True
+        return experiment.name, *_run(_exact_plan(experiment, model, chosen, unaccounted=options.unaccounted))
+    if chosen:
+        named = ", ".join(map(_option, chosen))
+        raise InputError(f"options of {private} are in model.options, so {named} has no effect; leave it out")
+    return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
+
+
+def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[str, Any]) -> Statistics:
+    """Return the statistic that a file of a model of some names has."""
+    if options.changes or chosen or options.unaccounted:
+        others = {"--set": options.changes, "--unaccounted": options.unaccounted}
+        named = ", ".join([*map(_option, chosen), *(option for option, given in others.items() if given)])
+        raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
+    saved = load(options.experiment)
+    about, inputs, outputs = saved.about, saved.about.inputs, saved.about.outputs
+    if about.model.name not in names:
+        raise InputError(
+            f'{saved.path} is a model {about.model.name}; "p2pfl {options.command}" takes an experiment, or a model '
+            f'with model.name = "{names[0]}"'
+        )
+    meaning = Meaning(
+        raw=inputs.raw,
+        columns=saved.fields,
+        mean=np.asarray(inputs.mean),
+        deviation=np.asarray(inputs.deviation),
+        classes=outputs.class_names,
+        target=outputs.target,
+        target_mean=outputs.mean,
+        target_deviation=outputs.deviation,
+    )
+    return Path(options.experiment).stem, saved.exact, _tensors(saved), meaning
+
+
+def _tensors(saved: SavedModel) -> Mapping[str, np.ndarray]:
+    """Return the numbers of a saved model."""
+    return {key: value.numpy() for key, value in saved.module.state_dict().items()}
+
+
+def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], *, unaccounted: bool) -> Plan:
+    """Return the plan of a model from totals over the data of an experiment.
+
+    What the experiment says on learning and its protection has no part in it, except the account of its data, which
+    cannot count exact totals.
+    """
+    wanted = Experiment(
+        name=experiment.name,
+        seed=experiment.seed,
+        rounds=1,
+        topology=experiment.topology,
+        data=read(experiment, changes=["data.scale=false"]).data,
+        model=ModelSettings(name=model, options=dict(options)),
+        learning=LearningSettings(algorithm="exact"),
+        privacy=PrivacySettings(mode="none", budget=experiment.privacy.budget),
+    )
+    return plan(wanted, unaccounted=unaccounted)
+
+
+def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
+    """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
+    budget_warning.warn(resolved)
+    terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
+    run = simulate(resolved, baselines=False)
+    learner = cast("ExactLearner", resolved.learner)
+    tensors = {name: tensor.numpy() for name, tensor in next(iter(run.models.values())).items()}
+    return learner.model, tensors, resolved.federation.dataset.description
+
+
+def _option(key: str) -> str:
+    """Return the option of the command that sets an option of a model."""
+    return "--union" if key == "times" else f"--{key}"
+
+
+def _has_grid(options: SurvivalOptions) -> bool:
+    """Return whether the model has its grid without options of the command."""
+    return options.experiment.endswith(".safetensors") or experiment_of(options).model.name == "private_kaplan_meier"
+
+
+def show_description(results: Mapping[str, Any]) -> None:
+    """Print a description."""
+    console = terminal.console()
+    numbers = [each for each in results["columns"] if each["kind"] == "number"]
+    others = [each for each in results["columns"] if each["kind"] == "levels"]
+    shown = []
+    if made := number_table(numbers, private=results["private"]):
+        shown.append(_fitting(made, numbers, console))
+    if made := level_table(others, hidden=f"< {results['least']}"):
+        shown.append(tables.shown(made))
+    every = strongest(results["names"], results["correlations"], most=MAX_PAIRS) if results["correlations"] else []
+    pairs = [pair for pair in every if abs(pair[2]) > LEAST_CORRELATION]
+    if pairs:
+        rows = [(two, one, f"{value:+.3f}") for one, two, value in pairs]
+        shown.append(tables.shown(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
+    for table in shown:
+        console.print(table)
+        console.print()
+    for each in results["warnings"]:
+        console.print(Text(f"warning: {each}"), soft_wrap=not console.is_terminal)
+    kept = "with private noise" if results["private"] else f"nothing is stated of fewer than {results['least']}"
+    summary = f"{results['samples']} samples of all peers; {kept}"
+    console.print(Text(summary), soft_wrap=not console.is_terminal)
+
+
+def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
+    """Return the table of columns of numbers that shows most and fits; if none fits, names take several lines."""
+    bars = [_bars(each["counts"]) for each in columns]
+    inner = facts.without(
+        "low", "high", *(head for head in facts.heads if head.endswith("%") and head not in QUARTILES)
+    )
+    for each in (_drawn(facts, bars), _drawn(inner, bars), inner):
+        table = tables.shown(each)
+        table.columns[0].no_wrap = True
+        if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
+            return table
+    names = table.columns[0]
+    names.no_wrap, names.overflow, names.min_width = False, "fold", len("column")
+    return table
+
+
+def _drawn(facts: FactTable, bars: Sequence[str]) -> FactTable:
+    """Return a table with a column of histograms."""
+    rows = [[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
+    return replace(facts, heads=[*facts.heads, "histogram"], rows=rows)
+
+
+def _bars(counts: list[int | None]) -> str:
+    top = max((count or 0 for count in counts), default=0)
+    if not top:
+        return ""
+    return "".join(
+        "·" if count is None else " " if not count else BARS[min(7, (8 * count - 1) // top)] for count in counts
+    )
+
+
+def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """Return a row for each column of numbers and each level; empty cells are not stated."""
+    numbers = [each for each in results["columns"] if each["kind"] == "number"]
+    shares = list(numbers[0]["quantiles"]) if numbers else []
+    yield ["column", "level", "count", "missing", "mean", "std", "low", *shares, "high"]
+    for each in results["columns"]:
+        if each["kind"] == "levels":
+            yield from ([each["name"], level, count] for level, count in each["levels"].items())
+            continue
+        values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
+        yield [each["name"], "", each["count"], each["missing"], *values]
+
+
+def _survival_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
+    yield ["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"]
+    for group in results["groups"]:
+        yield from ([group["name"], *row] for row in zip(*(group[key] for key in keys), strict=True))
+
+
+def _show_survival(results: Mapping[str, Any]) -> None:
+    console = terminal.console()
+    console.print(tables.shown(group_table(results)))
+    console.print()
+    for line in sentences(results):
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def _component_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    yield ["component", "variance", "share", *results["names"]]
+    rows = zip(results["variance"], results["share"], results["components"], strict=False)
+    yield from ([number, *row[:2], *row[2]] for number, row in enumerate(rows, start=1))
+
+
+def _show_components(results: Mapping[str, Any]) -> None:
+    console = terminal.console()
+    console.print(tables.shown(components_table(results, most=MAX_COMPONENTS)))
+    console.print()
+    console.print(Text(f"{results['samples']} samples of all peers, {len(results['names'])} features"))
