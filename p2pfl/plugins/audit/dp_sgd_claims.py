@@ -28,7 +28,6 @@ from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, TRAINING, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.noise_claims import Noise
@@ -116,15 +115,6 @@ class ChosenGradients:
         return torch.zeros(len(numbers), dtype=parts[0].dtype), list(self.layout.split(rows).values())
 
 
-class _NothingToProve(EngineProof):
-    """Proof of an engine whose gradients are chosen, so that it differs from the model by intention."""
-
-    def knows(self, peers: Sequence[str], engine: object) -> bool:
-        """Return True."""
-        del peers, engine
-        return True
-
-
 @dataclass(frozen=True)
 class _Trainee:
     """Learner of an experiment on samples whose gradients are chosen.
@@ -188,7 +178,6 @@ class _Trainee:
         assert isinstance(found, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
         engine = ChosenGradients(found.layout)
         object.__setattr__(found, "engine", engine)
-        found.proof = _NothingToProve(found.plain, found.initial, found.proof.tolerance)
         return found, engine
 
     def moved(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
