@@ -15,7 +15,7 @@ from p2pfl.core.neighbourhood import ReceivedModels, Released
 from p2pfl.core.rows import to_device
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
-from p2pfl.privacy.device.device_masks import weighted_sums
+from p2pfl.privacy.device_masks import weighted_sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 import tomli_w
-from p2pfl.experiment.schema import PrivacySettings
 
 import hospitals
 import p2pfl
@@ -15,6 +14,7 @@ from p2pfl.cli.planning.privacy import compared, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.study import Study
 from p2pfl.plugins.study.sweep import sweep

@@ -3,6 +3,8 @@
 import datetime as dt
 import os
 import shutil
+import subprocess
+import sys
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -96,6 +98,13 @@ def test_training_that_takes_longer_than_neighbours_wait_is_worth_a_warning():
 
 def test_models_that_do_not_train_in_steps_are_not_timed():
     assert trained("model.name=boosting", "privacy.mode=none") is None
+
+
+def test_a_torch_that_cannot_be_imported_is_named():
+    code = "import sys; sys.modules['torch'] = None; from p2pfl.cli import main; sys.exit(main(['doctor']))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "problem torch  p2pfl cannot be imported (import of torch halted" in found.stdout
 
 
 def test_too_little_memory_is_named_and_control_groups_count(tmp_path):

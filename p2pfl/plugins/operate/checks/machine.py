@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import math
 import os
 import platform
@@ -13,12 +12,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import torch
 
 import p2pfl
 from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
 
 OLDEST_TORCH = (2, 6)
@@ -44,11 +43,7 @@ SLIP = 60.0
 
 
 def check_torch() -> Finding:
-    """Check Python and torch, without which nothing runs."""
-    try:
-        torch: Any = importlib.import_module("torch")
-    except (ImportError, OSError) as error:
-        return problem("torch", f"torch cannot be imported ({error}); install it as docs/install.md says")
+    """Check Python and torch."""
     return judge_torch(torch.__version__, cuda=torch.version.cuda, usable=torch.cuda.is_available())
 
 
@@ -80,7 +75,7 @@ def judge_torch(version: str, *, cuda: str | None, usable: bool) -> Finding:
 def check_training(plan: Plan, *, peer: str) -> Finding | None:
     """Time a training step on the peer's own data; ``None`` for models that do not train in steps."""
     learning, patience = plan.experiment.learning, plan.experiment.transport.patience
-    if declared(plan.algorithm).additive or learning.learner is not None:
+    if plan.asked.algorithm.additive or learning.learner is not None:
         return None
     samples = len(plan.federation.train[peer])
     batches = 1 if learning.batch == "all" else math.ceil(samples / learning.batch)
