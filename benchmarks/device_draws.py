@@ -1,4 +1,4 @@
-"""Compare masks, private noise and sums as tensor operations with numpy, and estimate what they cost a GPU.
+"""Compare masks and sums as tensor operations with numpy, and estimate what they cost a GPU.
 
     python -m benchmarks.device_draws [--repeats 7]
 
@@ -17,13 +17,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from p2pfl.privacy.device.device_masks import mask_sums, weighted_sums
-from p2pfl.privacy.device.device_noise import DeviceNoise
-from p2pfl.privacy.device.device_stream import key_words, keystream
+from p2pfl.privacy.device_masks import key_words, keystream, mask_sums, weighted_sums
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.masks import Masks
-from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK, spans
 from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.topology import metropolis, random_regular
 
@@ -70,18 +66,9 @@ def main() -> None:
     edges = sorted({(min(a, b), max(a, b)) for a, b in swarm.edges})
     secrets = {(a, b): source.bytes(KEY_BYTES, purpose="edge", peer=f"{a}-{b}") for a, b in edges}
     masks, weights = Masks(secrets, deviation=10.0, topology=swarm), metropolis(swarm).matrix
-    keys = [source.bytes(KEY_BYTES, purpose="noise", peer=peer) for peer in swarm.peers]
+    keys = [source.bytes(KEY_BYTES, purpose="mask", peer=peer) for peer in swarm.peers]
     words, counts = key_words(keys, CPU), torch.arange(-(-SIZE // 8), dtype=torch.int32)
     points = np.rint(np.random.default_rng(0).normal(scale=2.0**30, size=(PEERS, SIZE)))
-    sampler, deviation = NoiseSampler(2.0**20), 2.0**20
-
-    def noise() -> None:
-        for group in spans(PEERS, BLOCK // SIZE):
-            sampler.window(keys[group], slice(0, SIZE))
-
-    def device_noise() -> None:
-        DeviceNoise(deviation, CPU).add_to(torch.zeros(PEERS, SIZE, dtype=torch.int64), keys)
-
     held = torch.from_numpy(points)
     rows: list[tuple[str, int, Callable[[], object] | None, Callable[[], object]]] = [
         ("keystream", PEERS * SIZE, None, lambda: keystream(words, counts)),
@@ -91,7 +78,6 @@ def main() -> None:
             lambda: masks.sums(swarm.peers, round=0, size=SIZE),
             lambda: mask_sums(masks, swarm.peers, round=0, size=SIZE, device=CPU),
         ),
-        ("private noise", PEERS * SIZE, noise, device_noise),
         ("weighted sums", weights.nnz * SIZE, lambda: portions(weights, points), lambda: weighted_sums(weights, held)),
     ]
     print("ns a number        numpy  tensors  ratio    kernels  bytes a number  GPU ns")

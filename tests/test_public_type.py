@@ -19,7 +19,7 @@ PACKAGE = Path(p2pfl.__file__).parent
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
     "plugins/audit/accounting_claims.py",  # what the audit releases is made up
-    "plugins/audit/claims.py",
+    "plugins/audit/release_claims.py",
     "plugins/audit/attacks/inversion.py",
     "plugins/audit/attacks/membership_inference.py",
     "plugins/audit/noise_claims.py",

@@ -33,9 +33,9 @@ from p2pfl.core.neighbourhood import (
     check_later,
     check_public,
 )
+from p2pfl.core.process import cores, spread
 from p2pfl.core.rows import Rows, to_device
-from p2pfl.privacy.device.device_masks import mask_sums
-from p2pfl.privacy.device.device_noise import DeviceNoise
+from p2pfl.privacy.device_masks import mask_sums
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
@@ -250,26 +250,27 @@ class PrivateNeighbourhood(Wrapped):
         points, keys = self._masks_on(device, size=size, attempt=attempt), self._noise_keys(attempt)  # [R, P]
         if not keys:
             return points
-        deviation = self._settings.noise * 2.0**self._settings.bits
-        if device.type != "cpu":
-            noise = DeviceNoise(deviation, device)
-            noise.add_to(points, keys)
-            check_later(self._net, noise.check)
-            return points
-        drawn, sampler = points.numpy(), NoiseSampler(deviation)
-        for group in spans(len(keys), max(1, BLOCK // size)):
+        on_cpu = device.type == "cpu"
+        noise = points.numpy() if on_cpu else np.zeros(points.shape, np.int64)  # only the CPU draws it
+        groups = [*spans(len(keys), max(1, BLOCK // size))]
+        workers = min(cores(), len(groups))
+        samplers = [NoiseSampler(self._settings.noise * 2.0**self._settings.bits) for _ in range(workers)]
+
+        def add_noise(number: int, group: slice) -> None:
             for columns in spans(size, BLOCK):
-                drawn[group, columns] += sampler.window(keys[group], columns)
-        return points
+                noise[group, columns] += samplers[number].window(keys[group], columns)
+
+        spread(add_noise, groups, workers=workers)
+        return points if on_cpu else points.add_(to_device(torch.from_numpy(noise), device))
 
     def _masks_on(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
         """Return the sums of masks on a device, ``[R, P]``; zeros without masks."""
         if self._masks is None:
             return torch.zeros(len(self.peers), size, dtype=torch.int64, device=device)
-        how = {"round": self._round, "size": size, "attempt": attempt}
         if device.type != "cpu" and isinstance(self._masks, Masks):
-            return mask_sums(self._masks, self.peers, device=device, **how)
-        return to_device(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
+            return mask_sums(self._masks, self.peers, round=self._round, size=size, attempt=attempt, device=device)
+        sums = self._masks.sums(self.peers, round=self._round, size=size, attempt=attempt)
+        return to_device(torch.from_numpy(sums), device)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""

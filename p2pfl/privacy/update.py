@@ -14,7 +14,7 @@ import torch
 
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
-from p2pfl.privacy.device.device_stream import WIDE, to_grid
+from p2pfl.privacy.device_masks import WIDE, to_grid
 from p2pfl.privacy.normal_stream import BLOCK, LIMIT, Floats, spans
 from p2pfl.privacy.portable import fold_sums, root
 

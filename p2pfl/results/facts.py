@@ -21,13 +21,6 @@ class Styled(str):
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Cell of pictures side by side, as data URIs."""
-
-    uris: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class FactTable:
     """A table.
 

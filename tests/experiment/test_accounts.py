@@ -16,8 +16,8 @@ from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.plugins.audit.audit import audit
-from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
+from p2pfl.plugins.study.sweep import sweep
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent

@@ -6,17 +6,20 @@ import pytest
 
 import p2pfl
 from p2pfl.core.errors import InputError
-from p2pfl.plugins.study import running
-from p2pfl.plugins.study.cell import attempt, refusals
-from p2pfl.plugins.study.running import sweep
+from p2pfl.plugins.study import sweep as sweep_module
 from p2pfl.plugins.study.study import Study
+from p2pfl.plugins.study.sweep import attempt, sweep
 from wine_files import wine_file
+
+
+def here(jobs, function, **_):
+    """Call a function for each job in this process."""
+    return ((job, attempt(job, function)) for job in jobs)
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "refused", lambda jobs, **_: refusals(jobs))
-    monkeypatch.setattr(running, "results", lambda jobs, **_: ((job, attempt(job)) for job in jobs))
+    monkeypatch.setattr(sweep_module, "in_processes", here)
     (tmp_path / "small.toml").write_text(wine_file("small"))
     over = {"learning.rate": (0.1, 1e38), "data.split": ("iid", "shards")}
     sweep(Study(experiment=str(tmp_path / "small.toml"), over=over, seeds=2), tmp_path / "out", processes=1)

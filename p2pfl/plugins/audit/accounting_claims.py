@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Public
 from p2pfl.experiment import Plan
-from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.claims import ACCOUNTING, ExactClaim, claim
 from p2pfl.plugins.audit.pipeline import drop_budget
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting.accountant import Guarantee
@@ -23,10 +23,7 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 
-PART = "the accounting"
-"""Heading of these claims."""
-
-LARGEST = 512
+MAX_PEERS = 512
 """Most peers whose bounds are computed once more."""
 
 RELEASES = 3
@@ -55,23 +52,15 @@ def accounts(plan: Plan, *, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     if not protection.claimed:
         return []
     found = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
-    return [*found, *_epsilons(plan), *_charges(plan)]
+    return [*found, _epsilons(plan), *_charges(plan)]
 
 
 def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     """Compare mu of each observer with another computation."""
-    if len(plan.protection.graph.peers) > LARGEST:
+    if len(plan.protection.graph.peers) > MAX_PEERS:
         return []
-    return [
-        ExactClaim(
-            f"mu of {given.observer}",
-            f"What {given.observer} can learn from a release is at most the stated mu, by another computation.",
-            _mu(plan, given),
-            given.mu * (1 + 1e-6),
-            PART,
-        )
-        for given in stated
-    ]
+    name = "mu of {observer}"
+    return [claim(ACCOUNTING, name, _mu(plan, each), each.mu * (1 + 1e-6), observer=each.observer) for each in stated]
 
 
 def _mu(plan: Plan, given: Guarantee) -> float:
@@ -88,7 +77,7 @@ def _mu(plan: Plan, given: Guarantee) -> float:
     return sums_mu(view, **numbers, colluders=[peers.index(name) for name in given.colluders])
 
 
-def _epsilons(plan: Plan) -> list[ExactClaim]:
+def _epsilons(plan: Plan) -> ExactClaim:
     """Compare the epsilon of all rounds with another computation, and with what the experiment asks for."""
     protection = plan.protection
     costs = dict(protection.planned) or {protection.cost: protection.rounds}
@@ -96,15 +85,8 @@ def _epsilons(plan: Plan) -> list[ExactClaim]:
     asked = protection.wanted.epsilon
     allowed = min(math.inf if stated is None else stated, math.inf if asked is None else asked * (1 + 1e-5))
     sampled = any(cost.probability < 1 for cost in costs)
-    return [
-        ExactClaim(
-            "epsilon of all rounds",
-            "All planned releases cost at most the epsilon that is stated and asked for, by another computation.",
-            _epsilon(costs, delta=delta),
-            allowed * (1.01 if sampled else 1 + 1e-6) + (0.01 if sampled else 1e-9),
-            PART,
-        )
-    ]
+    allowed = allowed * (1.01 if sampled else 1 + 1e-6) + (0.01 if sampled else 1e-9)
+    return claim(ACCOUNTING, "epsilon of all rounds", _epsilon(costs, delta=delta), allowed)
 
 
 def _epsilon(costs: Mapping[Cost, int], *, delta: float) -> float:
@@ -138,31 +120,30 @@ def _exposed(meter: Meter) -> None:
     meter.exposed()
 
 
-CHARGES: tuple[tuple[str, str, Callable[[Meter], None]], ...] = (
-    ("corrections are charged in full", "A release that turns out to lack a mask is charged", _corrected),
-    ("releases without a mask are charged", "A release that lacks a mask is charged", _bare),
-    ("sums that lack a peer are charged", "All releases are charged once a sum lacked a peer", _exposed),
-)
-"""Claims, and what is charged at the local floor."""
+CHARGES: Mapping[str, Callable[[Meter], None]] = {
+    "releases are charged": _complete,
+    "corrections are charged in full": _corrected,
+    "releases without a mask are charged": _bare,
+    "sums that lack a peer are charged": _exposed,
+}
+"""Claims, and what is charged: the first at the cost of a release, the others at the local floor."""
 
 
 def _charges(plan: Plan) -> list[ExactClaim]:
     """Compare what a meter charges with the cost of each release, or with that of private noise alone."""
     whole, floor = plan.protection.cost.mu, plan.protection.local.mu
-    cases = CHARGES[:2] if plan.protection.sums is None else CHARGES
-    found = [_charge(plan, "releases are charged", "A release is charged at its mu", _complete, mu=whole)]
-    return found + [_charge(plan, name, f"{what} at the local floor", spend, mu=floor) for name, what, spend in cases]
+    names = [*CHARGES] if plan.protection.sums is not None else [*CHARGES][:3]
+    return [_charge(plan, name, mu=floor if place else whole) for place, name in enumerate(names)]
 
 
-def _charge(plan: Plan, name: str, sentence: str, spend: Callable[[Meter], None], *, mu: float) -> ExactClaim:
+def _charge(plan: Plan, name: str, *, mu: float) -> ExactClaim:
     meter = _meter(plan)
-    spend(meter)
+    CHARGES[name](meter)
     if plan.protection.cost.probability == 1:
         charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
     else:  # squares do not add, so each release must be charged in full
         charged = mu**2 * sum(count for cost, count in meter.costs.items() if cost.mu >= mu * (1 - 1e-9))
-    lacking = RELEASES * mu**2 - charged
-    return ExactClaim(name, f"{sentence} (mu squared that is missing).", lacking, 1e-9 * mu**2, PART)
+    return claim(ACCOUNTING, name, RELEASES * mu**2 - charged, 1e-9 * mu**2)
 
 
 def _meter(plan: Plan) -> Meter:
@@ -200,7 +181,4 @@ def _releases(plan: Plan) -> ExactClaim:
     lacking = sum(
         Counter(order[: place + 1])["sent"] > Counter(order[: place + 1])["charged"] for place in range(len(order))
     )
-    sentence = "A release is charged before it is sent (releases that are not)."
-    return ExactClaim(
-        "every release is charged first", sentence, float(lacking or RELEASES - order.count("sent")), 0.0, PART
-    )
+    return claim(ACCOUNTING, "every release is charged first", lacking or RELEASES - order.count("sent"))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import kind_of
@@ -21,17 +19,17 @@ from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.attacks.canaries import COUNT, Canaries, plant
 from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
-from p2pfl.plugins.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
+from p2pfl.plugins.audit.attacks.inversion import SAMPLES, Inversion, invert
 from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, Inference, infer
-from p2pfl.plugins.audit.claims import KEYS, ExactClaim, claims
+from p2pfl.plugins.audit.claims import ExactClaim
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
-from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE
+from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import live
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.plugins.audit.pipeline import Fresh, Target
+from p2pfl.plugins.audit.release_claims import KEYS, check_release
 from p2pfl.plugins.audit.total_attacks import totals
-from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, Source
 
@@ -48,8 +46,8 @@ class Effort:
         Approximate number of canaries.
     rounds, shadows
         Rounds and shadow models of membership inference.
-    samples, iterations
-        Samples and iterations of inversion.
+    samples
+        Samples of inversion.
     keys
         Number of keys, no two of which may be equal.
     live
@@ -61,9 +59,8 @@ class Effort:
     rounds: int = ROUNDS
     shadows: int = SHADOWS
     samples: int = SAMPLES
-    iterations: int = ITERATIONS
     keys: int = KEYS
-    live: int = LIVE
+    live: int = LIVE_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class Audit:
     games: tuple[GameResult, ...] = ()
     canaries: tuple[Canaries, ...] = ()
     inferences: tuple[Inference, ...] = ()
-    inversions: Inversions = Inversions(np.empty((0,)), ())  # noqa: RUF009 (it is frozen)
+    inversions: tuple[Inversion, ...] = ()
     exposures: tuple[Exposure, ...] = ()
     smaller: str | None = None
 
@@ -129,28 +126,23 @@ class Audit:
     @property
     def broken(self) -> list[str]:
         """Return a sentence for each claim that does not hold."""
-        said = [
+        sentences = [
             f"{claim.name}: measured {claim.measured:.6g}, which exceeds {claim.allowed:.6g}"
             for claim in self.claims
             if claim.broken
         ]
-        said += [
+        sentences += [
             (
                 f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} "
-                f"than the accountant allows: mu is above {game.lower:.3g} instead of at most {game.accounted:.3g}"
+                f"than the accountant allows: {_excess(game)}"
             )
             for game in self.games
             if game.broken
         ]
-        said += [
-            (
-                f"{each.observer} distinguishes canaries too well: mu is above {each.lower:.3g} instead of at most "
-                f"{each.accounted:.3g}"
-            )
-            for each in self.canaries
-            if each.broken
+        sentences += [
+            f"{each.observer} distinguishes canaries too well: {_excess(each)}" for each in self.canaries if each.broken
         ]
-        said += [
+        sentences += [
             (
                 f"{each.observer} distinguishes members too well by {each.attack} after round {each.round}: an area "
                 f"of {each.auc:.3f} instead of at most {each.ceiling:.3f}"
@@ -158,26 +150,17 @@ class Audit:
             for each in self.inferences
             if each.broken
         ]
-        return said
+        return sentences
 
     def results(self) -> dict[str, Any]:
-        """Return everything but the pictures for machines; infinite numbers become ``None``."""
-        found = asdict(replace(self, inversions=Inversions(self.inversions.truth[:0], ())))
-        del found["inversions"]
-        held: dict[str, Sequence[ExactClaim | GameResult | Canaries | Inference]] = {
-            "claims": self.claims,
-            "games": self.games,
-            "canaries": self.canaries,
-            "inferences": self.inferences,
-        }
-        for name, parts in held.items():
-            found[name] = [table | {"broken": part.broken} for table, part in zip(found[name], parts, strict=True)]
-        found["inversions"] = [
-            {"observer": each.observer, "attack": each.attack, "psnr": each.psnr, "ssim": each.ssim}
-            | {"baseline": each.baseline, "recognised": each.recognised}
-            for each in self.inversions.found
-        ]
-        plain: dict[str, Any] = _finite(found | {"promised": self.promised, "broken": self.broken})
+        """Return everything for machines; infinite numbers become ``None``."""
+        table = asdict(self)
+        for name in ("claims", "games", "canaries", "inferences"):
+            for row, part in zip(table[name], getattr(self, name), strict=True):
+                row["broken"] = part.broken
+        for row, part in zip(table["inversions"], self.inversions, strict=True):
+            row["recognised"] = part.recognised
+        plain: dict[str, Any] = _finite(table | {"promised": self.promised, "broken": self.broken})
         return plain
 
 
@@ -210,7 +193,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     >>> from p2pfl.experiment import plan, read
     >>> from p2pfl.privacy.keys import SeededSource
     >>> resolved = plan(read({"topology": {"peers": 4}, "privacy": {"mode": "pairwise"}}))
-    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, iterations=10, keys=100, live=0)
+    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, keys=100, live=0)
     >>> audit(resolved, fresh=SeededSource, effort=least).broken
     []
     """
@@ -220,16 +203,14 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
     observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
-    where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
+    target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
-        held = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+        claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
     else:
-        held = [
-            *claims(protection.settings, **where, keys=effort.keys),
-            *check_stacked_noise(protection.settings, fresh=fresh),
-        ]
-        held += live(plan, rounds=effort.live) if effort.live else []
-    held += [*accounts(plan, stated=guarantees), *check_training(plan, fresh=fresh)]
+        claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
+        claims += check_stacked_noise(protection.settings, fresh=fresh)
+        claims += live(plan, rounds=effort.live) if effort.live else []
+    claims += [*accounts(plan, stated=guarantees), *check_training(plan, fresh=fresh)]
     single = protection.sums is None and not protection.totals
     return Audit(
         name=plan.experiment.name,
@@ -238,49 +219,37 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
         noise=settings.noise,
         mask=settings.mask,
         promises=tuple(_promise(observer, plan, delta=protection.wanted.delta) for observer in observers),
-        claims=tuple(held),
+        claims=tuple(claims),
         exposures=exposures(plan, seed=seed) if protection.totals else (),
-        **(_attacks(plan, settings, observers, where=where, effort=effort) if single else {}),
+        **(_attacks(plan, target, observers, effort=effort) if single else {}),
     )
 
 
-def _attacks(
-    plan: Plan, settings: Settings, observers: Sequence[Observer], *, where: Mapping[str, Any], effort: Effort
-) -> dict[str, Any]:
+def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effort: Effort) -> dict[str, Any]:
     """Run the attacks of observers of single models."""
+    federation, size, delta = plan.federation, plan.learner.layout.size, plan.protection.wanted.delta
+    inferences = infer(
+        target,
+        observers,
+        federation=federation,
+        train=lambda federation: _learner(plan.experiment, federation),
+        steps=plan.gossip.steps,
+        rounds=min(effort.rounds, plan.experiment.rounds),
+        shadows=effort.shadows,
+    )
+    one_step = _one_step(plan.experiment)
+    inversions = invert(
+        target,
+        observers,
+        federation=federation,
+        train=lambda federation: _learner(one_step, federation),
+        samples=effort.samples,
+    )
     return {
-        "games": tuple(play(settings, observers, **where, trials=effort.trials)),
-        "canaries": tuple(
-            plant(
-                settings,
-                observers,
-                **where,
-                size=plan.learner.layout.size,
-                delta=plan.protection.wanted.delta,
-                count=effort.canaries,
-            )
-        ),
-        "inferences": tuple(
-            infer(
-                settings,
-                observers,
-                **where,
-                federation=plan.federation,
-                train=lambda federation: _learner(plan.experiment, federation),
-                steps=plan.gossip.steps,
-                rounds=min(effort.rounds, plan.experiment.rounds),
-                shadows=effort.shadows,
-            )
-        ),
-        "inversions": invert(
-            settings,
-            observers,
-            **where,
-            federation=plan.federation,
-            train=lambda federation: _learner(_one_step(plan.experiment), federation),
-            samples=effort.samples,
-            iterations=effort.iterations,
-        ),
+        "games": tuple(play(target, observers, trials=effort.trials)),
+        "canaries": tuple(plant(target, observers, size=size, delta=delta, count=effort.canaries)),
+        "inferences": tuple(inferences),
+        "inversions": inversions,
     }
 
 
@@ -293,10 +262,10 @@ def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
 
 
 def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
-    found = learner(experiment, federation)
-    if not isinstance(found, TorchLearner):
-        raise ModelError(f"{kind_of(found)} cannot be audited; use a torch model")
-    return found
+    made = learner(experiment, federation)
+    if not isinstance(made, TorchLearner):
+        raise ModelError(f"{kind_of(made)} cannot be audited; use a torch model")
+    return made
 
 
 def _one_step(experiment: Experiment) -> Experiment:
@@ -318,6 +287,10 @@ def _one_step(experiment: Experiment) -> Experiment:
 def _secret(number: int) -> Source:
     del number
     return SecretSource()
+
+
+def _excess(each: GameResult | Canaries) -> str:
+    return f"mu is above {each.lower:.3g} instead of at most {each.accounted:.3g}"
 
 
 def _times(releases: int) -> str:

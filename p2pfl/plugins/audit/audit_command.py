@@ -21,7 +21,7 @@ from p2pfl.plugins.audit.audit_commands import AuditOptions
 from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
-MOST = 128
+MAX_PEERS = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
 
 
@@ -37,7 +37,7 @@ def run(options: AuditOptions) -> int:
     prepare(folder)
     attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     budget_warning.warn_of_exact(resolved)
-    keep(attacked, folder, samples=options.samples)
+    keep(attacked, folder)
     if options.json:
         print(json.dumps(attacked.results() | {"folder": str(folder)}))
     else:
@@ -56,12 +56,12 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology
-    if topology.files or topology.peers <= MOST:
+    if topology.files or topology.peers <= MAX_PEERS:
         return experiment, None
     table = plain(experiment)
-    table["topology"]["peers"] = MOST
+    table["topology"]["peers"] = MAX_PEERS
     said = (
-        f'attacked is a swarm like "{experiment.name}" of {MOST} peers instead of {topology.peers}; '
+        f'attacked is a swarm like "{experiment.name}" of {MAX_PEERS} peers instead of {topology.peers}; '
         f"--peers {topology.peers} attacks it whole"
     )
     return check(table), said
@@ -81,24 +81,15 @@ def prepare(folder: Path) -> None:
         raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
 
 
-def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
+def keep(audit: Audit, folder: Path) -> None:
     """Write ``audit.html`` and ``audit.json``, which only their owner can read.
-
-    Parameters
-    ----------
-    audit
-        Results of the attacks.
-    folder
-        Folder of the files.
-    samples
-        Whether the page shows attacked training samples.
 
     Raises
     ------
     StorageError
         They cannot be written.
     """
-    files.replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
+    files.replace(folder / "audit.html", audit_page(audit).encode(), mode=files.OWNER_ONLY)
     files.replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=files.OWNER_ONLY)
 
 

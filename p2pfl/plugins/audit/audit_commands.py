@@ -27,7 +27,6 @@ class AuditOptions(OutputOptions, AccountingOptions, ExperimentOptions):
     ] = None
     trials: Annotated[int, Option("games of each player", "N", _trials)] = 20_000
     out: Annotated[str | None, Option("where the page goes (default: a new directory under --runs)", "DIR")] = None
-    samples: Annotated[bool, Option("show attacked training samples and their reconstructions in the page")] = False
 
 
 AUDIT = Command("plan", AuditOptions, "p2pfl.plugins.audit.audit_command:run")

@@ -1,16 +1,12 @@
-"""Report of an audit as one self-contained HTML page, without the samples unless it is asked for them."""
+"""Report of an audit as one self-contained HTML page."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from p2pfl.plugins.audit.audit import Audit
-from p2pfl.plugins.audit.embedded_pictures import uri
-from p2pfl.plugins.audit.pipeline import Floats
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
-from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Pictures, Section, Styled
+from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 
 LIMITS = """\
@@ -52,16 +48,8 @@ reconstruction that beats the constant by 3 dB counts as recognised.\
 """
 
 
-def audit_page(audit: Audit, *, samples: bool = False) -> str:
-    """Return the report as HTML with its style included.
-
-    Parameters
-    ----------
-    audit
-        Results of the attacks.
-    samples
-        Whether to show attacked training samples and their reconstructions, which are private.
-    """
+def audit_page(audit: Audit) -> str:
+    """Return the report as HTML with its style included."""
     hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
     head = [
         Note(f"{hidden}{number(audit.mask)}", style="small"),
@@ -73,23 +61,23 @@ def audit_page(audit: Audit, *, samples: bool = False) -> str:
         ("lessons", "What each observer can learn", _lessons(audit)),
         ("claims", "Claims that hold whatever the data", _claims(audit)),
         ("exposed", EXPOSED, [EXPOSED_MEANING, exposure_table(audit)] if audit.exposures else []),
-        *_attacks(audit, samples=samples),
+        *_attacks(audit),
         ("limits", "What this does not show", LIMITS.splitlines()),
     ]
     return page(f"Audit of {audit.name}", sections, head=head)
 
 
-def _attacks(audit: Audit, *, samples: bool) -> list[Section]:
+def _attacks(audit: Audit) -> list[Section]:
     """Return the results of observers of single models; there are none for sums."""
     if not audit.games:
-        said = "No peer receives a single model, so the attacks on single models are left out."
-        return [("attacks", "Attacks on single models", [said])]
+        reason = "No peer receives a single model, so the attacks on single models are left out."
+        return [("attacks", "Attacks on single models", [reason])]
     members: list[Block | None] = [MEMBERSHIP, _inferences(audit)]
     return [
         ("game", "The game: was the update released?", [GAMES, game_table(audit)]),
         ("canaries", "Canaries", [CANARIES, _canaries(audit)]),
         ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
-        ("inversion", "Reconstructed samples", _inversions(audit, samples=samples)),
+        ("inversion", "Reconstructed samples", _inversions(audit)),
     ]
 
 
@@ -104,22 +92,15 @@ def _lessons(audit: Audit) -> list[Block | None]:
 def _claims(audit: Audit) -> list[Block | None]:
     if not audit.claims:
         return ["None: nothing is hidden."]
+    tables: dict[str, list[list[object]]] = {}
+    for claim in audit.claims:
+        figures = [number(claim.measured, infinite="all"), number(claim.allowed), _mark(claim.broken)]
+        tables.setdefault(claim.part, []).append([claim.name, claim.sentence, *figures])
     heads = ("claim", "in words", "found", "at most", "verdict")
-    tables = []
-    for part in dict.fromkeys(claim.part for claim in audit.claims):
-        rows = [
-            [
-                claim.name,
-                claim.sentence,
-                number(claim.measured, infinite="all"),
-                number(claim.allowed),
-                _mark(claim.broken),
-            ]
-            for claim in audit.claims
-            if claim.part == part
-        ]
-        tables.append(FactTable(f"Of {part}", heads, rows, text=2))
-    return [Note(CHANCE, style="small"), *tables]
+    return [
+        Note(CHANCE, style="small"),
+        *(FactTable(f"Of {part}", heads, rows, text=2) for part, rows in tables.items()),
+    ]
 
 
 def exposure_table(audit: Audit) -> FactTable:
@@ -133,13 +114,8 @@ def game_table(audit: Audit) -> FactTable:
     """Return the games of each observer."""
     rows = [
         [
-            game.observer,
-            game.victim,
-            game.player,
-            str(game.releases),
-            number(game.measured, infinite="all"),
-            number(game.lower, infinite="all"),
-            number(game.accounted),
+            *(game.observer, game.victim, game.player, str(game.releases)),
+            *_bounds(game.measured, game.lower, game.accounted),
             _mark(game.broken, bounded=math.isfinite(game.accounted)),
         ]
         for game in audit.games
@@ -148,19 +124,17 @@ def game_table(audit: Audit) -> FactTable:
     return FactTable("Games by observer", heads, rows, text=3)
 
 
+def _bounds(measured: float, lower: float, accounted: float) -> tuple[str, str, str]:
+    return number(measured, infinite="all"), number(lower, infinite="all"), number(accounted)
+
+
 def _canaries(audit: Audit) -> FactTable:
     rows = [
         [
-            each.observer,
-            str(each.count),
-            f"{each.auc:.3f}",
-            f"{each.tpr_percent:.3f}",
-            f"{each.tpr_permille:.3f}",
-            number(each.measured, infinite="all"),
-            number(each.lower, infinite="all"),
-            number(each.accounted),
-            f"{each.epsilon:.2f}",
-            number(each.bound),
+            *(each.observer, str(each.count)),
+            *(f"{rate:.3f}" for rate in (each.auc, each.tpr_percent, each.tpr_permille)),
+            *_bounds(each.measured, each.lower, each.accounted),
+            *(f"{each.epsilon:.2f}", number(each.bound)),
             _mark(each.broken, bounded=math.isfinite(each.accounted)),
         ]
         for each in audit.canaries
@@ -172,11 +146,8 @@ def _canaries(audit: Audit) -> FactTable:
 def _inferences(audit: Audit) -> FactTable:
     rows = [
         [
-            each.observer,
-            str(each.round),
-            each.attack,
-            f"{each.auc:.3f} ± {each.error:.3f}",
-            f"{each.ceiling:.3f}",
+            *(each.observer, str(each.round), each.attack),
+            *(f"{each.auc:.3f} ± {each.error:.3f}", f"{each.ceiling:.3f}"),
             _mark(each.broken, bounded=each.ceiling < 1),
         ]
         for each in audit.inferences
@@ -184,31 +155,14 @@ def _inferences(audit: Audit) -> FactTable:
     return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", "verdict"), rows, text=3)
 
 
-def _inversions(audit: Audit, *, samples: bool) -> list[Block | None]:
-    truth = audit.inversions.truth
-    low, high = float(truth.min()), float(truth.max())
-    rows: list[list[object]] = [
-        [
-            each.observer,
-            each.attack,
-            f"{each.psnr:.1f} dB (constant {each.baseline:.1f})",
-            "" if each.ssim is None else f"{each.ssim:.2f}",
-            _strip(each.pictures, low=low, high=high) if samples else "",
-        ]
-        for each in audit.inversions.found
+def _inversions(audit: Audit) -> list[Block | None]:
+    if not audit.inversions:
+        return ["The model does not begin with a linear layer, whose gradients give a sample away at once."]
+    rows = [
+        [each.observer, f"{each.psnr:.1f} dB (constant {each.baseline:.1f})", "yes" if each.recognised else "no"]
+        for each in audit.inversions
     ]
-    if samples:
-        rows.insert(0, ["the truth", "", "", "", _strip(truth, low=low, high=high)])
-    heads = ("observer", "attack", "PSNR", "SSIM", "reconstruction")
-    made = FactTable("Reconstructions by observer", heads, rows, text=2).dense()
-    hidden = "The samples and their reconstructions are private and left out; --samples shows them."
-    return [INVERSION, made, None if samples else hidden]
-
-
-def _strip(pictures: Floats, *, low: float, high: float) -> Pictures:
-    """Return some samples side by side."""
-    scaled = np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
-    return Pictures(tuple(uri(one) for one in scaled))
+    return [INVERSION, FactTable("Reconstructions by observer", ("observer", "PSNR", "recognised"), rows, text=3)]
 
 
 def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (the value to mark)

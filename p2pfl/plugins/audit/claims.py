@@ -1,40 +1,105 @@
-"""Exact claims, whatever the noise: masks cancel, clipping holds, abstention does not show, keys are fresh."""
+"""Claims of an audit: a measurement, the most that a correct build measures, and a sentence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
-import torch
 
-from p2pfl.core.neighbourhood import Public, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit import noise_tests
-from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers
-from p2pfl.privacy import Settings
-from p2pfl.privacy.keys import KEY_BYTES, SeededSource
-from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.ring_masks import Ring
-from p2pfl.simulation.stacked import StackedNeighbourhood
-from p2pfl.topology import Topology, Weights
 
-KEYS = 300_000
-"""Number of keys, no two of which may be equal; with only 2^32 possible sources about ten pairs would be."""
+RELEASE = "the release"
+STACKED = "stacked peers"
+LIVE = "live peers"
+SUMS = "live sums"
+TOTALS = "the totals"
+TRAINING = "training on samples"
+ACCOUNTING = "the accounting"
+"""Parts of the system that are tested, the headings of the report."""
 
-SIZE = 1000
-"""Length of the released rows."""
-
-LONG = BLOCK + SIZE
-"""Length of a row that is released piece by piece."""
-
-LENGTHS = (1.01, 1.1, 1.5, 3.0, 1e6)
+CLIP_LENGTHS = (1.01, 1.1, 1.5, 3.0, 1e6)
 """Lengths of the updates that must be clipped, in clips: a soft clip lets those through that are hardly too long."""
 
-TURNS = 200
-"""Number of rounds in which a peer participates or not."""
+SENTENCES = {
+    # the release
+    "masks cancel": "The masks of all peers sum to zero exactly.",
+    "updates are clipped": "An update of {lengths} clips moves the release by at most one clip.",
+    "sitting out does not show": "A peer that abstains in secret releases the same as with an update of zero.",
+    "as many sit out as are accounted": (
+        "In {turns} rounds a peer participates in a share of {share:g}, up to chance (standard deviations off)."
+    ),
+    "keys of runs differ": "No two keys of {count:,} runs are equal, as they would be with only 2^32 seeds.",
+    "keys of a run differ": "No two of {count:,} keys of one run are equal, as they would be with only 2^32 seeds.",
+    # noise of stacked and live peers, of totals and of training
+    "{noise} has its deviation": "The standard deviation is what is accounted (relative error).",
+    "{noise} is normal": "A histogram, tails included, fits the normal distribution (chi-square).",
+    "{noise} is fine-grained": "Each bit far below the deviation is 1 half of the time (standard deviations off).",
+    "{noise} is everywhere": "Every number of a row and every release has it in full (surprise in powers of ten).",
+    "{noise} is never shared": "No two releases of any peers, rounds, attempts or runs have correlated noise.",
+    "{noise} never repeats": "The numbers of a release are independent of each other (standard deviations off).",
+    "noise never comes twice": "No two of {count:,} releases have the same noise, as they would from few keys.",
+    "masks need a private key": "An outsider who knows all public keys cannot compute a mask (masks computed).",
+    "sitting out is unforeseeable": "Two runs agree on half of {count} coins, up to chance (standard deviations off).",
+    # live peers
+    "live masks cancel": "The masks of all live peers sum to zero in every round (points).",
+    "releases after a restart{of} are fresh": "Earlier releases predict no part of later ones (share of deviation).",
+    "noise after a restart{of} is fresh": "Earlier releases predict no part of later noise (share of the deviation).",
+    "every release is charged": "Every release is charged, also those that a restart repeats (releases missing).",
+    "live peers draw new keys": "Two runs of one experiment with one seed announce no public key twice (keys).",
+    "live peers seal anew": "Two runs of one experiment publish no sealed block of 16 bytes twice (blocks).",
+    "live peers encrypt under new keys": "Two runs of one experiment share no key of any encryption (keys).",
+    "no key and nonce encrypt twice": (
+        "No two messages are encrypted under one key and nonce, not even by peers that resume, once or from copies."
+    ),
+    "settling shows what is public": "After the last round a peer that owes no mask releases its public model alone.",
+    "settling is under a mask": "A peer that owes a mask releases its public model and that mask (relative error).",
+    "half a mask is charged": "Both ends of a mask that one left out are charged in full (mu squared missing).",
+    # live sums
+    "terms are masked": "Contributions as sent are uniform in the ring, bit by bit (standard deviations off).",
+    "own masks are there": "All senders of a sum together cannot remove their own masks (standard deviations off).",
+    "masks of pairs are there": (
+        "Without the senders' own masks a receiver cannot read any contribution (standard deviations off)."
+    ),
+    "masks of sums are never used again": "Two contributions of a sender differ by uniform numbers.",
+    "keys of sums are of one use": "The key of a mask is of one receiver, round and gossip step (keys that are not).",
+    # totals
+    "masks of totals cancel": "The masks of a total leave the exact sum.",
+    "masks of totals are uniform": "What a peer adds to a total is uniform in its ring (standard deviations off).",
+    "no two totals share masks": (
+        "Masks of totals of other attempts, rounds, participants and runs differ by uniform numbers."
+    ),
+    "masks of a total never repeat": "A mask differs from itself, moved, by uniform numbers (standard deviations off).",
+    "keys of totals are of one use": "A key names round, attempt, number and participants of the total, and both ends.",
+    "noise of a total, {observer}": "The accountant counts the noise of all peers but the colluders, and no more (mu).",
+    "every total is charged": "Every total is charged before it is sent (totals that are not).",
+    "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
+    "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",
+    # training on samples
+    "gradients of samples are clipped": "A sample whose gradient has {lengths} clips moves a step by one clip.",
+    "batches have the accounted rate": "Samples are in a batch as often as is accounted (surprise in powers of ten).",
+    "each sample has its rate": "Each sample is in a batch as often as is accounted (surprise in powers of ten).",
+    "samples join independently": "Two samples share a batch, or successive ones, as often as by chance (surprise).",
+    "sizes of batches vary": "Sizes of batches vary as those of independent choices (standard deviations off).",
+    "a round has its steps": "A round adds the noise of as many steps as are accounted (relative error of the number).",
+    "a round has its samples": "Batches of a round have as many samples as are accounted (surprise in powers of ten).",
+    "steps are accounted as they are made": "Meter and summary account for rate, steps and noise in full (ratio).",
+    "epsilon of samples is that of their steps": (
+        "The steps of all rounds cost at most the stated epsilon, by another computation (epsilon)."
+    ),
+    "gradients of samples are their own": "The gradient of a sample is the same in any batch (relative difference).",
+    # the accounting
+    "mu of {observer}": "{observer} can learn at most the stated mu from a release, by another computation.",
+    "epsilon of all rounds": "All releases cost at most the epsilon that is stated, by another computation.",
+    "releases are charged": "A release is charged at its mu (mu squared that is missing).",
+    "corrections are charged in full": "A release that turns out to lack a mask is charged at the local floor.",
+    "releases without a mask are charged": "A release that lacks a mask is charged at the local floor.",
+    "sums that lack a peer are charged": "All releases are charged at the local floor once a sum lacked a peer.",
+    "every release is charged first": "A release is charged before it is sent (releases that are not).",
+}
+"""What each claim means, by its name."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +120,7 @@ class ExactClaim:
     sentence: str
     measured: float
     allowed: float
-    part: str = "the release"
+    part: str
 
     @property
     def broken(self) -> bool:
@@ -63,192 +128,61 @@ class ExactClaim:
         return not self.measured <= self.allowed
 
 
-def claims(
-    settings: Settings, *, graph: Topology, weights: Sequence[Weights], fresh: Fresh, seed: int = 0, keys: int = KEYS
-) -> list[ExactClaim]:
-    """Check all claims that apply to these settings.
+def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: object) -> ExactClaim:
+    """Return a claim of :data:`SENTENCES` with its measurement.
 
     Parameters
     ----------
-    settings, graph, weights
-        Arguments of the pipeline.
-    fresh
-        Function that makes the sources of new runs.
-    seed
-        Seed of the rows.
-    keys
-        Number of keys to draw.
-
-    Returns
-    -------
-    list of ExactClaim
-        Every claim with its measurement.
+    part
+        Part of the system that is tested.
+    name
+        Key of the sentence.
+    measured, allowed
+        Measurement, and the largest value that the claim permits.
+    words
+        What the braces in name and sentence stand for.
 
     Examples
     --------
-    >>> from p2pfl.topology import metropolis, ring
-    >>> of = {"graph": ring(3), "weights": [metropolis(ring(3))], "fresh": SeededSource, "keys": 1000}
-    >>> [claim.broken for claim in claims(Settings(clip=1.0, noise=0.1, mask=2.0), **of)]
-    [False, False, False, False]
+    >>> claim(ACCOUNTING, "mu of {observer}", 1.0, 2.0, observer="broker").name
+    'mu of broker'
     """
-    found = []
-    flat = replace(settings, layers=())  # of rows of any length
-    if settings.mask > 0:
-        found.append(check_cancellation(flat, graph=graph, weights=weights, seed=seed))
-    if not math.isinf(settings.clip):
-        found.append(check_clipping(settings, graph=graph, weights=weights, seed=seed))
-    if settings.hidden and settings.participation < 1:
-        found += secret(flat, graph=graph, weights=weights, seed=seed)
-    if settings.hidden:
-        found += distinct(fresh, peers=graph.peers, count=keys)
-    return found
+    return ExactClaim(name.format(**words), SENTENCES[name].format(**words), float(measured), float(allowed), part)
 
 
-def check_cancellation(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
-    """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
-    bare = replace(settings, noise=0.0, participation=1.0)
-    pipeline = Pipeline.keyed(bare, graph=graph, weights=weights, source=SeededSource(seed))
-    nothing = np.zeros((1, SIZE))
-    total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in graph.peers)
-    left = float(np.abs(total).max())  # sums of grid points are exact
-    return ExactClaim("masks cancel", "The masks of all peers sum to zero exactly.", left, 0.0)
+def list_lengths() -> str:
+    """Return :data:`CLIP_LENGTHS` in words."""
+    return ", ".join(f"{length:g}" for length in CLIP_LENGTHS)
 
 
-def check_clipping(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
-    """Check that an update of any length, under the same keys, moves the release by no more than the clip.
-
-    Each layer that is clipped by itself has its share of the length, in all of its numbers or in the first or the last
-    one, so that a bound that is exceeded in one layer shows, and a number that does not count.
-    """
-    whole = replace(settings, participation=1.0)
-    pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
-    layers = settings.layers or (LONG,)
-    since, every = draw(seed, "audit clip").standard_normal((2, 1, sum(layers)))
-    directions = (every, np.zeros_like(every), np.zeros_like(every))
-    for start, size, bound in zip(np.cumsum((0, *layers)), layers, settings.bounds, strict=False):
-        part = every[:, start : start + size]
-        part *= bound / max(float(np.linalg.norm(part)), 1e-300)
-        if size:
-            directions[1][0, start] = directions[2][0, start + size - 1] = bound
-    masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
-    tried = [since, *(since + length / 2.5 * each for length in LENGTHS for each in directions)]
-    still, *moved = (_released(pipeline, graph.peers[0], rows, since=since, masses=masses) for rows in tried)
-    reach = max(float(np.linalg.norm(each - still)) for each in moved)
-    grid = 2.0**-settings.bits * math.sqrt(sum(layers)) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
-    return ExactClaim(
-        "updates are clipped",
-        f"An update of {', '.join(f'{length:g}' for length in LENGTHS)} clips moves the release by at most one clip.",
-        reach,
-        settings.clip * (1 + 1e-9) + grid,
-    )
-
-
-def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> list[ExactClaim]:
-    """Check that abstention equals an update of zero, and that the share of abstentions is as accounted."""
-    sure = replace(settings, participation=1.0)
-    drawn, fixed = (
-        Pipeline.keyed(each, graph=graph, weights=weights, source=SeededSource(seed)) for each in (settings, sure)
-    )
-    nothing = np.zeros((1, SIZE))
-    update = draw(seed, "audit participation").standard_normal((1, SIZE))
-    update *= (1.0 if math.isinf(settings.clip) else settings.clip) / np.linalg.norm(update)
-    peer, odd, joined = graph.peers[0], 0.0, 0
-    for round in range(TURNS):
-        seen = _released(drawn, peer, update, since=nothing, round=round)
-        away, there = (
-            float(np.abs(seen - _released(fixed, peer, rows, since=nothing, round=round)).max())
-            for rows in (nothing, update)
-        )
-        odd, joined = max(odd, min(away, there)), joined + (there < away)
-    share = settings.participation
-    return [
-        ExactClaim(
-            "sitting out does not show",
-            "A peer that abstains in secret releases the same as with an update of zero.",
-            odd,
-            2.0 * 2.0**-settings.bits,
-        ),
-        ExactClaim(
-            "as many sit out as are accounted",
-            f"In {TURNS} rounds a peer participates in a share of {share:g}, up to chance (standard deviations off).",
-            abs(joined - TURNS * share) / math.sqrt(TURNS * share * (1 - share)),
-            5.0,
-        ),
-    ]
-
-
-def _released(
-    pipeline: Pipeline,
-    peer: str,
-    rows: Floats,
-    *,
-    since: Floats,
-    round: int = 0,
-    masses: torch.Tensor | None = None,
-) -> Floats:
-    """Return the release of one peer by itself, as on a device, ``[1, P]``."""
-    own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
-    net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
-    return numbers(
-        run_without_loop(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses))
-    )
-
-
-def uniform(name: str, sentence: str, rows: Sequence[Ring], *, part: str) -> ExactClaim:
+def uniform(part: str, name: str, rows: Sequence[Ring]) -> ExactClaim:
     """Count the ones in every bit of numbers of a ring, of each row separately and of all together: half are ones.
 
     Parameters
     ----------
-    name, sentence, part
-        Name and part of the claim, and its sentence without a full stop.
+    part, name
+        Part and name of the claim.
     rows
         Rows that are uniform if the build is correct, ``[P]`` each.
 
     Examples
     --------
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> rows = [np.frombuffer(SeededSource(0).bytes(8000, purpose="demo", peer="ada"), np.uint64)]
-    >>> uniform("demo", "Rows are uniform", rows, part="demo").broken
+    >>> uniform(SUMS, "terms are masked", rows).broken
     False
-    >>> uniform("demo", "Rows are uniform", [rows[0] >> np.uint64(24)], part="demo").broken
+    >>> uniform(SUMS, "terms are masked", [rows[0] >> np.uint64(24)]).broken
     True
     """
-    together = " (standard deviations off)."
     if not rows:
-        return ExactClaim(name, f"{sentence}{together}", math.inf, 0.0, part)
-    width = 8 * rows[0].itemsize
-    shares = np.array(
+        return claim(part, name, math.inf)
+    width, size = 8 * rows[0].itemsize, rows[0].size
+    ones = np.array(
         [
             [np.count_nonzero(row >> np.uint64(bit) & np.uint64(1)) for bit in range(width)]
             for row in (row.astype(np.uint64) for row in rows)
         ]
     )  # [M, bits]
-    size = rows[0].size
-    alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
-    all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
-    farthest = float(max(alone.max(), all_.max()))
-    return ExactClaim(name, f"{sentence}{together}", farthest, noise_tests.normal(tests=shares.size + width), part)
-
-
-def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[ExactClaim]:
-    """Check that no key appears twice: neither the first keys of many runs nor the keys of one run.
-
-    By the birthday bound :math:`n` keys of a source with :math:`K` states contain about
-    :math:`n^2 / 2K` equal pairs: ten for 300,000 keys and 32 bits, the seeds of torch and of
-    numpy's old generators. For 256 bits the probability of one pair is below :math:`10^{-60}`.
-    """
-    one = fresh(0)
-    many = {fresh(number).bytes(KEY_BYTES, purpose="exchange", peer=peers[0]) for number in range(count)}
-    few = {
-        one.bytes(KEY_BYTES, purpose="noise 0", peer=peers[number % len(peers)], round=number // len(peers))
-        for number in range(count)
-    }
-    sentence = "Among {} keys {} no two are equal, as they would be with only 2^32 seeds."
-    return [
-        ExactClaim(
-            "keys of runs differ", sentence.format(f"{count:,}", "of as many runs"), float(count - len(many)), 0.0
-        ),
-        ExactClaim("keys of a run differ", sentence.format(f"{count:,}", "of one run"), float(count - len(few)), 0.0),
-    ]
-
-
-__all__ = ["ExactClaim", "check_cancellation", "check_clipping", "claims", "distinct", "secret", "uniform"]
+    alone = np.abs(ones - size / 2) / (size / 4) ** 0.5
+    together = np.abs(ones.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
+    return claim(part, name, max(alone.max(), together.max()), noise_tests.normal(tests=ones.size + width))

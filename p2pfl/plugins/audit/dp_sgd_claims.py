@@ -24,23 +24,18 @@ from p2pfl.algorithms import average_of
 from p2pfl.core.rows import Layout, draw
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.plugins.audit import noise_tests
-from p2pfl.plugins.audit.claims import LENGTHS, ExactClaim
-from p2pfl.plugins.audit.noise_claims import FIRST, Noise
-from p2pfl.plugins.audit.pipeline import Floats, Fresh, drop_budget
+from p2pfl.plugins.audit.claims import CLIP_LENGTHS, TRAINING, ExactClaim, claim, list_lengths
+from p2pfl.plugins.audit.noise_claims import Noise
+from p2pfl.plugins.audit.pipeline import FIRST_RUN, Floats, Fresh, drop_budget
 from p2pfl.plugins.audit.second_accountant import sampled_epsilon
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.keys import SeededSource, Source
 from p2pfl.results.spending.sampling import SamplingMeter
-
-PART = "training on samples"
-"""Heading of these claims."""
 
 PEERS = 2
 """Number of peers that train."""
@@ -71,6 +66,9 @@ PLACES = (None, 0, -1)
 
 SLACK = 1e-3
 """Share of the clip by which rounding to a grid may exceed it."""
+
+ALLOWED_SURPRISE = -math.log10(noise_tests.ALARM)
+"""Surprise in powers of ten that a correct build exceeds as often as any other limit."""
 
 
 @dataclass
@@ -115,15 +113,6 @@ class ChosenGradients:
                     direction = draw(0, "audit gradient", round=number).standard_normal(self.layout.size)
                     rows[row] = torch.from_numpy(direction * (self.length / np.linalg.norm(direction)))
         return torch.zeros(len(numbers), dtype=parts[0].dtype), list(self.layout.split(rows).values())
-
-
-class _NothingToProve(EngineProof):
-    """Proof of an engine whose gradients are chosen, so that it differs from the model by intention."""
-
-    def knows(self, peers: Sequence[str], engine: object) -> bool:
-        """Return True."""
-        del peers, engine
-        return True
 
 
 @dataclass(frozen=True)
@@ -189,7 +178,6 @@ class _Trainee:
         assert isinstance(found, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
         engine = ChosenGradients(found.layout)
         object.__setattr__(found, "engine", engine)
-        found.proof = _NothingToProve(found.plain, found.initial, found.proof.tolerance)
         return found, engine
 
     def moved(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
@@ -239,7 +227,7 @@ def _clipped(one: _Trainee) -> ExactClaim:
     """
     clip, reach = one.experiment.learning.example_clip, 0.0
     learner, engine = one.learner(SeededSource(0))
-    for length in LENGTHS:
+    for length in CLIP_LENGTHS:
         engine.length = length * clip
         for round in range(TRIES):
             engine.blank, engine.place = -1, PLACES[round % len(PLACES)]
@@ -248,28 +236,23 @@ def _clipped(one: _Trainee) -> ExactClaim:
             if engine.chosen:
                 engine.blank = engine.chosen[0]
                 reach = max(reach, float(np.linalg.norm(there - one.moved(learner, round=round))))
-    return ExactClaim(
-        "gradients of samples are clipped",
-        f"A sample whose gradient has {', '.join(f'{length:g}' for length in LENGTHS)} clips moves a step by one clip.",
-        reach or math.inf,
-        clip * (1 + SLACK),
-        PART,
-    )
+    allowed = clip * (1 + SLACK)
+    return claim(TRAINING, "gradients of samples are clipped", reach or math.inf, allowed, lengths=list_lengths())
 
 
 def _noises(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise of single steps on gradients of zero, over peers, rounds and runs."""
     learning, rows = one.experiment.learning, list[Floats]()
     for run in range(RUNS):
-        learner, _ = one.learner(fresh(FIRST + run))
+        learner, _ = one.learner(fresh(FIRST_RUN + run))
         rows += [one.moved(learner, round=round) for round in range(ROUNDS)]
     points = np.rint(np.concatenate(rows) * (POINTS / (learning.example_noise * learning.example_clip)))
-    return Noise("noise of a step", PART, points.astype(np.int64), POINTS).claims()
+    return Noise("noise of a step", TRAINING, points.astype(np.int64), POINTS).claims()
 
 
 def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     """Check that each sample is in each batch with the accounted probability, whoever else is, by exact tests."""
-    learner, engine = one.learner(fresh(FIRST))
+    learner, engine = one.learner(fresh(FIRST_RUN))
     count, first = one.samples, one.peers[:1]
     joined = np.zeros((BATCHES, count), np.int64)  # [T, n]
     row = torch.zeros(1, learner.layout.size, dtype=torch.float64)  # [1, P]
@@ -279,7 +262,7 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
         np.add.at(joined[round], engine.chosen, 1)
     rate = one.scale / count
     again = 0  # samples that join both steps of a round
-    learner, engine = replace(one, steps=2).learner(fresh(FIRST + 1))
+    learner, engine = replace(one, steps=2).learner(fresh(FIRST_RUN + 1))
     for round in range(BATCHES):
         engine.chosen.clear()
         learner.fit(row, peers=first, round=round)
@@ -289,31 +272,20 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     sizes = joined.sum(axis=1)
     spread = (sizes - count * rate) ** 2 / (count * rate * (1 - rate))
     likely = 2 + (1 - 6 * rate * (1 - rate)) / (count * rate * (1 - rate))  # variance of such a square
-    sentences = {
-        "batches have the accounted rate": (
-            "Samples are in a batch as often as is accounted",
-            _surprise(np.array([joined.sum()]), joined.size, rate),
-        ),
-        "each sample has its rate": (
-            "Each sample is in a batch as often as is accounted",
-            _surprise(joined.sum(axis=0), BATCHES, rate),
-        ),
-        "samples join independently": (
-            "No two samples are together in a batch, or in two successive ones, more often or less than by chance",
-            max(
-                _surprise(pairs, BATCHES, rate**2),
-                _surprise(later, BATCHES - 1, rate**2),
-                _surprise(np.array([again]), joined.size, rate**2),
-            ),
+    surprises = {
+        "batches have the accounted rate": _surprise(np.array([joined.sum()]), joined.size, rate),
+        "each sample has its rate": _surprise(joined.sum(axis=0), BATCHES, rate),
+        "samples join independently": max(
+            _surprise(pairs, BATCHES, rate**2),
+            _surprise(later, BATCHES - 1, rate**2),
+            _surprise(np.array([again]), joined.size, rate**2),
         ),
     }
-    found = [
-        ExactClaim(name, f"{sentence} (surprise in powers of ten).", surprise, -math.log10(noise_tests.ALARM), PART)
-        for name, (sentence, surprise) in sentences.items()
-    ]
     off = abs(float(spread.sum()) - BATCHES) / math.sqrt(BATCHES * likely)
-    sentence = "The sizes of batches vary as those of independent choices do (standard deviations off)."
-    return [*found, ExactClaim("sizes of batches vary", sentence, off, noise_tests.normal(tests=1), PART)]
+    return [
+        *(claim(TRAINING, name, surprise, ALLOWED_SURPRISE) for name, surprise in surprises.items()),
+        claim(TRAINING, "sizes of batches vary", off, noise_tests.normal(tests=1)),
+    ]
 
 
 def _surprise(counts: npt.NDArray[np.int64], trials: int, rate: float) -> float:
@@ -327,37 +299,18 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     learning = plan.experiment.learning
     held = max((len(part) for part in plan.federation.train.values()), default=0)
     one = _Trainee(plan.experiment, max(2, min(held, MANY)), FEATURES, steps=None)
-    learner, engine = one.learner(fresh(FIRST))
+    learner, engine = one.learner(fresh(FIRST_RUN))
     moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
     error = noise_tests.normal(tests=1) * math.sqrt(2 / moved.size)
     own = _sampling(plan.experiment, learner, one.samples)
     trained = _accounted(plan, learner, one)
     lacking = max(_lacking(replace(own, steps=2 * own.steps), each) for each in trained)
-    rate, count = own.rate, own.steps
-    drawn = 2 * PEERS * one.samples * count
+    drawn = _surprise(np.array([len(engine.chosen)]), 2 * PEERS * one.samples * own.steps, own.rate)
     return [
-        ExactClaim(
-            "a round has its steps",
-            "A round adds the noise of as many steps as are accounted (relative error of their number).",
-            abs(steps / count - 1),
-            error * 1.1,
-            PART,
-        ),
-        ExactClaim(
-            "a round has its samples",
-            "The batches of a round have as many samples as are accounted (surprise in powers of ten).",
-            _surprise(np.array([len(engine.chosen)]), drawn, rate),
-            -math.log10(noise_tests.ALARM),
-            PART,
-        ),
-        ExactClaim(
-            "steps are accounted as they are made",
-            "Meter and summary account for rate, steps and noise of training, and for no less (ratio).",
-            lacking,
-            1 + 1e-9,
-            PART,
-        ),
+        claim(TRAINING, "a round has its steps", abs(steps / own.steps - 1), error * 1.1),
+        claim(TRAINING, "a round has its samples", drawn, ALLOWED_SURPRISE),
+        claim(TRAINING, "steps are accounted as they are made", lacking, 1 + 1e-9),
     ]
 
 
@@ -371,8 +324,13 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
     """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
+    asked = replace(plan.asked, experiment=drop_budget(plan.experiment))
     trained = replace(
-        plan, experiment=drop_budget(plan.experiment), learner=learner, federation=one.federation, sized=None
+        plan,
+        asked=asked,
+        learner=learner,
+        federation=one.federation,
+        sized=None,
     )
     meter = SamplingMeter(trained, one.peers, run="audit")
     for round in range(2):
@@ -397,12 +355,10 @@ def _lacking(own: SampledSteps, accounted: SampledSteps) -> float:
 def _priced(plan: Plan) -> ExactClaim:
     """Compare the epsilon that is stated for samples with that of all steps of the peer that is worst off."""
     learner, rounds = plan.learner.bare, plan.experiment.rounds
-    claim = "epsilon of samples is that of their steps"
-    sentence = "The steps of all rounds cost at most the stated epsilon, by another computation (epsilon)."
     stated = plan.examples(rounds)
     average = average_of(plan.algorithm)
-    if stated is None or average is None or not declared(plan.algorithm).private_examples:
-        return ExactClaim(claim, sentence, 0.0, math.inf, PART)
+    if stated is None or average is None or not plan.asked.algorithm.private_examples:
+        return claim(TRAINING, "epsilon of samples is that of their steps", 0.0, math.inf)
     assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
     peers = plan.federation.peers
     active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
@@ -413,18 +369,17 @@ def _priced(plan: Plan) -> ExactClaim:
     worst = max(kinds, key=lambda kind: kind[0].rate ** 2 * kind[0].steps * kind[1])
     (sampling, times), delta = worst, plan.experiment.privacy.delta
     own = sampled_epsilon({(1 / sampling.noise, sampling.rate): sampling.steps * times}, delta=delta)
-    return ExactClaim(claim, sentence, own, stated["epsilon"] * 1.01 + 0.01, PART)
+    return claim(TRAINING, "epsilon of samples is that of their steps", own, stated["epsilon"] * 1.01 + 0.01)
 
 
 def _apart(plan: Plan) -> ExactClaim:
     """Check that the gradient of a sample does not depend on others of its batch, by the engine and data that train."""
     learner, name = plan.learner.bare, "gradients of samples are their own"
-    sentence = "The gradient of a sample is the same whoever else is in the batch (largest relative difference)."
     assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
     peer = max(plan.federation.peers, key=lambda each: len(plan.federation.train[each]))
     some = plan.federation.train[peer][:8]
     if len(some) < 3:
-        return ExactClaim(name, sentence, 0.0, 0.0, PART)
+        return claim(TRAINING, name, 0.0)
     parts = list(learner.layout.split(learner.start([peer])[:1].to(learner.device, learner.dtype)).values())
     learner.model.train()
 
@@ -439,4 +394,4 @@ def _apart(plan: Plan) -> ExactClaim:
 
     whole, other = first(some), first(np.concatenate([some[:1], some[:0:-1]]))
     off = float((whole - other).norm() / whole.norm().clamp_min(1e-12))
-    return ExactClaim(name, sentence, off, 1e-3, PART)
+    return claim(TRAINING, name, off, 1e-3)

@@ -8,7 +8,7 @@ and the most that a correct build exceeds with probability :data:`ALARM`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ FEWEST = 5.0
 """Fewest numbers that a bin of the distribution test must expect."""
 
 
-@dataclass(frozen=True)
-class StatisticalResult:
+class StatisticalResult(NamedTuple):
     """Return value of a test.
 
     Attributes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ Floats = npt.NDArray[np.float64]
 
 Fresh = Callable[[int], Source]
 """Function that makes the source of secrets of the run of that number; results may depend on it by chance only."""
+
+FIRST_RUN = 1000
+"""Number of the first run whose noise is looked at; those of the games have lower ones."""
 
 Train = Callable[[Federation], TorchLearner]
 """Function that makes the learner of an experiment on other data."""
@@ -61,25 +65,6 @@ class Pipeline:
     source: Source
     masks: Masks | None
 
-    @classmethod
-    def keyed(cls, settings: Settings, *, graph: Topology, weights: Sequence[Weights], source: Source) -> Pipeline:
-        """Exchange keys as the peers of a new run do, and return the pipeline.
-
-        Examples
-        --------
-        >>> from p2pfl.privacy.keys import SeededSource
-        >>> from p2pfl.topology import metropolis, ring
-        >>> graph = ring(4)
-        >>> of = {"graph": graph, "weights": [metropolis(graph)], "source": SeededSource(7)}
-        >>> Pipeline.keyed(Settings(clip=1.0, mask=3.0), **of).masks.deviation
-        3.0
-        """
-        masks = None
-        if settings.mask > 0:
-            secrets = swarm_secrets(graph, source=source, run=RUN)
-            masks = Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)
-        return cls(settings, graph, weights, source, masks)
-
     @property
     def peers(self) -> tuple[str, ...]:
         """Names of the peers in row order."""
@@ -102,6 +87,52 @@ class Pipeline:
         shared = replace(self.masks, topology=Topology(self.peers, touched))
         points = shared.sums(self.peers, round=round, size=size, attempt=attempt)
         return np.asarray(points * 2.0**-self.settings.bits, np.float64)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Release that is attacked: settings and graph of an experiment, in runs that each have their own keys.
+
+    Parameters
+    ----------
+    settings
+        Settings that protect the models.
+    graph
+        Mask graph.
+    weights
+        Mixing weights.
+    fresh
+        Function that makes the source of secrets of each run.
+    seed
+        Seed of coins, directions and samples.
+    """
+
+    settings: Settings
+    graph: Topology
+    weights: Sequence[Weights]
+    fresh: Fresh
+    seed: int = 0
+
+    def using(self, **changes: Any) -> Target:
+        """Return the target under other settings."""
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def run(self, number: int) -> Pipeline:
+        """Exchange keys as the peers of a new run do, and return the pipeline.
+
+        Examples
+        --------
+        >>> from p2pfl.privacy.keys import SeededSource
+        >>> from p2pfl.topology import metropolis, ring
+        >>> graph = ring(4)
+        >>> Target(Settings(clip=1.0, mask=3.0), graph, [metropolis(graph)], SeededSource).run(7).masks.deviation
+        3.0
+        """
+        settings, source, masks = self.settings, self.fresh(number), None
+        if settings.mask > 0:
+            secrets = swarm_secrets(self.graph, source=source, run=RUN)
+            masks = Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.graph)
+        return Pipeline(settings, self.graph, self.weights, source, masks)
 
 
 def drop_budget(experiment: Experiment) -> Experiment:

@@ -34,9 +34,9 @@ from p2pfl.learning import additive
 from p2pfl.learning.additive import Additive, Step
 from p2pfl.learning.learner import Learner
 from p2pfl.plugins.audit.attacks.separation import separation
-from p2pfl.plugins.audit.claims import ExactClaim, uniform
-from p2pfl.plugins.audit.noise_claims import FIRST, Noise
-from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim, uniform
+from p2pfl.plugins.audit.noise_claims import Noise
+from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.ring_masks import WIDTHS, Ring, to_signed, zeros
@@ -66,9 +66,6 @@ LONG = BLOCK + SIZE
 
 PLACES = 4
 """Number of rounds, attempts and totals of a round in each combination of which masks have keys of their own."""
-
-PART = "the totals"
-"""Heading of these claims."""
 
 
 def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[ExactClaim]:
@@ -136,14 +133,11 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
         alone += [_wide(each) for each in (base, *others)]
         apart += [_wide(base - each) for each in others]
         within += itself(one.hide(np.zeros(LONG, np.int64), slot=first, **how))
-    differing = "Masks of two totals differ by uniform numbers: of a round, of attempts, rounds, participants and runs"
     return [
-        ExactClaim("masks of totals cancel", "The masks of a total leave the exact sum.", off, 0.0, PART),
-        uniform("masks of totals are uniform", "What a peer adds to a total is uniform in its ring", alone, part=PART),
-        uniform("no two totals share masks", differing, apart, part=PART),
-        uniform(
-            "masks of a total never repeat", "A mask differs from itself, moved, by uniform numbers", within, part=PART
-        ),
+        claim(TOTALS, "masks of totals cancel", off),
+        uniform(TOTALS, "masks of totals are uniform", alone),
+        uniform(TOTALS, "no two totals share masks", apart),
+        uniform(TOTALS, "masks of a total never repeat", within),
         _keyed(one, peer),
     ]
 
@@ -171,30 +165,26 @@ def _keyed(masks: TotalMasks, peer: str) -> ExactClaim:
         for among in groups
         for key in masks.keys(peer, slot=TotalSlot(*place), participants=among).values()
     )
-    again = sum(count - 1 for count in keys.values())
-    sentence = "The key of a mask names round, attempt, number and participants of the total, and both ends (keys)."
-    return ExactClaim("keys of totals are of one use", sentence, float(again), 0.0, PART)
+    return claim(TOTALS, "keys of totals are of one use", sum(count - 1 for count in keys.values()))
 
 
 def _counted(plan: Plan) -> list[ExactClaim]:
     """Compare the accountant with the deviation of the total less the noise of the colluders, by arithmetic."""
-    protection = plan.protection
+    protection, claims = plan.protection, list[ExactClaim]()
     change = 2.0 if protection.wanted.adjacency == "replace" else 1.0
-    found = list[ExactClaim]()
     for given in protection.observers():
         honest = len(protection.graph.peers) - len(given.colluders)
         left = protection.settings.noise / protection.settings.clip * math.sqrt(honest)
-        sentence = f"Against {given.observer} the accountant counts the noise of all other peers, and no more (mu)."
         allowed = given.mu * (1 + 1e-9)
-        found.append(ExactClaim(f"noise of a total, {given.observer}", sentence, change / left, allowed, PART))
-    return found
+        claims.append(claim(TOTALS, "noise of a total, {observer}", change / left, allowed, observer=given.observer))
+    return claims
 
 
 def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise of every peer in totals of zeros, two in each of two rounds."""
     protection = plan.protection
     settings = replace(protection.settings, mask=0.0, participation=1.0)
-    source, points, charged = fresh(FIRST), list[Ints](), list[int]()
+    source, points, charged = fresh(FIRST_RUN), list[Ints](), list[int]()
     for round in (0, 1):
         net = _Recorder(
             StackedNeighbourhood(plan.weights[:1], round=round, seed=0, graph=plan.topology.union, masks=None)
@@ -205,10 +195,9 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
             run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
             points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
     expected = CHANGE * protection.settings.noise / protection.settings.clip
-    sentence = "Every total is charged before it is sent (totals that are not)."
     return [
-        *Noise("noise of a peer in a total", PART, np.array(points), expected).claims(),
-        ExactClaim("every total is charged", sentence, float(4 - len(charged)), 0.0, PART),
+        *Noise("noise of a peer in a total", TOTALS, np.array(points), expected).claims(),
+        claim(TOTALS, "every total is charged", 4 - len(charged)),
     ]
 
 
@@ -235,15 +224,14 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactCla
 
         total = run_without_loop(hidden.total(contribution, size=trials, change=CHANGE))
         seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
-    looks = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
-    found = list[ExactClaim]()
+    factors = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
+    claims, tests = list[ExactClaim](), len(factors) * len(observers)
     for place, given in enumerate(observers):
         one, again, later = (each[place].astype(np.float64) for each in seen)
-        for (name, factor), look in zip(looks.items(), (one, one - again, one - later), strict=True):
-            mu = separation(look, coins).lower(tests=len(looks) * len(observers))
-            sentence = f"{given.observer} cannot tell by {name} whether a sample is there, beyond the accountant's mu."
-            found.append(ExactClaim(f"{name}, {given.observer}", sentence, mu, given.mu * factor, PART))
-    return found
+        for (name, factor), look in zip(factors.items(), (one, one - again, one - later), strict=True):
+            mu, words = separation(look, coins).lower(tests=tests), {"totals": name, "observer": given.observer}
+            claims.append(claim(TOTALS, "{totals}, {observer}", mu, given.mu * factor, **words))
+    return claims
 
 
 def _changed(plan: Plan, *, seed: int) -> ExactClaim:
@@ -270,8 +258,7 @@ def _changed(plan: Plan, *, seed: int) -> ExactClaim:
         if step.over:
             break
         row = step.row
-    sentence = "A sample changes a total by no more than the noise is made for, whatever its features and its target."
-    return ExactClaim("what a sample changes", sentence, max(moves, default=math.inf), 1 + 1e-9, PART)
+    return claim(TOTALS, "what a sample changes", max(moves, default=math.inf), 1 + 1e-9)
 
 
 def _extended(federation: Federation, peer: str, *, seed: int) -> tuple[Federation, Ints]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -13,10 +12,9 @@ from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.plugins.audit.attacks.canaries import Canaries
 from p2pfl.plugins.audit.attacks.first_tree import Exposure
 from p2pfl.plugins.audit.attacks.game import GameResult
-from p2pfl.plugins.audit.attacks.inversion import Inversion
-from p2pfl.plugins.audit.attacks.membership_inference import MIXED, Inference
+from p2pfl.plugins.audit.attacks.membership_inference import MIXED
 from p2pfl.plugins.audit.audit import AccountedBound, Audit
-from p2pfl.plugins.audit.dp_sgd_claims import PART
+from p2pfl.plugins.audit.claims import TRAINING
 from p2pfl.plugins.audit.pipeline import OPEN
 
 EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
@@ -71,7 +69,7 @@ def verdict(audit: Audit) -> str:
             "No differential privacy is claimed, as updates are not clipped, so none can be broken: the noise "
             "is as specified."
         )
-    if any(claim.part == PART for claim in audit.claims):
+    if any(claim.part == TRAINING for claim in audit.claims):
         return "Training hides single samples as is accounted; peers as a whole are not hidden, and send their models."
     return "Nothing is claimed, so nothing can be broken: models are sent unprotected."
 
@@ -165,30 +163,19 @@ def _sorted(canaries: Canaries) -> str:
 
 def _models(audit: Audit, observer: str) -> list[str]:
     """Return the results of membership inference and inversion."""
-    said = []
+    sentences = []
     mine = [each for each in audit.inferences if each.observer == observer]
     if mine:
-        best = _most(mine)
+        best = max(mine, key=lambda each: each.auc)
         likely = NormalDist().inv_cdf(1 - 0.025 / len(mine))  # quantile of the best of several by chance
         chance = ", which is chance" if best.auc - likely * best.error <= 0.5 else ""
-        said.append(
+        sentences.append(
             f"Distinguishes a sample that a peer learned from and one that it did not in {100 * best.auc:.0f} % "
             f"of pairs (± {100 * best.error:.0f} %, best of {len(mine)} attacks){chance}."
         )
-    said += [_returned(each) for each in audit.inversions.found if each.observer == observer]
-    return said
-
-
-def _most(found: Sequence[Inference]) -> Inference:
-    return max(found, key=lambda each: each.auc)
-
-
-def _returned(each: Inversion) -> str:
-    how = (
-        "From the first layer's gradient"
-        if each.attack == "analytic"
-        else "By a search for a sample with the same gradient"
-    )
-    came = "comes back" if each.recognised else "does not come back"
-    quality = f"{each.psnr:.0f} dB, where a constant has {each.baseline:.0f} dB"
-    return f"{how} the one sample that a peer learned from {came}: {quality}."
+    for each in audit.inversions:
+        if each.observer == observer:
+            came = "comes back" if each.recognised else "does not come back"
+            quality = f"{each.psnr:.0f} dB, where a constant has {each.baseline:.0f} dB"
+            sentences.append(f"From the first layer's gradient the one sample of a step {came}: {quality}.")
+    return sentences

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from msgspec import Meta
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
-from p2pfl.plugins.study.refusing import refuse
 from p2pfl.results.formats import shown
 
 SEEDS = 5
 """Number of seeds where nothing else is said."""
+
+MAX_LISTED = 12
+"""Refused settings that an error lists."""
 
 NAMED = "settings"
 """Key under which a table names settings of several keys."""
@@ -195,6 +198,45 @@ def cells(study: Study) -> list[Cell]:
     if not found:
         raise InputError("the study leaves out all of its settings; name fewer of them after --without")
     return found
+
+
+def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
+    """Raise an error that lists the refused settings, each with its reason, and says how to leave them out.
+
+    Parameters
+    ----------
+    reasons
+        All settings of a study, by key, as text, and why each of them is refused, or ``None``.
+
+    Raises
+    ------
+    ExperimentError
+        A setting is refused.
+    """
+    refused = {named(values): reason for values, reason in reasons if reason is not None}
+    if not refused:
+        return
+    if len(reasons) == 1:
+        raise ExperimentError(*refused.values())
+    listed = [f"{name}: {reason}" for name, reason in refused.items()][:MAX_LISTED]
+    more = f"; and {len(refused) - MAX_LISTED} more" if len(refused) > MAX_LISTED else ""
+    options = " ".join(f"--without {shlex.quote(name)}" for name in refused)
+    remedy = f", or leave them out with {options}" if len(refused) < len(reasons) and not more else ""
+    raise ExperimentError(
+        f"{len(refused)} of {len(reasons)} settings cannot run, so nothing was started: "
+        f"{'; '.join(listed)}{more}; correct these settings{remedy}"
+    )
+
+
+def named(values: Mapping[str, str]) -> str:
+    """Return a setting as one line.
+
+    Examples
+    --------
+    >>> named({"learning.algorithm": "fedavg", "data.split": "iid"})
+    'learning.algorithm=fedavg data.split=iid'
+    """
+    return " ".join(f"{key}={value}" for key, value in values.items()) or "the experiment as it is"
 
 
 def _check(study: Study) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.plugins.study.refusing import named
-from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import (
     Study,
     load,
+    named,
     parse_budget,
     parse_combination,
     parse_random,
@@ -23,6 +22,7 @@ from p2pfl.plugins.study.study import (
     with_changes,
 )
 from p2pfl.plugins.study.study_commands import SweepOptions
+from p2pfl.plugins.study.sweep import sweep
 from p2pfl.results.comparing.comparison import RunOutcome
 from p2pfl.results.comparing.exports import comparison_json
 
@@ -44,7 +44,7 @@ def run(options: SweepOptions) -> int:
         console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
     try:
-        result = sweep(study, folder, processes=options.jobs or cores(), observe=observe)
+        result = sweep(study, folder, processes=options.jobs or _cores(), observe=observe)
     except KeyboardInterrupt as interrupt:
         done, count = done_of
         interrupt.add_note(f"{done} of {count} runs are done" if count else "no run is done")
@@ -115,9 +115,9 @@ def _seeds(text: str) -> int | tuple[int, ...]:
     return seeds if "," in text else seeds[0]
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # p2pfl.core.process would import torch here, too
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def line(outcome: RunOutcome) -> str:

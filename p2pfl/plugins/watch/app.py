@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -23,10 +23,12 @@ from starlette.types import Receive, Scope, Send
 from p2pfl.core.errors import P2PFLError
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.access import Guard
+from p2pfl.plugins.watch.feed import Feed, Stage
 from p2pfl.plugins.watch.prometheus import MEDIA_TYPE, exposition
-from p2pfl.plugins.watch.source import Stage, StateSource
-from p2pfl.results.pages.features import listed
 from p2pfl.results.swarm.state import Swarm
+
+if TYPE_CHECKING:
+    from p2pfl.plugins.watch.live_swarm import LiveFeed
 
 T = TypeVar("T")
 
@@ -103,7 +105,7 @@ class Server:
         Speed with which the page begins to replay the run; ``None`` shows its present.
     """
 
-    def __init__(self, feed: StateSource, *, replay: float | None = None) -> None:
+    def __init__(self, feed: Feed | LiveFeed, *, replay: float | None = None) -> None:
         self._feed = feed
         self._replay = replay
         self._looked = 0.0
@@ -114,7 +116,6 @@ class Server:
     def end(self) -> None:
         """End all streams, so that the server can end."""
         self._ended.set()
-        self._feed.abandon()
 
     async def close(self) -> None:
         """Close what is left when the server has ended."""
@@ -221,8 +222,9 @@ class Server:
         over = feed.stage != "running" or self._replay is not None
         began = None if feed.began is None else feed.began.isoformat()
         facts: dict[str, Any] = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
-        facts |= {"observed": feed.observed, "features": listed(feed.summary)}
-        return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
+        timeline = feed.replay() if over else None
+        facts |= {"observed": feed.observed, "span": None if timeline is None else timeline.span}
+        return frames.about(feed.setting, feed.places) | facts
 
     def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:
         """Return the present moment, and its state unless the page has seen that moment."""
@@ -233,7 +235,8 @@ class Server:
         return frames.frame(self._swarm(at), now=self._feed.at if at is None else at, stage=self._feed.stage)
 
     def _swarm(self, at: float | None) -> Swarm:
-        return self._feed.swarm if at is None else self._feed.replay().swarm(at)
+        timeline = None if at is None else self._feed.replay()
+        return self._feed.swarm if at is None or timeline is None else timeline.swarm(at)
 
 
 def application(server: Server, *, token: str, port: int) -> Starlette:

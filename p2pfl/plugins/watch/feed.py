@@ -2,29 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from p2pfl.core.errors import InputError, P2PFLError
+from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import kept
 from p2pfl.plugins.watch.following import Following
-from p2pfl.plugins.watch.graph_process import Places, graph_soon
-from p2pfl.plugins.watch.source import Stage
-from p2pfl.plugins.watch.swarm_timeline import Timeline
 from p2pfl.results.lock import PEER, RUN, alive
 from p2pfl.results.run_files import table_of
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
-from p2pfl.results.swarm.timeline import beginning, merged
+from p2pfl.results.swarm.timeline import beginning, merged, setting_of
 
 SETTLED = timedelta(seconds=0.2)
 """Age of a line from which all lines that were written before it are taken to be in the files."""
 
 QUIET = 10.0
 """Seconds without a line after which a run whose processes are gone counts as interrupted."""
+
+MAX_DRAWN_PEERS = 300
+"""Peers up to which the graph is drawn; more are shown as cells."""
+
+Stage = Literal["running", "ended", "interrupted"]
+"""State of a run: it has no summary and its processes live; it has one; neither."""
+
+Places = dict[str, tuple[float, float]]
+"""Positions of the peers in the drawing; empty if there are too many."""
+
+
+def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
+    """Return what the events of an experiment do not repeat, and where its peers are drawn.
+
+    Raises
+    ------
+    P2PFLError
+        The topology cannot be built or read.
+    """
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
+    from p2pfl.topology.networkx_graphs import positions  # noqa: PLC0415
+
+    setting = setting_of(experiment)
+    return setting, positions(built(experiment).union) if len(setting.peers) <= MAX_DRAWN_PEERS else {}
+
+
+class Timeline:
+    """Events in the order of their times, and the states that they lead to.
+
+    Parameters
+    ----------
+    setting
+        Facts that the events do not repeat.
+
+    Examples
+    --------
+    >>> timeline = Timeline(Setting(peers=("ada",)))
+    >>> timeline.span, timeline.swarm(3.0).count
+    (0.0, 0)
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._events: list[tuple[float, Entry]] = []
+        self._swarm, self._next = Swarm(setting), 0
+
+    @property
+    def span(self) -> float:
+        """Time of the last event in seconds since the start of the run."""
+        return self._events[-1][0] if self._events else 0.0
+
+    def extend(self, events: Iterable[tuple[float, Entry]]) -> None:
+        """Take events with their times; they may be earlier than some that are here."""
+        self._events = sorted([*self._events, *events], key=itemgetter(0))
+        self._swarm, self._next = Swarm(self._setting), 0
+
+    def swarm(self, at: float) -> Swarm:
+        """Return the state at a time; it is valid until the next call."""
+        until = bisect.bisect_right(self._events, at, key=itemgetter(0))
+        if until < self._next:
+            self._swarm, self._next = Swarm(self._setting), 0
+        for event in self._events[self._next : until]:
+            self._swarm.apply(*event)
+        self._next = until
+        return self._swarm
 
 
 class Feed:
@@ -70,13 +135,11 @@ class Feed:
         self._now = now
         self.sink = sink
         self._stack = ExitStack()
-        self._soon = self._stack.enter_context(graph_soon(self._experiment))
         self._following = self._stack.enter_context(Following(folder))
-        self._past = self._following
+        self._past: Following | None = None
         self._began: datetime | None = None
         self.timed = self.observed = False
         self._held: list[Entry] = []
-        self._timeline: Timeline | None = None
         self._swarm: Swarm | None = None
         self.summary: dict[str, Any] = {}
 
@@ -105,6 +168,10 @@ class Feed:
             self._swarm = Swarm(self.setting)
         return self._swarm
 
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Timeline(self.setting)
+
     @property
     def unread(self) -> int:
         """Number of lines that could not be read."""
@@ -121,10 +188,6 @@ class Feed:
             self.summary = table_of(self.folder / "summary.json", what="a summary")
             if self.summary and not self.timed:
                 self.swarm.end()
-
-    def abandon(self) -> None:
-        """Stop waiting for the graph, because nobody looks any more."""
-        self._soon.close()
 
     def close(self) -> None:
         """Close the files."""
@@ -151,12 +214,11 @@ class Feed:
 
     def replay(self) -> Timeline:
         """Return the whole run, for the state at any time of it; after the first call, only what is new is read."""
-        if self._timeline is None:
-            self._timeline = Timeline(self.setting)
+        if self._past is None:
             self._past = self._stack.enter_context(Following(self.folder))
         news = self._past.everything()
         if news.reset:
-            self._timeline.clear()
+            self._timeline = Timeline(self.setting)
         if news.entries:
             began = self._began or beginning(_began(self.folder), news.entries)
             self._timeline.extend(merged(news.entries, began=began))
@@ -164,9 +226,9 @@ class Feed:
 
     @cached_property
     def _graph(self) -> tuple[Setting, Places]:
-        """Return what events do not repeat, and where peers are drawn, as soon as it is made."""
+        """Return what events do not repeat, and where peers are drawn."""
         try:
-            return self._soon.result()
+            return graph_of(self._experiment)
         except P2PFLError:  # a graph file of another place
             wanted = self._experiment
             return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}

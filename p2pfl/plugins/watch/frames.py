@@ -12,7 +12,6 @@ from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline, remaining
 from p2pfl.results.swarm.history import ScoreCurves
 from p2pfl.results.swarm.lanes import busiest
-from p2pfl.results.swarm.lanes import text as lane_text
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
 MOST_ALERTS = 100
@@ -29,9 +28,6 @@ MOST_LANES = 40
 
 LANE_SECONDS = 300.0
 """Length of the lanes in seconds."""
-
-LANE_WIDTH = 60
-"""Number of characters of a lane in a terminal."""
 
 MOST_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
@@ -88,7 +84,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     now
         Seconds since the start of the run.
     stage
-        State of the run, see :data:`p2pfl.plugins.watch.source.Stage`.
+        State of the run, see :data:`p2pfl.plugins.watch.feed.Stage`.
     """
     said = headline(swarm, now=now)
     found = alerts(swarm, now=now)
@@ -226,18 +222,4 @@ def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
         known = "" if score is None else f", {swarm.metric} {score:.3f}"
         waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
         lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
-    lines += [f"and {len(listed) - most} more peers"] if len(listed) > most else []
-    return [*lines, *_lanes(swarm, now=now, most=most)]
-
-
-def _lanes(swarm: Swarm, *, now: float, most: int) -> Sequence[str]:
-    """Return lanes as characters, if anybody did something else than training lately."""
-    since = max(0.0, now - LANE_SECONDS)
-    names = busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=most)
-    found = {name: swarm.lanes.of(name, since=since, until=now) for name in names}
-    if not any(each.doing != "training" for stretches in found.values() for each in stretches):
-        return []
-    wide = max(map(len, names))
-    head = f"the last {now - since:.0f} s (# trains, . waits, ! without broker, x away):"
-    drawn = {name: lane_text(each, since=since, until=now, width=LANE_WIDTH) for name, each in found.items()}
-    return [head, *(f"{name.ljust(wide)} {lane}" for name, lane in drawn.items())]
+    return [*lines, *([f"and {len(listed) - most} more peers"] if len(listed) > most else [])]

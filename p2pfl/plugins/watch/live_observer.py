@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
@@ -13,8 +12,8 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.brokers import brokers, connect
-from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
-from p2pfl.plugins.watch.graph_process import graph_soon
+from p2pfl.network.protocol.membership.observer_client import ObserverClient
+from p2pfl.plugins.watch.feed import graph_of
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
@@ -49,8 +48,8 @@ def observing(
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
     identity, trust = _identity(experiment, name)
-    graph, source = graph_soon(experiment), SecretSource()
-    feed = LiveFeed(graph, sink=sink)
+    setting, places = graph_of(experiment)
+    feed = LiveFeed(setting, places, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
         print(f"p2pfl: {wait}", file=sys.stderr)
@@ -59,8 +58,7 @@ def observing(
     client = f"{experiment.name}-watch-{name}-{secrets.token_hex(8)}"
 
     async def look() -> None:
-        setting, _ = await asyncio.to_thread(graph.result)  # the page is served meanwhile
-        who: dict[str, Any] = {"name": name, "identity": identity, "source": source, "trust": trust}
+        who: dict[str, Any] = {"name": name, "identity": identity, "source": SecretSource(), "trust": trust}
         link = ObserverClient(experiment.name, **who, peers=setting.peers)
         observer = SwarmObserver(link, swarm=experiment.name, name=name, feed=feed)
         await observer.look(transport, client=client)

@@ -6,17 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any
 
 from p2pfl.core.errors import DecodeError, foremost
-from p2pfl.network.protocol.telemetry.observer_client import ObserverClient, PeerLink
-from p2pfl.network.protocol.telemetry.observer_messages import announcements, inbox, outlet
+from p2pfl.network.protocol.membership.observer_client import ObserverClient, PeerLink
+from p2pfl.network.protocol.wire.message_codec import inbox, outlet, root_of
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Channel, Message, Transport
-from p2pfl.plugins.watch.graph_process import ForkedResult, Places
-from p2pfl.plugins.watch.source import Stage
-from p2pfl.plugins.watch.swarm_timeline import Timeline
+from p2pfl.plugins.watch.feed import Places, Stage
 from p2pfl.results.notices.kinds import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.telemetry import decoded
@@ -27,9 +23,6 @@ TURN = 0.5
 SILENT = 5.0
 """Seconds without a frame after which a peer that shares its state counts as silent; one is due each second."""
 
-KEPT = 200_000
-"""Largest number of events that are kept for the replay; beyond it, the older half is dropped."""
-
 
 class LiveFeed:
     """State of a live swarm; it has what :class:`p2pfl.plugins.watch.feed.Feed` has of a run directory.
@@ -38,7 +31,7 @@ class LiveFeed:
 
     Parameters
     ----------
-    graph
+    setting, places
         Facts that the events do not repeat, and places of the peers.
     now
         Returns the time in UTC.
@@ -47,18 +40,16 @@ class LiveFeed:
 
     Attributes
     ----------
-    sink
+    setting, places, sink
         As given.
-    setting, places
-        Result of ``graph``.
+    swarm
+        State after all events that were read.
     timed
         True if events have times, which they always have.
     observed
         True because times count from when the observer began to look.
     unread
         Number of entries of peers that could not be read.
-    summary
-        Empty: the summary stays with the peers.
     began
         Start of the observation, in UTC.
     """
@@ -67,41 +58,23 @@ class LiveFeed:
 
     def __init__(
         self,
-        graph: ForkedResult[tuple[Setting, Places]],
+        setting: Setting,
+        places: Places,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sink: Callable[[Entry], None] | None = None,
     ) -> None:
-        self._graph, self.sink = graph, sink
+        self.setting, self.places, self.sink = setting, places, sink
+        self.swarm = Swarm(setting)
         self._now = now
-        self.began: datetime | None = now()
+        self.began = now()
         self.unread = 0
-        self.summary: dict[str, Any] = {}
         self._fresh: deque[tuple[float, Entry]] = deque()
-
-    @property
-    def setting(self) -> Setting:
-        """Facts that the events do not repeat."""
-        return self._graph.result()[0]
-
-    @property
-    def places(self) -> Places:
-        """Places of the peers."""
-        return self._graph.result()[1]
-
-    @cached_property
-    def swarm(self) -> Swarm:
-        """State after all events that were read."""
-        return Swarm(self.setting)
-
-    @cached_property
-    def _timeline(self) -> Timeline:
-        return Timeline(self.setting)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the observer began to look."""
-        return (self._now() - self.began).total_seconds() if self.began is not None else 0.0
+        return (self._now() - self.began).total_seconds()
 
     @property
     def at(self) -> float:
@@ -118,23 +91,16 @@ class LiveFeed:
         """Take an event with its time in seconds since the observer began to look."""
         self._fresh.append((at, entry))
 
-    def abandon(self) -> None:
-        """Stop waiting for the graph, because nobody looks any more."""
-        self._graph.close()
-
     def refresh(self) -> None:
         """Apply what is new."""
-        fresh = [self._fresh.popleft() for _ in range(len(self._fresh))]
-        for at, entry in fresh:
+        for _ in range(len(self._fresh)):
+            at, entry = self._fresh.popleft()
             self.swarm.apply(at, entry)
             if self.sink is not None:
                 self.sink(entry)
-        self._timeline.extend(fresh)
-        self._timeline.keep(KEPT)
 
-    def replay(self) -> Timeline:
-        """Return all events that are kept, for the state at any time."""
-        return self._timeline
+    def replay(self) -> None:
+        """Return nothing: a live swarm has no replay, the run directory of a peer has."""
 
 
 class SwarmObserver:
@@ -153,7 +119,7 @@ class SwarmObserver:
     def __init__(self, client: ObserverClient, *, swarm: str, name: str, feed: LiveFeed) -> None:
         self._client, self._swarm, self._name, self._feed = client, swarm, name, feed
         self._silent: set[str] = set()
-        self._root, _, self._state = announcements(swarm).partition("+")
+        self._root, _, self._state = f"{root_of(swarm)}/+/state".partition("+")
         self._outlet = outlet(swarm, observer=name).partition("+")[2]
 
     async def look(self, transport: Transport, *, client: str) -> None:
@@ -173,7 +139,7 @@ class SwarmObserver:
         """
         try:
             async with transport.join(client) as channel, asyncio.TaskGroup() as tasks:
-                await channel.subscribe(announcements(self._swarm), outlet(self._swarm, observer=self._name))
+                await channel.subscribe(f"{root_of(self._swarm)}/+/state", outlet(self._swarm, observer=self._name))
                 tasks.create_task(self._ask(channel))
                 async for message in channel:
                     await self._take(channel, message)

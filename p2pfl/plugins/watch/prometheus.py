@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -26,13 +26,13 @@ def exposition(swarm: Swarm, *, now: float, stage: str) -> str:
     now
         Seconds since the start of the run.
     stage
-        State of the run, see :data:`p2pfl.plugins.watch.source.Stage`.
+        State of the run, see :data:`p2pfl.plugins.watch.feed.Stage`.
     """
     lines: list[str] = []
     for name, kind, help_, samples in _families(swarm, now=now, stage=stage):
         if samples:
             lines += [f"# HELP p2pfl_{name} {help_}", f"# TYPE p2pfl_{name} {kind}"]
-            lines += [f"p2pfl_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+            lines += [f"p2pfl_{name}{_labels(labels)} {float(value)!r}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
 
@@ -91,16 +91,5 @@ def _labels(labels: dict[str, str]) -> str:
     >>> _labels({"peer": "a"}), _labels({})
     ('{peer="a"}', '')
     """
-    escaped = {
-        key: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for key, value in labels.items()
-    }
-    inner = ",".join(f'{key}="{value}"' for key, value in escaped.items())
+    inner = ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in labels.items())
     return f"{{{inner}}}" if inner else ""
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value))

@@ -7,13 +7,17 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.watch.access import new_token
 from p2pfl.plugins.watch.app import Server, application
-from p2pfl.plugins.watch.source import StateSource
+from p2pfl.plugins.watch.feed import Feed
+
+if TYPE_CHECKING:
+    from p2pfl.plugins.watch.live_swarm import LiveFeed
 
 HOST = "127.0.0.1"
 """Address of the server: nothing outside of this machine reaches it."""
@@ -22,27 +26,8 @@ FEWEST = 16
 """Smallest number of characters of a token that a user chooses."""
 
 
-TICK = 1.0
-"""Seconds between two looks at the clock, for the header with the date."""
-
-
 class _Server(uvicorn.Server):
-    """Server that leaves signals to the command, and wakes up once a second instead of ten times."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ended = asyncio.Event()
-
-    def end(self) -> None:
-        """End the server."""
-        self.should_exit = True
-        self._ended.set()
-
-    async def main_loop(self) -> None:
-        """Wait until the server ends."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), TICK)
+    """Server that leaves signals to the command."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -51,7 +36,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    feed: StateSource, *, port: int, token: str | None, replay: float | None, ready: Callable[[str], object]
+    feed: Feed | LiveFeed, *, port: int, token: str | None, replay: float | None, ready: Callable[[str], object]
 ) -> None:
     """Serve the page until it is cancelled.
 
@@ -86,7 +71,7 @@ async def serve(
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            running.end()
+            running.should_exit = True
             answers.end()
             await asyncio.gather(*tasks)
             await answers.close()

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.core.errors import InputError, foremost
+from p2pfl.core.importing import import_callable
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.sinks import Sinks
-from p2pfl.plugins.watch.source import StateSource
 from p2pfl.plugins.watch.watch_commands import WatchOptions
 from p2pfl.results.swarm.state import Entry
+
+if TYPE_CHECKING:
+    from p2pfl.plugins.watch.live_swarm import LiveFeed
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Function that returns a coroutine."""
@@ -35,14 +37,44 @@ def run(options: WatchOptions) -> int:
         raise InputError("--speed is that of a replay; add --replay")
     if options.sink:
         folders.add_present()
-    sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
-    sink = sinks if options.sink else None
+    sink = calling(options.sink) if options.sink else None
     if options.name is not None:
         return _swarm(options, name=options.name, sink=sink)
     if options.changes or options.broker:
         raise InputError("--set and --broker are for a live swarm; add --name with the name of an observer")
     with Feed(Path(options.experiment), sink=sink) as feed:
         return _once(feed, options) if options.once else _serve(feed, options)
+
+
+def calling(names: Sequence[str]) -> Callable[[Entry], None]:
+    """Return a function that calls functions of the user with an event.
+
+    An error of one neither stops the others nor the page, and is reported once.
+
+    Parameters
+    ----------
+    names
+        Names of functions, ``package.module:function``.
+
+    Raises
+    ------
+    InputError
+        A name has another form, or there is no such function.
+    """
+    sinks = {name: import_callable(name, key="--sink", sought="a function") for name in names}
+    failed = set[str]()
+
+    def call(entry: Entry) -> None:
+        for name, sink in sinks.items():
+            try:
+                sink(entry)
+            except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
+                if name not in failed:
+                    failed.add(name)
+                    said = f"sink {name} failed with {type(error).__name__}: {error}; it is called again"
+                    print(f"p2pfl: {said}", file=sys.stderr)
+
+    return call
 
 
 def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None) -> int:
@@ -66,7 +98,7 @@ def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | 
     return _once(feed, options)
 
 
-def _once(feed: StateSource, options: WatchOptions) -> int:
+def _once(feed: Feed | LiveFeed, options: WatchOptions) -> int:
     feed.refresh()
     if options.json:
         print(json.dumps(frames.frame(feed.swarm, now=feed.at, stage=feed.stage), allow_nan=False))
@@ -75,7 +107,7 @@ def _once(feed: StateSource, options: WatchOptions) -> int:
     return 0
 
 
-def _serve(feed: StateSource, options: WatchOptions, *, beside: Work | None = None) -> int:
+def _serve(feed: Feed | LiveFeed, options: WatchOptions, *, beside: Work | None = None) -> int:
     try:
         from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:

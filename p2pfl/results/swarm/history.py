@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from p2pfl.results.records import Record
 
-MOST = 100_000
+MAX_RECORDS = 100_000
 """Largest number of records that are kept; beyond it, every second round is dropped."""
 
 POINTS = 400
@@ -54,36 +54,19 @@ class History:
         self._names: dict[str, None] = {}
         self._count = 0
         self._stride = 1
-        self._own: set[int] = set()  # rounds whose table no copy shares
 
     def add(self, record: Record) -> None:
         """Keep the scores of a round; a round that runs again replaces its scores."""
         if record.round % self._stride:
             return
         self._names |= dict.fromkeys(record.scores)
-        scores = {name: value for name, value in record.scores.items() if math.isfinite(value)}
-        self._put(record.round, record.peer, scores)
-
-    def _put(self, number: int, peer: str, scores: dict[str, float]) -> None:
-        """Keep the scores of one peer in one round."""
-        if number not in self._own:
-            self._rounds[number] = dict(self._rounds.get(number, {}))
-            self._own.add(number)
-        round = self._rounds[number]
-        self._count += peer not in round
-        round[peer] = scores
-        while self._count > MOST and len(self._rounds) > 2:
+        peers = self._rounds.setdefault(record.round, {})
+        self._count += record.peer not in peers
+        peers[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
+        while self._count > MAX_RECORDS and len(self._rounds) > 2:
             self._stride *= 2
             self._rounds = {number: found for number, found in self._rounds.items() if not number % self._stride}
             self._count = sum(map(len, self._rounds.values()))
-
-    def copy(self) -> History:
-        """Return a copy that further records do not change; both share the rounds until one of them changes."""
-        made = History()
-        made._rounds, made._names = dict(self._rounds), dict(self._names)
-        made._count, made._stride = self._count, self._stride
-        self._own = set()
-        return made
 
     @property
     def names(self) -> list[str]:

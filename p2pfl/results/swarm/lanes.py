@@ -23,9 +23,6 @@ LANE: Mapping[str, Doing] = {
 }
 """Content of a lane by the activity of its peer; nothing before the start and after the end."""
 
-SIGNS: Mapping[Doing | None, str] = {"training": "#", "waiting": ".", "offline": "!", "away": "x", None: " "}
-"""Characters of lanes in a terminal."""
-
 
 class Stretch(NamedTuple):
     """Time in which a peer did one thing, in seconds since the start of the run."""
@@ -67,12 +64,6 @@ class Lanes:
                 found.append(Stretch(doing, began, ended))
         return found
 
-    def copy(self) -> Lanes:
-        """Return a copy that further changes do not change."""
-        made = Lanes()
-        made._changes = {peer: changes.copy() for peer, changes in self._changes.items()}
-        return made
-
 
 def busiest(lanes: Lanes, peers: Sequence[str], *, since: float, until: float, most: int) -> list[str]:
     """Return the peers to show, in the order given: of many, those that lost most time."""
@@ -86,26 +77,3 @@ def busiest(lanes: Lanes, peers: Sequence[str], *, since: float, until: float, m
 
     chosen = {*sorted(peers, key=trained)[:most]}
     return [peer for peer in peers if peer in chosen]
-
-
-def text(stretches: Sequence[Stretch], *, since: float, until: float, width: int) -> str:
-    """Return a lane as characters, each for what took most of its time.
-
-    Examples
-    --------
-    >>> text([Stretch("training", 0.0, 6.0), Stretch("waiting", 6.0, 8.0)], since=0.0, until=10.0, width=5)
-    '###. '
-    """
-    each = (until - since) / width
-    if each <= 0:
-        return ""
-    found = ""
-    for place in range(width):
-        left, right = since + place * each, since + (place + 1) * each
-        shares: dict[Doing | None, float] = {None: each}
-        for stretch in stretches:
-            part = max(0.0, min(right, stretch.ended) - max(left, stretch.began))
-            shares[stretch.doing] = shares.get(stretch.doing, 0.0) + part
-            shares[None] -= part
-        found += SIGNS[max(shares, key=lambda doing: shares[doing])]
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from p2pfl.results.notices.kinds import (
@@ -194,11 +194,6 @@ class PeerState:
             self._median = statistics.median(self.durations)
         return self._median
 
-    def copy(self) -> PeerState:
-        """Return a copy that further events do not change."""
-        seen, lost = {*self.seen_by}, {*self.lost_by}
-        return replace(self, seen_by=seen, lost_by=lost, late=self.late.copy(), durations=self.durations.copy())
-
     def lasted(self, seconds: float) -> None:
         """Take the duration of a round."""
         self.durations.append(seconds)
@@ -349,16 +344,6 @@ class Swarm:
                 peer.silent_since = at - notice.seconds
             case PeerResponded():
                 peer.silent_since = None
-
-    def copy(self) -> Swarm:
-        """Return a copy that further events do not change; it takes no longer with more rounds."""
-        made = Swarm(self.setting)
-        made.peers = {name: peer.copy() for name, peer in self.peers.items()}
-        made.history, made.lanes, made.trends = self.history.copy(), self.lanes.copy(), self.trends.copy()
-        made.notices, made.alarms = self.notices.copy(), self.alarms.copy()
-        made.late, made.nearly_spent = dict(self.late), dict(self.nearly_spent)
-        made.metric, made.at, made.count = self.metric, self.at, self.count
-        return made
 
     def _presence(self, at: float, notice: PresenceChanged) -> None:
         for name in notice.came:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from p2pfl.results.records import Record
 
@@ -91,7 +91,3 @@ class Trends:
             self.diverging.setdefault(record.peer, at)
         elif course.recovered:
             self.diverging.pop(record.peer, None)
-
-    def copy(self) -> Trends:
-        """Return a copy that further records do not change."""
-        return replace(self, diverging=dict(self.diverging), _courses=dict(self._courses))

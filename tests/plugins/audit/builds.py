@@ -6,6 +6,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Released
 from p2pfl.plugins.audit.observer_bounds import Observer
+from p2pfl.plugins.audit.pipeline import Target
 from p2pfl.privacy import PrivateNeighbourhood, masks
 from p2pfl.privacy.accounting.accountant import table
 from p2pfl.privacy.keys import SecretSource, SeededSource, edge_key
@@ -18,9 +19,9 @@ def fresh(number):
     return SeededSource(int.from_bytes(hashlib.sha256(f"run {number}".encode()).digest(), "big"))
 
 
-def where(graph, weights=None):
-    """The rest of a pipeline."""
-    return {"graph": graph, "weights": weights or [metropolis(graph)], "fresh": fresh}
+def target(settings, graph, weights=None, *, seed=0):
+    """A release to attack."""
+    return Target(settings, graph, weights or [metropolis(graph)], fresh, seed)
 
 
 def observers(settings, graph, *, colluders=1, adjacency="zero-out"):

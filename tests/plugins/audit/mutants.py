@@ -34,9 +34,10 @@ from p2pfl.network.peer.masking import debt_payment
 from p2pfl.network.peer.masking.debt_payment import Republished
 from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.wire import envelope
-from p2pfl.plugins.audit import accounting_claims, claims, dp_sgd_claims, noise_claims, total_attacks
+from p2pfl.plugins.audit import accounting_claims, dp_sgd_claims, noise_claims, release_claims, total_attacks
 from p2pfl.plugins.audit.claims import ExactClaim
 from p2pfl.plugins.audit.live import restarts, secure_sums
+from p2pfl.plugins.audit.pipeline import Target
 from p2pfl.privacy import PrivateNeighbourhood, Settings
 from p2pfl.privacy import release as release_
 from p2pfl.privacy.accounting import accountant
@@ -276,7 +277,7 @@ def files_for_all(patch):
 
 def _claimed(settings):
     graph = ring(6)
-    return claims.claims(settings, graph=graph, weights=[metropolis(graph)], fresh=_fresh, keys=2000)
+    return release_claims.check_release(Target(settings, graph, [metropolis(graph)], _fresh), keys=2000)
 
 
 def _fresh(_number):

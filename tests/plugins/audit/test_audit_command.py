@@ -15,7 +15,7 @@ PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "
 @pytest.fixture(autouse=True)
 def _little(monkeypatch):
     """Less effort than a user is given: the attacks have tests of their own."""
-    little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000, live=3)
+    little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, keys=1000, live=3)
     monkeypatch.setattr(audit_command, "Effort", little)
 
 
@@ -72,7 +72,7 @@ def test_the_command_explains_itself(p2pfl):
 
 @pytest.mark.slow
 def test_of_a_large_swarm_a_smaller_one_is_attacked_and_both_are_named(p2pfl, place, monkeypatch):
-    monkeypatch.setattr(audit_command, "MOST", 4)
+    monkeypatch.setattr(audit_command, "MAX_PEERS", 4)
     said = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "found", "--set", "topology.peers=6")
     assert said.status == 0
     sentence = 'attacked is a swarm like "small" of 4 peers instead of 6; --peers 6 attacks it whole'

@@ -41,7 +41,7 @@ def test_more_right_guesses_never_prove_less(guesses, data):
 
 def planted(chosen, **changes):
     found = builds.observers(chosen, ring(8), colluders=2, adjacency=changes.pop("adjacency", "zero-out"))
-    return plant(chosen, found, **builds.where(ring(8)), size=2000, delta=1e-5, count=2000, **changes)
+    return plant(builds.target(chosen, ring(8)), found, size=2000, delta=1e-5, count=2000, **changes)
 
 
 @pytest.mark.sampled(fast=0, all=2)

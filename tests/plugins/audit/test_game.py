@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.plugins.audit.attacks.game import play
 from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Pipeline, release
+from p2pfl.plugins.audit.pipeline import release
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.topology import complete, exponential, ring, small_world
@@ -27,7 +27,7 @@ def against(settings, graph, colluders):
 )
 def test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted(colluders, mu):
     observer = against(PRIVATE, ring(8), colluders)
-    optimal, learned = play(PRIVATE, [observer], **builds.where(ring(8)), trials=40_000)
+    optimal, learned = play(builds.target(PRIVATE, ring(8)), [observer], trials=40_000)
     assert optimal.accounted == pytest.approx(mu, abs=1e-5)
     assert optimal.measured == pytest.approx(mu, abs=4 * optimal.error)
     assert learned.accounted == pytest.approx(mu * math.sqrt(3), abs=1e-4)
@@ -41,7 +41,7 @@ def test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted(colluders, mu)
 def test_both_players_reach_the_accountant_and_none_exceeds_it(graph, adjacency):
     settings = Settings(clip=0.3, noise=0.5, mask=2.0)
     found = builds.observers(settings, graph, colluders=2, adjacency=adjacency)
-    for game in play(settings, found, **builds.where(graph)):
+    for game in play(builds.target(settings, graph), found):
         assert not game.broken
         assert game.measured == pytest.approx(game.accounted, abs=0.06 + 4 * game.error)
 
@@ -49,7 +49,7 @@ def test_both_players_reach_the_accountant_and_none_exceeds_it(graph, adjacency)
 @pytest.mark.slow
 def test_masks_alone_hide_whose_an_update_was_and_not_that_it_was():
     settings = Settings(mask=4.0)
-    games = play(settings, builds.observers(settings, ring(8)), **builds.where(ring(8)))
+    games = play(builds.target(settings, ring(8)), builds.observers(settings, ring(8)))
     broker = [game for game in games if game.observer == "broker"]
     assert broker[0].question == "whose an update was, peer0's or peer1's"
     assert broker[0].accounted == pytest.approx(math.sqrt(7 / 8) / 4)
@@ -59,7 +59,7 @@ def test_masks_alone_hide_whose_an_update_was_and_not_that_it_was():
 
 
 def test_what_nothing_hides_is_seen_exactly_and_breaks_no_promise():
-    for game in play(Settings(), builds.observers(Settings(), ring(4)), **builds.where(ring(4)), trials=1000):
+    for game in play(builds.target(Settings(), ring(4)), builds.observers(Settings(), ring(4)), trials=1000):
         assert math.isinf(game.measured)
         assert not game.broken
 
@@ -67,7 +67,7 @@ def test_what_nothing_hides_is_seen_exactly_and_breaks_no_promise():
 @pytest.mark.slow
 def test_noise_without_a_clip_is_held_against_an_update_of_norm_one():
     settings = Settings(noise=0.5, mask=2.0)
-    games = play(settings, builds.observers(settings, ring(8)), **builds.where(ring(8)))
+    games = play(builds.target(settings, ring(8)), builds.observers(settings, ring(8)))
     assert games[0].accounted == pytest.approx(account(ring(8), clip=1.0, noise=0.5, mask=2.0).mu)
     assert games[0].measured == pytest.approx(games[0].accounted, abs=4 * games[0].error)
 
@@ -75,20 +75,20 @@ def test_noise_without_a_clip_is_held_against_an_update_of_norm_one():
 @pytest.mark.slow
 def test_the_same_coins_and_keys_give_the_same_games():
     found = builds.observers(PRIVATE, ring(6))
-    first = play(PRIVATE, found, **builds.where(ring(6)), trials=1000)
-    assert first == play(PRIVATE, found, **builds.where(ring(6)), trials=1000)
-    assert first != play(PRIVATE, found, **builds.where(ring(6)), trials=1000, seed=1)
+    first = play(builds.target(PRIVATE, ring(6)), found, trials=1000)
+    assert first == play(builds.target(PRIVATE, ring(6)), found, trials=1000)
+    assert first != play(builds.target(PRIVATE, ring(6), seed=1), found, trials=1000)
 
 
 def test_a_promise_that_is_too_good_by_a_fifth_is_found_out():
     observer = against(PRIVATE, ring(8), ("peer1", "peer7"))
     boast = replace(observer, promised=observer.promised / 1.2)
-    assert [game.broken for game in play(PRIVATE, [boast], **builds.where(ring(8)))] == [True, True]
+    assert [game.broken for game in play(builds.target(PRIVATE, ring(8)), [boast])] == [True, True]
 
 
 def test_an_observer_subtracts_what_his_colluders_know():
     settings = Settings(mask=4.0)
-    pipeline = Pipeline.keyed(settings, graph=ring(4), weights=builds.where(ring(4))["weights"], source=builds.fresh(0))
+    pipeline = builds.target(settings, ring(4)).run(0)
     rows = np.arange(20.0).reshape(4, 5)
     seen = release(pipeline.round(2), rows, since=np.zeros((4, 5)))
     both = Observer("", ("peer1", "peer3"), "peer0", math.inf, ring(4), settings)

@@ -7,7 +7,7 @@ import pytest
 from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.parts.learner_parts import learner
-from p2pfl.plugins.audit.attacks.membership_inference import FEWEST, MIXED, _halves, _ratio, infer
+from p2pfl.plugins.audit.attacks.membership_inference import MIN_SAMPLES, MIXED, _halves, _ratio, infer
 from p2pfl.plugins.audit.pipeline import OPEN
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence
@@ -23,14 +23,12 @@ def inferred(settings, *, epochs=1, rounds=1, shadows=8, seed=0, colluders=1, ad
     resolved = planned(epochs=epochs, rate=0.2, batch=8)
     graph = resolved.topology
     return infer(
-        settings,
+        builds.target(settings, graph, resolved.weights, seed=seed),
         builds.observers(settings, graph, colluders=colluders, adjacency=adjacency),
-        **builds.where(graph, resolved.weights),
         federation=resolved.federation,
         train=lambda federation: learner(resolved.experiment, federation),
         rounds=rounds,
         shadows=shadows,
-        seed=seed,
     )
 
 
@@ -99,11 +97,10 @@ def test_the_likelihood_ratio_finds_what_moves_by_membership_where_a_threshold_d
 
 def test_peers_with_hardly_any_samples_are_left_alone():
     resolved = planned()
-    few = {peer: part[: FEWEST - 1] for peer, part in resolved.federation.train.items()}
+    few = {peer: part[: MIN_SAMPLES - 1] for peer, part in resolved.federation.train.items()}
     found = infer(
-        Settings(),
+        builds.target(Settings(), resolved.topology, resolved.weights),
         [],
-        **builds.where(resolved.topology, resolved.weights),
         federation=type(resolved.federation)(resolved.federation.dataset, few, {}, resolved.federation.test),
         train=lambda federation: learner(resolved.experiment, federation),
     )

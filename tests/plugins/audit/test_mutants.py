@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 UNSEEN = {"noise from keys of 48 bits", "masks from keys of 16 bits"}
 """Mutants for which no single part of the audit has to notice them."""
 
-LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000, live=0)
+LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, keys=2000, live=0)
 
 PRIVATE = {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}
 HIDDEN = {"mode": "pairwise", "mask": 4.0}
@@ -63,7 +63,7 @@ def test_a_clean_own_row_that_is_mixed_is_noticed(privacy, monkeypatch):
 @pytest.mark.parametrize("privacy", [PRIVATE, NOISY, HIDDEN])
 def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
     builds.narrow_seed(monkeypatch)
-    effort = Effort(trials=2000, canaries=20, rounds=1, shadows=2, samples=1, iterations=2, live=0)
+    effort = Effort(trials=2000, canaries=20, rounds=1, shadows=2, samples=1, live=0)
     found = attacked(privacy, effort=effort, fresh=None)
     assert any(sentence.startswith("keys of") for sentence in found.broken)
 

@@ -11,8 +11,8 @@ from mutants import RING, SAMPLED
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.accounting_claims import accounts
-from p2pfl.plugins.audit.claims import uniform
-from p2pfl.plugins.audit.dp_sgd_claims import PART, check_training
+from p2pfl.plugins.audit.claims import SUMS, TRAINING, uniform
+from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting import divergence
@@ -55,9 +55,9 @@ def test_the_worst_colluders_are_those_of_the_accountant(graph, colluders):
 
 def test_bits_that_are_always_zero_are_noticed():
     rows = [np.frombuffer(builds.fresh(0).bytes(8 * 2048, purpose="rows", peer="ada"), np.uint64)]
-    assert not uniform("rows", "Rows are uniform", rows, part="demo").broken
-    assert uniform("rows", "Rows are uniform", [rows[0] & ~np.uint64(1)], part="demo").broken
-    assert uniform("rows", "Rows are uniform", [], part="demo").broken
+    assert not uniform(SUMS, "terms are masked", rows).broken
+    assert uniform(SUMS, "terms are masked", [rows[0] & ~np.uint64(1)]).broken
+    assert uniform(SUMS, "terms are masked", []).broken
 
 
 def test_two_messages_under_one_key_and_nonce_are_counted_over_runs_and_one_that_repeats_is_not():
@@ -83,5 +83,5 @@ def test_training_as_it_is_breaks_no_claim(learning):
     resolved = plan(read(SAMPLED | {"learning": SAMPLED["learning"] | learning}))
     found = check_training(resolved, fresh=builds.fresh)
     assert [claim.name for claim in found if claim.broken] == []
-    assert {claim.part for claim in found} == {PART}
+    assert {claim.part for claim in found} == {TRAINING}
     assert len(found) == 16

@@ -1,22 +1,22 @@
 """A sweep runs each content once, whatever happens to it, and reports what failed."""
 
 import json
+import os
 import shlex
-import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from json_schema import faults
-from p2pfl.core.errors import ExperimentError, InputError, RunError
+from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.process import FreeMemory, cores
-from p2pfl.experiment import check, plan, read, resolving
-from p2pfl.experiment.resolving import federated
-from p2pfl.plugins.study import cell, running, sweep_workers
-from p2pfl.plugins.study.cell import Job, affordable, attempt, refusals
-from p2pfl.plugins.study.refusing import refuse
-from p2pfl.plugins.study.running import UNFINISHED, sweep
+from p2pfl.experiment import check, plan, read
+from p2pfl.plugins.study import sweep as sweep_module
+from p2pfl.plugins.study import sweep_job
 from p2pfl.plugins.study.study import CostBudget, Study, parse_combination
+from p2pfl.plugins.study.sweep import UNFINISHED, attempt, in_processes, sweep
+from p2pfl.plugins.study.sweep_job import Job, affordable, check_job, run_job
 from p2pfl.results.comparing.outcomes import load_sweep
 from p2pfl.results.json_schema import json_schema
 from p2pfl.results.run import Run
@@ -45,14 +45,13 @@ def made(monkeypatch):
     """Make runs in this process; return the digests of those that were made."""
     found = []
 
-    def results(jobs, *, processes):
+    def here(jobs, function, *, processes):
         assert processes == 2
         for job in jobs:
-            found.append(job.digest)
-            yield job, attempt(job)
+            found.extend([job.digest] if function is run_job else [])
+            yield job, attempt(job, function)
 
-    monkeypatch.setattr(running, "results", results)
-    monkeypatch.setattr(running, "refused", lambda jobs, **_: refusals(jobs))
+    monkeypatch.setattr(sweep_module, "in_processes", here)
     return found
 
 
@@ -173,12 +172,6 @@ def test_what_planning_refuses_ends_the_sweep_before_its_first_run(small, tmp_pa
     assert not any(each.failure for each in result.outcomes)
 
 
-def test_a_combination_that_is_refused_for_several_reasons_is_left_out_once():
-    settings = [{"rate": rate, "kind": kind} for rate in "12" for kind in "ab"]
-    with pytest.raises(ExperimentError, match=r"leave them out with --without rate=1$"):
-        refuse(list(zip(settings, ["one", "other", None, None], strict=True)))
-
-
 def test_settings_that_need_too_much_memory_end_the_sweep_before_its_first_run(small, tmp_path, made, monkeypatch):
     monkeypatch.setattr(
         memory_estimate,
@@ -195,27 +188,27 @@ def test_settings_that_need_too_much_memory_end_the_sweep_before_its_first_run(s
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("made")
-def test_a_thousand_runs_are_checked_by_their_settings_and_read_their_data_once(small, tmp_path, monkeypatch):
-    planned, loaded = [], []
+def test_a_thousand_runs_are_checked_by_their_settings(small, tmp_path, monkeypatch):
+    planned = []
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    def interrupted(jobs, function, **_):
+        if function is run_job:
+            raise KeyboardInterrupt
+        return [(job, attempt(job, function)) for job in jobs]
 
-    monkeypatch.setattr(cell, "plan", lambda experiment, **how: planned.append(experiment) or plan(experiment, **how))
-    monkeypatch.setattr(resolving, "federated", lambda *args, **how: loaded.append(1) or federated(*args, **how))
-    monkeypatch.setattr(running, "results", interrupted)
+    monkeypatch.setattr(sweep_job, "plan", lambda experiment: planned.append(experiment) or plan(experiment))
+    monkeypatch.setattr(sweep_module, "in_processes", interrupted)
     over = {"learning.rate": (0.1, 0.2, 0.3, 0.4), "learning.batch": (8, 16)}
     with pytest.raises(KeyboardInterrupt):
         sweep(Study(experiment=small, over=over, seeds=125), tmp_path / "out", processes=2)
     assert len(planned) == 8
-    assert len(loaded) == 1
 
 
 @pytest.mark.slow
 def test_processes_check_settings_and_one_that_dies_is_a_reason(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     made = jobs(small, tmp_path, "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "os._exit(9)")
-    found = sweep_workers.refused(made, processes=2)
+    found = {job.digest: reason for job, reason in in_processes(made, check_job, processes=2)}
     assert found["0"] is None
     assert "ended with status 9" in found["1"]
 
@@ -305,7 +298,7 @@ def test_a_process_that_dies_costs_one_run(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     fine = "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"
     made = jobs(small, tmp_path, fine, "os._exit(9)", "1 / 0", fine)
-    found = {job.digest: failure for job, failure in sweep_workers.results(made, processes=2)}
+    found = {job.digest: failure for job, failure in in_processes(made, run_job, processes=2)}
     assert found.keys() == {"0", "1", "2", "3"}
     assert found["0"] is found["3"] is None
     assert "ended with status 9" in found["1"]
@@ -317,19 +310,13 @@ def test_a_process_that_dies_costs_one_run(small, tmp_path, monkeypatch):
 def test_processes_end_with_whoever_waits_for_them(small, tmp_path, monkeypatch):
     """A generator that is closed early leaves no process behind."""
     monkeypatch.syspath_prepend(tmp_path)
-    sleep = "__import__('signal').pause()"
+    number = tmp_path / "number"
+    waits = f"open({str(number)!r}, 'w').write(str(os.getpid())) and __import__('signal').pause()"
     fine = "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')"
-    started = []
-    start = sweep_workers._started
-
-    def remembered(*args):
-        started.append(start(*args))
-        return started[-1]
-
-    monkeypatch.setattr(sweep_workers, "_started", remembered)
-    running = sweep_workers.results(jobs(small, tmp_path, fine, sleep), processes=2)
+    running = in_processes(jobs(small, tmp_path, fine, waits), run_job, processes=2)
     assert next(running)[1] is None
+    while not (number.exists() and number.read_text()):
+        time.sleep(0.01)
     running.close()
-    assert len(started) == 2
-    assert started[1].process.exitcode == -signal.SIGTERM
-    assert started[0].process.exitcode is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)

@@ -7,15 +7,20 @@ import shutil
 
 import pytest
 
-from p2pfl.plugins.study import running
-from p2pfl.plugins.study.cell import attempt, refusals
+from p2pfl.plugins.study import sweep as sweep_module
+from p2pfl.plugins.study.sweep import attempt
+from p2pfl.plugins.study.sweep_job import run_job
+
+
+def here(jobs, function, **_):
+    """Call a function for each job in this process."""
+    return ((job, attempt(job, function)) for job in jobs)
 
 
 @pytest.fixture
 def inside(monkeypatch):
     """Check and make runs in this process."""
-    monkeypatch.setattr(running, "refused", lambda jobs, **_: refusals(jobs))
-    monkeypatch.setattr(running, "results", lambda jobs, **_: ((job, attempt(job)) for job in jobs))
+    monkeypatch.setattr(sweep_module, "in_processes", here)
 
 
 SWEEP = ("sweep", "small.toml", "--over", "learning.rate=0.001,0.5", "--seeds", "3,5", "--jobs", "2")
@@ -73,15 +78,15 @@ def test_a_refused_setting_is_left_out_as_the_refusal_says(p2pfl, place):
 @pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_an_interrupted_sweep_says_how_far_it_is_and_the_command_that_goes_on(p2pfl, place, monkeypatch):
-    def interrupted(jobs, **_):
+    def interrupted(jobs, function, **_):
         for number, job in enumerate(jobs):
-            if number == 3:
+            if number == 3 and function is run_job:
                 raise KeyboardInterrupt
-            yield job, attempt(job)
+            yield job, attempt(job, function)
 
     own = (*SWEEP[:3], "learning.rate=[0.001, 0.5]", *SWEEP[4:])
     with monkeypatch.context() as patch:
-        patch.setattr(running, "results", interrupted)
+        patch.setattr(sweep_module, "in_processes", interrupted)
         said = p2pfl(*own)
     assert said.status == 130
     command = f"p2pfl sweep small.toml --over 'learning.rate=[0.001, 0.5]' {' '.join(SWEEP[4:])}"

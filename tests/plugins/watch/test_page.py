@@ -10,7 +10,6 @@ from growing import PEERS, at, began, ended, waits
 from p2pfl.experiment import read
 from p2pfl.results.notices.kinds import MasksUncancelled, WaitEnded
 from p2pfl.results.run import Run
-from p2pfl.simulation import simulate
 
 pytestmark = pytest.mark.slow
 
@@ -206,31 +205,6 @@ def test_the_slider_shows_the_states_of_the_run(scene, address, browser):
     browser.run("document.getElementById('present').click()")
     browser.until(f"{HEADLINE}.startsWith('4 peers learn in round 8 of 10')")
     assert accessible(browser) == []
-
-
-def test_a_run_that_has_ended_shows_the_importances_of_its_features(tmp_path, growing, address, browser):
-    table = {"name": "clinic", "rounds": 3, "topology": {"kind": "ring", "peers": 4}, "privacy": {"mode": "pairwise"}}
-    table |= {"data": {"name": "breast_cancer"}, "model": {"name": "boosting"}}
-    run = simulate(read(table), folder=tmp_path / "clinic", baselines=False)
-    growing.folder, growing.seconds = run.folder, 60.0
-    shown(browser, address())
-    browser.until("!document.getElementById('features').hidden")
-    found = browser.run("document.querySelectorAll('#features-rows tr').length")
-    assert found == min(20, len(run.summary["explained"]["importances"]))
-    first = run.summary["explained"]["importances"][0]
-    cells = browser.run(
-        "[...document.querySelector('#features-rows tr').children].map((each) => each.innerText).join()"
-    )
-    assert cells.startswith(f"{first['name']},{first['importance']:.4f},")
-    assert "share of what splits gain" in browser.run("document.getElementById('features-notes').innerText")
-    assert browser.messages == []
-    browser.picture(tmp_path / "features.png")
-
-
-@pytest.mark.usefixtures("scene")
-def test_the_features_of_a_model_stay_hidden_without_a_summary(address, browser):
-    shown(browser, address())
-    assert browser.run("document.getElementById('features').hidden")
 
 
 @pytest.mark.usefixtures("scene")

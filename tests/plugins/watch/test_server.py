@@ -16,7 +16,6 @@ from p2pfl.core.errors import InputError
 from p2pfl.plugins.watch.access import HEADERS, POLICY
 from p2pfl.plugins.watch.app import MOST_STREAMS, Server
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.graph_process import ForkedResult
 from p2pfl.plugins.watch.live_swarm import LiveFeed
 from p2pfl.plugins.watch.serving import serve, token_of
 from p2pfl.results.notices.kinds import WaitEnded
@@ -299,7 +298,7 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
 async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
     monkeypatch.setattr("p2pfl.plugins.watch.app.REST", 0.001)
     taken, loop = asyncio.Event(), asyncio.get_running_loop()
-    feed = LiveFeed(ForkedResult(lambda: (Setting(peers=PEERS), {})))
+    feed = LiveFeed(Setting(peers=PEERS), {})
     apply = feed.swarm.apply
     feed.swarm.apply = lambda at, entry: (apply(at, entry), loop.call_soon_threadsafe(taken.set))
     server = Server(feed)

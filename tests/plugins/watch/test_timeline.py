@@ -1,16 +1,13 @@
-"""The state at any time of a run: the same as from all events, and cheap to find."""
+"""The state at any time of a run: the same as from all events."""
 
 import random
 
-import pytest
-
 from growing import PEERS, began, ended, waits
-from p2pfl.plugins.watch import frames, swarm_timeline
-from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.swarm_timeline import Timeline
+from p2pfl.plugins.watch import frames
+from p2pfl.plugins.watch.feed import Feed, Timeline
 from p2pfl.results.notices.kinds import MasksUncancelled, PresenceChanged, WaitEnded
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
+from p2pfl.results.swarm.state import Setting, swarm_of
 
 SETTING = Setting(peers=PEERS, rounds=40)
 
@@ -34,14 +31,6 @@ def seen(swarm, at):
     return frames.frame(swarm, now=at, stage="running"), curves, alerts(swarm, now=at)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """States are kept every few events."""
-    monkeypatch.setattr(swarm_timeline, "APART", 7)
-    monkeypatch.setattr(swarm_timeline, "MOST", 4)
-
-
-@pytest.mark.usefixtures("small")
 def test_the_state_at_any_time_is_that_of_all_events_before_it():
     line, every = Timeline(SETTING), events()
     line.extend(every)
@@ -51,7 +40,6 @@ def test_the_state_at_any_time_is_that_of_all_events_before_it():
         assert seen(line.swarm(at), at) == seen(expected, at)
 
 
-@pytest.mark.usefixtures("small")
 def test_events_that_arrive_late_take_their_place():
     every = events()
     draw = random.Random(3)
@@ -60,7 +48,6 @@ def test_events_that_arrive_late_take_their_place():
     for start in range(0, len(order), 10):
         line.extend(order[start : start + 10])
         line.swarm(draw.uniform(0.0, 160.0))
-    assert len(line) == len(every)
     for at in (0.0, 33.3, 100.0, 160.0):
         expected = swarm_of(SETTING, [event for event in every if event[0] <= at])
         assert seen(line.swarm(at), at) == seen(expected, at)
@@ -85,31 +72,6 @@ def test_terminal_page_and_replay_agree_on_alarms_that_repeat_each_other():
     assert before["count"] == 3
 
 
-def test_a_step_back_applies_few_events(monkeypatch):
-    monkeypatch.setattr(swarm_timeline, "APART", 50)
-    line = Timeline(SETTING)
-    line.extend(events(300))
-    line.swarm(line.span)
-    applied = []
-    apply = Swarm.apply
-    monkeypatch.setattr(Swarm, "apply", lambda swarm, at, entry: applied.append(at) or apply(swarm, at, entry))
-    for back in range(1, 9):
-        line.swarm(line.span * (1 - back / 10))
-    assert len(applied) <= 8 * 2 * swarm_timeline.APART < len(line)
-
-
-def test_a_copy_of_a_state_is_not_changed_by_what_follows():
-    every = events()
-    swarm = swarm_of(SETTING, every[:100])
-    copied, before = swarm.copy(), seen(swarm_of(SETTING, every[:100]), 50.0)
-    for event in every[100:]:
-        swarm.apply(*event)
-    assert seen(copied, 50.0) == before
-    for event in every[100:]:
-        copied.apply(*event)
-    assert seen(copied, 160.0) == seen(swarm, 160.0)
-
-
 def test_a_replay_reads_each_line_once(growing, monkeypatch):
     growing.log(*(began(peer) for peer in PEERS))
     growing.learn(3)
@@ -125,16 +87,3 @@ def test_a_replay_reads_each_line_once(growing, monkeypatch):
             feed.replay().swarm(at)
         assert len(added) == len(PEERS)
         assert feed.replay().span == 8.0
-
-
-@pytest.mark.usefixtures("small")
-def test_a_long_replay_forgets_its_older_half_and_keeps_what_followed_from_it():
-    every, line = events(), Timeline(SETTING)
-    for start in range(0, len(every), 20):
-        line.extend(every[start : start + 20])
-        line.keep(100)
-        line.swarm(line.span - 3.0)
-    assert 50 <= len(line) <= 100 < len(every)
-    for at in (line.span, line.span - 20.0):
-        expected = swarm_of(SETTING, [event for event in every if event[0] <= at])
-        assert seen(line.swarm(at), at) == seen(expected, at)

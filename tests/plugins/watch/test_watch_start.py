@@ -26,8 +26,6 @@ main(["watch", *sys.argv[1:]])
 """
 """Run the command until it prints its address; print which libraries it holds then."""
 
-pytestmark = pytest.mark.skipif(sys.platform in {"darwin", "win32"}, reason="the graph is made in the process itself")
-
 
 def held(*arguments):
     """Return the libraries that the command holds when it prints its address."""
@@ -41,13 +39,5 @@ def held(*arguments):
 @pytest.mark.slow
 def test_the_page_of_a_run_has_its_address_before_the_graph_is_made(place):
     growing = Growing(place / "run")
-    # Whoever waits for the graph imports the libraries after all, to say that this file is missing.
     (growing.folder / "experiment.toml").write_text('name = "plant"\n[topology]\nkind = "missing.graphml"\n')
     assert held(growing.folder) == []
-
-
-@pytest.mark.slow
-def test_the_page_of_a_swarm_has_its_address_without_the_libraries_of_numbers(place, p2pfl):
-    assert p2pfl("identity", "ops", "--keys", "keys", "--roster", "observers.toml").status == 0
-    keys = f"trust.keys={place / 'keys'}"
-    assert held("digits", "--name", "ops", "--broker", "mqtt://127.0.0.1:9", "--set", keys) == []

@@ -20,7 +20,7 @@ from p2pfl.results.notices.kinds import (
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline
-from p2pfl.results.swarm.lanes import KEPT, Lanes, busiest, text
+from p2pfl.results.swarm.lanes import KEPT, Lanes, busiest
 from p2pfl.results.swarm.parting import parting
 from p2pfl.results.swarm.state import Setting, swarm_of
 from swarm_events import PEERS, began, waits
@@ -111,7 +111,6 @@ def test_the_stretches_of_a_lane_are_in_order_and_inside_of_its_window(changes, 
     ends = [value for each in found for value in (each.began, each.ended)]
     assert ends == sorted(ends)
     assert all(since <= value <= since + length for value in ends)
-    assert len(text(found, since=since, until=since + length, width=30)) == 30
 
 
 def test_lanes_are_bounded():
@@ -130,16 +129,6 @@ def test_of_many_lanes_those_that_lost_most_time_are_shown():
     assert busiest(lanes, names[:5], since=0.0, until=10.0, most=5) == names[:5]
 
 
-def test_a_terminal_shows_lanes_once_somebody_does_not_train():
-    events = [(0.0, began(peer)) for peer in PEERS]
-    assert len(frames.text(swarm_of(SETTING, events), now=60.0)) == 1 + len(PEERS)
-    swarm = swarm_of(SETTING, [*events, (30.0 + STALLED, waits("bob", "cy"))])
-    *_, head, ada, bob, _, _ = frames.text(swarm, now=60.0)
-    assert head == "the last 60 s (# trains, . waits, ! without broker, x away):"
-    assert ada == "ada " + 60 * "#"
-    assert bob == "bob " + 30 * "#" + 30 * "."
-
-
 def test_a_page_is_sent_the_lanes_of_its_window():
     swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0 + STALLED, waits("ada", "bob"))])
     found = frames.lanes(swarm, now=400.0, seconds=300.0)
@@ -147,10 +136,6 @@ def test_a_page_is_sent_the_lanes_of_its_window():
     assert found["lanes"]["ada"] == [["training", 100.0, 290.0], ["waiting", 290.0, 400.0]]
     assert found["lanes"]["bob"] == []
     assert [*frames.lanes(swarm, now=400.0, seconds=9.0, peers=["bob", "nobody"])["lanes"]] == ["bob"]
-
-
-def test_a_lane_of_no_length_is_empty():
-    assert text([], since=3.0, until=3.0, width=30) == ""
 
 
 # ---------------------------------------------------------------------- hung

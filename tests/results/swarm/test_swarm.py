@@ -399,7 +399,7 @@ def test_a_round_that_runs_again_replaces_its_scores():
 
 
 def test_the_history_of_a_long_run_is_bounded(monkeypatch):
-    monkeypatch.setattr("p2pfl.results.swarm.history.MOST", 100)
+    monkeypatch.setattr("p2pfl.results.swarm.history.MAX_RECORDS", 100)
     history = History()
     for round in range(1000):
         for peer in PEERS:

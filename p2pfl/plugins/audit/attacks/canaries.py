@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
@@ -26,10 +26,8 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
-from p2pfl.privacy import Settings
+from p2pfl.plugins.audit.pipeline import Floats, Target, numbers, release
 from p2pfl.privacy.accounting import divergence
-from p2pfl.topology import Topology, Weights
 
 COUNT = 1000
 """Approximate number of canaries."""
@@ -89,54 +87,41 @@ class Canaries:
 
 
 def plant(
-    settings: Settings,
-    observers: Sequence[Observer],
-    *,
-    graph: Topology,
-    weights: Sequence[Weights],
-    fresh: Fresh,
-    size: int,
-    delta: float,
-    count: int = COUNT,
-    seed: int = 0,
+    target: Target, observers: Sequence[Observer], *, size: int, delta: float, count: int = COUNT
 ) -> list[Canaries]:
     """Run rounds of canaries and let every observer guess.
 
     Parameters
     ----------
-    settings, graph, weights
-        Arguments of the pipeline.
+    target
+        Release that is attacked.
     observers
         Observers that guess.
-    fresh
-        Function that makes the source of the run.
     size
         P, the number of parameters.
     delta
         The delta of guarantees.
     count
         Approximate number of canaries.
-    seed
-        Seed of directions and coins.
 
     Returns
     -------
     list of Canaries
         Result of each observer.
     """
-    rounds = max(2, math.ceil(count / len(graph.peers)))
-    pipeline = Pipeline.keyed(replace(settings, participation=1.0), graph=graph, weights=weights, source=fresh(0))
-    since = np.zeros((len(graph.peers), size))  # [N, P]
+    peers = len(target.graph.peers)
+    pipeline = target.using(participation=1.0).run(0)
+    since = np.zeros((peers, size))  # [N, P]
     scores: list[list[Floats]] = [[] for _ in observers]
     truth: list[list[Bools]] = [[] for _ in observers]
-    for round in range(rounds):
-        rng = draw(seed, "audit canaries", round=round)
-        directions = rng.standard_normal((len(graph.peers), size))  # [N, P]
-        layers = settings.layers or (size,)
+    layers = target.settings.layers or (size,)
+    for round in range(max(2, math.ceil(count / peers))):
+        rng = draw(target.seed, "audit canaries", round=round)
+        directions = rng.standard_normal((peers, size))  # [N, P]
         for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each scaled to the largest norm
             length = np.linalg.norm(part, axis=1, keepdims=True) * math.sqrt(len(layers))
             np.divide(part, length, out=part, where=length > 0)
-        coins = rng.random(len(graph.peers)) < 0.5  # [N]
+        coins = rng.random(peers) < 0.5  # [N]
         net = pipeline.round(round)
         change = observers[0].length * (coins - (0.5 if observers[0].adjacency == "replace" else 0.0))  # [N]
         released = release(net, since + change[:, None] * directions, since=since)
@@ -212,6 +197,3 @@ def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float,
         bound=divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf,
         delta=delta,
     )
-
-
-__all__ = ["Canaries", "one_run", "plant"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,9 +29,8 @@ from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
-from p2pfl.privacy import Settings
-from p2pfl.topology import Topology, Weights
+from p2pfl.plugins.audit.pipeline import Floats, Pipeline, Target, numbers, release
+from p2pfl.topology import Topology
 
 TRIALS = 20_000
 """Number of games, which makes the standard error of the measured mu 0.014."""
@@ -87,30 +86,17 @@ class GameResult:
         return self.lower > self.accounted
 
 
-def play(
-    settings: Settings,
-    observers: Sequence[Observer],
-    *,
-    graph: Topology,
-    weights: Sequence[Weights],
-    fresh: Fresh,
-    trials: int = TRIALS,
-    seed: int = 0,
-) -> list[GameResult]:
+def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS) -> list[GameResult]:
     """Let both players of every observer play, and compare them with their bounds.
 
     Parameters
     ----------
-    settings, graph, weights
-        Arguments of the pipeline.
+    target
+        Release that is attacked.
     observers
         Observers that play.
-    fresh
-        Function that makes the source of each run.
     trials
         Number of games of each player.
-    seed
-        Seed of the coins.
 
     Returns
     -------
@@ -119,9 +105,9 @@ def play(
     """
     size = max(2, math.ceil(trials / KEYS))
     # Every coordinate has a coin; whatever share of them is 1, nothing is clipped.
-    wide = replace(settings, clip=settings.clip * math.sqrt(size), participation=1.0, layers=())
-    runs = [Pipeline.keyed(wide, graph=graph, weights=weights, source=fresh(number)) for number in range(KEYS)]
-    coins = [draw(seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
+    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0, layers=())
+    runs = [wide.run(number) for number in range(KEYS)]
+    coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
     truth = np.concatenate(coins)  # [T]
     found = []
     for observer in observers:
@@ -215,6 +201,3 @@ def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
     weights = np.linalg.solve(covariance + RIDGE * np.eye(len(scale)), direction / scale) / scale
     scores: Floats = weights @ test
     return scores, truth[1::2]
-
-
-__all__ = ["GameResult", "play"]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,19 +37,17 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.attacks.separation import Bools, auc, auc_error
 from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
-from p2pfl.privacy import Settings
+from p2pfl.plugins.audit.pipeline import OPEN, Floats, Pipeline, Target, Train
 from p2pfl.privacy.accounting import divergence
-from p2pfl.topology import Topology, Weights
 
 ROUNDS = 3
 SHADOWS = 32
 """Number of shadow models of each peer; every sample is in half of them."""
 
-FEWEST = 8
+MIN_SAMPLES = 8
 """Smallest number of samples of an attacked peer."""
 
-MOST = 16
+MAX_ATTACKED = 16
 """Number of attacked peers, those with the most samples."""
 
 CERTAIN = 4.0
@@ -92,62 +91,50 @@ MIXED = "mixed model"
 
 @one_thread()
 def infer(
-    settings: Settings,
+    target: Target,
     observers: Sequence[Observer],
     *,
-    graph: Topology,
-    weights: Sequence[Weights],
-    fresh: Fresh,
     federation: Federation,
     train: Train,
     steps: int = 1,
     rounds: int = ROUNDS,
     shadows: int = SHADOWS,
-    seed: int = 0,
 ) -> list[Inference]:
     """Train for some rounds and attack every peer after each of them.
 
     Parameters
     ----------
-    settings, graph, weights
-        Arguments of the pipeline.
+    target
+        Release that is attacked; shadows have runs of their own.
     observers
         Observers that attack, the one that knows the least first.
-    fresh
-        Function that makes the sources of the run and of the shadows.
     federation, train
         Data, and function that makes a learner.
     steps
         Gossip steps per round.
     rounds, shadows
         Numbers of rounds and shadow models.
-    seed
-        Seed of the halves.
 
     Returns
     -------
     list of Inference
         Result of every attack.
     """
-    rich = sorted(federation.train, key=lambda peer: -len(federation.train[peer]))[:MOST]
-    pool = {peer: federation.train[peer] for peer in sorted(rich) if len(federation.train[peer]) >= FEWEST}
+    rich = sorted(federation.train, key=lambda peer: -len(federation.train[peer]))[:MAX_ATTACKED]
+    pool = {peer: federation.train[peer] for peer in sorted(rich) if len(federation.train[peer]) >= MIN_SAMPLES}
     if not pool:
         return []
-    halves = {
-        peer: _halves(len(part), 2, seed=seed, purpose="audit halves", peer=peer)[0] for peer, part in pool.items()
-    }
-    crowd = {
-        peer: _halves(len(part), shadows, seed=seed, purpose="audit shadows", peer=peer) for peer, part in pool.items()
-    }
+    halve = partial(_halves, seed=target.seed)
+    halves = {peer: halve(len(part), 2, purpose="audit halves", peer=peer)[0] for peer, part in pool.items()}
+    crowd = {peer: halve(len(part), shadows, purpose="audit shadows", peer=peer) for peer, part in pool.items()}
 
     def run(number: int, chosen: Mapping[str, Bools]) -> _Run:
         parts = dict(federation.train) | {peer: pool[peer][chosen[peer]] for peer in pool}
-        keyed = Pipeline.keyed(settings, graph=graph, weights=weights, source=fresh(number))
-        return _Run(train(replace(federation, train=parts)), keyed, observers, pool, number == 0)
+        return _Run(train(replace(federation, train=parts)), target.run(number), observers, pool, number == 0)
 
     real = run(0, halves)
     shades = [run(1 + number, {peer: crowd[peer][number] for peer in pool}) for number in range(shadows)]
-    since = real.learner.start(graph.peers)  # [N, P]
+    since = real.learner.start(target.graph.peers)  # [N, P]
     found: list[Inference] = []
     for round in range(rounds):
         views, mixed = real.views(since, steps=steps, round=round)
@@ -261,6 +248,3 @@ def _ceiling(name: str, observers: Sequence[Observer], *, rounds: int) -> float:
             twice = 2.0 if observer.adjacency == "zero-out" else 1.0  # from one update to zero, and to another
             return divergence.ceilings(twice * observer.promised * math.sqrt(rounds)).auc
     return 1.0
-
-
-__all__ = ["MIXED", "Inference", "infer"]

@@ -16,7 +16,7 @@ import numpy as np
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.plugins.audit import noise_tests
-from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.claims import LIVE, ExactClaim, claim
 from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.live.tap import Tap, Tapped, TappedRelease
@@ -27,9 +27,6 @@ from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost
 
 Result = TypeVar("Result")
-
-PART = "live peers"
-"""Heading of these claims in the report."""
 
 RING = 6
 """Number of peers of the watched ring, in which neighbours share masks."""
@@ -150,7 +147,7 @@ def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactCla
         *_afresh(before, after, settings),
         *_afresh(np.concatenate([before, after]), again, settings, of=" from a copy"),
         *([_counted(tap.table([2, 3]), costs, brief)] if brief.protection.claimed else []),
-        fresh_keys(tap),
+        claim(LIVE, "live peers draw new keys", len(tap.keys[0] & tap.keys[1])),
         fresh_bytes(tap),
         *sealings(sealed),
     ]
@@ -165,30 +162,11 @@ def sealings(sealed: Encryptions) -> list[ExactClaim]:
         Record of what peers encrypted. Runs 0 and 1 are two runs of one experiment; in run 2 they are killed, and
         they resume in run 3, and in run 4 once more from a copy.
     """
+    shared = len(sealed.keys(0) & sealed.keys(1)) if sealed.keys(0) and sealed.keys(1) else math.inf
     return [
-        ExactClaim(
-            "live peers encrypt under new keys",
-            "Two runs of one experiment share no key under which anything is encrypted (keys).",
-            float(len(sealed.keys(0) & sealed.keys(1))) if sealed.keys(0) and sealed.keys(1) else math.inf,
-            0.0,
-            PART,
-        ),
-        ExactClaim(
-            "no key and nonce encrypt twice",
-            "No two messages are encrypted under one key and one nonce, not even by peers that resume, or that resume "
-            "twice from copies of their folders (keys and nonces).",
-            float(sealed.repeated()),
-            0.0,
-            PART,
-        ),
+        claim(LIVE, "live peers encrypt under new keys", shared),
+        claim(LIVE, "no key and nonce encrypt twice", sealed.repeated()),
     ]
-
-
-def fresh_keys(tap: Tap) -> ExactClaim:
-    """Compare the public keys that two runs of the same experiment announced."""
-    common = len(tap.keys[0] & tap.keys[1])
-    sentence = "Two runs of one experiment with one seed announce no public key twice (keys)."
-    return ExactClaim("live peers draw new keys", sentence, float(common), 0.0, PART)
 
 
 def fresh_bytes(tap: Tap) -> ExactClaim:
@@ -198,8 +176,7 @@ def fresh_bytes(tap: Tap) -> ExactClaim:
         - {bytes(BLOCK)}  # padding of the message that tests whether a broker accepts large ones
         for run in range(2)
     )
-    sentence = f"Two runs of one experiment publish no sealed block of {BLOCK} bytes twice (blocks)."
-    return ExactClaim("live peers seal anew", sentence, float(len(first & second)), 0.0, PART)
+    return claim(LIVE, "live peers seal anew", len(first & second))
 
 
 def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactClaim]:
@@ -228,20 +205,8 @@ def _settled(found: SettlementResult, *, settings: Settings) -> list[ExactClaim]
     *others, owing = sizes or [0.0]
     few = len(next(iter(found.paid.values()))) if found.paid else 1
     return [
-        ExactClaim(
-            "settling shows what is public",
-            "After the last round a peer that owes no mask releases its public model and nothing else (deviation).",
-            max(others, default=math.inf),
-            0.0,
-            PART,
-        ),
-        ExactClaim(
-            "settling is under a mask",
-            "A peer that owes a mask releases its public model and that mask (relative error of the deviation).",
-            abs(owing / settings.mask - 1),
-            5.0 / math.sqrt(2 * few),
-            PART,
-        ),
+        claim(LIVE, "settling shows what is public", max(others, default=math.inf)),
+        claim(LIVE, "settling is under a mask", abs(owing / settings.mask - 1), 5.0 / math.sqrt(2 * few)),
     ]
 
 
@@ -253,13 +218,7 @@ def _charged(found: SettlementResult, plan: Plan) -> ExactClaim:
         wanted - sum(count * each.mu**2 for each, count in found.costs[name].items())
         for name in plan.topology.peers[:2]
     )
-    return ExactClaim(
-        "half a mask is charged",
-        "A release that lacks half of a mask is charged at the local floor at both ends (mu squared that is missing).",
-        lacking,
-        1e-9 * wanted,
-        PART,
-    )
+    return claim(LIVE, "half a mask is charged", lacking, 1e-9 * wanted)
 
 
 def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> ExactClaim:
@@ -269,8 +228,7 @@ def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost
     lacking = max(
         made[name] - sum(count * each.mu**2 for each, count in spent.items()) / cost**2 for name, spent in costs.items()
     )
-    sentence = "Every release is charged, and so is a round that is released again after a restart (releases missing)."
-    return ExactClaim("every release is charged", sentence, lacking, 1e-9, PART)
+    return claim(LIVE, "every release is charged", lacking, 1e-9)
 
 
 def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
@@ -280,14 +238,13 @@ def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
     rows = points.reshape(-1, points.shape[-1])
     ring = count if settings.mask else 1
     what = "mask" if not settings.noise else "mask with noise" if settings.mask else "private noise"
-    found = Noise(what, PART, rows, whole, ring).claims()
+    found = Noise(what, LIVE, rows, whole, ring).claims()
     if settings.mask:
         left = points.sum(axis=1)  # [turns, P]: masks cancel
         if settings.noise:
-            found += Noise("private noise", PART, left, settings.noise * unit * math.sqrt(count)).claims()
+            found += Noise("private noise", LIVE, left, settings.noise * unit * math.sqrt(count)).claims()
         else:
-            sentence = "The masks of all live peers sum to zero in every round (points)."
-            found.append(ExactClaim("live masks cancel", sentence, float(np.abs(left).max()), 0.0, PART))
+            found.append(claim(LIVE, "live masks cancel", np.abs(left).max()))
     return found
 
 
@@ -300,19 +257,12 @@ def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> l
     unit, count = 2.0**settings.bits, after.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
     earlier, later = (points.reshape(-1, points.shape[-1]) for points in (before, after))
-    looked = [(f"releases after a restart{of} are fresh", "masks and noise", earlier, later, whole)]
+    claims = [claim(LIVE, "releases after a restart{of} are fresh", *_predicted(earlier, later, expected=whole), of=of)]
     if settings.mask and settings.noise:
-        sums = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
-        looked.append((f"noise after a restart{of} is fresh", "noise", *sums, settings.noise * unit * math.sqrt(count)))
-    return [
-        ExactClaim(
-            name,
-            f"All releases before a restart{of} predict no part of the {what} after it (share of the deviation).",
-            *_predicted(known, new, expected=expected),
-            PART,
-        )
-        for name, what, known, new, expected in looked
-    ]
+        known, new = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
+        shares = _predicted(known, new, expected=settings.noise * unit * math.sqrt(count))
+        claims.append(claim(LIVE, "noise after a restart{of} is fresh", *shares, of=of))
+    return claims
 
 
 def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float]:

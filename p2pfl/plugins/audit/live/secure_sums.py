@@ -15,18 +15,15 @@ from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.audit.claims import ExactClaim, uniform
+from p2pfl.plugins.audit.claims import SUMS, ExactClaim, claim, uniform
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
 from p2pfl.plugins.audit.live.watched_runs import DEADLINE
 from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring_masks import Ring, mask
-from p2pfl.privacy.secagg.protocol import MaskedTerm, Sender, Sum, SumSlot
+from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.topology import complete
-
-PART = "live sums"
-"""Heading of these claims in the report."""
 
 PEERS = 4
 """Number of peers, each of which receives the sum of all others."""
@@ -115,25 +112,10 @@ def sums(plan: Plan) -> list[ExactClaim]:
         if term.sender == other.sender and term.slot < other.slot
     ]
     return [
-        uniform("terms are masked", "Contributions as sent are uniform in the ring, bit by bit", sent, part=PART),
-        uniform(
-            "own masks are there",
-            "All senders of a sum together cannot remove their own masks",
-            terms.together(),
-            part=PART,
-        ),
-        uniform(
-            "masks of pairs are there",
-            "Without the senders' own masks a receiver cannot read any contribution",
-            terms.without_own(),
-            part=PART,
-        ),
-        uniform(
-            "masks of sums are never used again",
-            "Two contributions of one sender differ by uniform numbers",
-            apart,
-            part=PART,
-        ),
+        uniform(SUMS, "terms are masked", sent),
+        uniform(SUMS, "own masks are there", terms.together()),
+        uniform(SUMS, "masks of pairs are there", terms.without_own()),
+        uniform(SUMS, "masks of sums are never used again", apart),
         keyed(),
     ]
 
@@ -153,10 +135,7 @@ def keyed() -> ExactClaim:
         for peer in sum.senders:
             keys |= {*Sender(sum, peer=peer, secrets=secrets, source=source).mask_keys().values()}
         masks += len(sum.senders) * (len(sum.senders) + 1) // 2  # own masks, and those of pairs
-    sentence = (
-        "The key of a mask is of one sum alone: of one receiver, round and gossip step (masks without their own)."
-    )
-    return ExactClaim("keys of sums are of one use", sentence, float(masks - len(keys)), 0.0, PART)
+    return claim(SUMS, "keys of sums are of one use", masks - len(keys))
 
 
 def sum_of(values: Sequence[Ring]) -> Ring:
@@ -216,11 +195,11 @@ class TappedSumSender(SumSender):
         super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         self.terms = terms
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
-        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.values.copy())
+        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:

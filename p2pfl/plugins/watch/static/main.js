@@ -183,7 +183,6 @@ async function introduce() {
   graph.begin(page.about);
   part("lanes").hidden = !page.about.timed;
   peers.begin(page.about);
-  features(page.about.features);
   const { span } = page.about;
   part("player").hidden = span === null;
   if (span !== null) {
@@ -191,20 +190,6 @@ async function introduce() {
     part("time").value = page.replaying ? page.at : span;
     timed();
   }
-}
-
-// Importances or coefficients, which a run has in the end.
-function features(found) {
-  part("features").hidden = !found;
-  if (!found) return;
-  part("features-about").textContent = found.caption;
-  part("features-heads").replaceChildren(...found.heads.map((head, index) =>
-    element("th", { scope: "col", class: index ? "n" : null }, head)));
-  const rows = found.rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name),
-    ...cells.map((cell) => element("td", { class: "n" }, cell))));
-  part("features-rows").replaceChildren(...rows);
-  const notes = found.more ? [`${found.more} more are in summary.json.`, ...found.notes] : found.notes;
-  part("features-notes").replaceChildren(...notes.map((note) => element("p", { class: "faint" }, note)));
 }
 
 // ---------------------------------------------------------------------- replay

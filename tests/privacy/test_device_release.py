@@ -14,9 +14,8 @@ import cpu_device
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import to_device
-from p2pfl.privacy import normal_stream, update
-from p2pfl.privacy.device import device_masks
-from p2pfl.privacy.device.device_masks import weighted_sums
+from p2pfl.privacy import device_masks, normal_stream, update
+from p2pfl.privacy.device_masks import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.portable import fold_sums, root

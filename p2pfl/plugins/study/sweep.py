@@ -1,7 +1,7 @@
 """A sweep in its directory: runs that are there already are used, the others are made.
 
 cells/DIGEST/     a run directory for each content
-.partial/NAME/   what one running sweep has begun
+.partial/NAME/    what one running sweep has begun
 sweep.json        the study and what each run gave
 sweep.csv         one line per run
 comparison.csv    one line per setting
@@ -13,8 +13,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,9 @@ import msgspec
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import write
-from p2pfl.plugins.study.cell import Job
-from p2pfl.plugins.study.contents import digest
-from p2pfl.plugins.study.refusing import refuse
-from p2pfl.plugins.study.study import NAMED, Cell, Study, cells, parse_budget
-from p2pfl.plugins.study.sweep_workers import refused, results
+from p2pfl.network.peer.launch import fork_server
+from p2pfl.plugins.study.study import NAMED, Cell, Study, cells, named, parse_budget, refuse
+from p2pfl.plugins.study.sweep_job import Job, check_job, digest, explain, run_job
 from p2pfl.results.comparing.comparison import RunOutcome
 from p2pfl.results.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.results.comparing.outcomes import FILE, SweepFile, common_metric, outcome
@@ -36,6 +38,9 @@ from p2pfl.results.run import Run
 
 UNFINISHED = ".partial"
 """Directory of unfinished runs; its name is one that no user gives."""
+
+SECONDS_TO_END = 5.0
+"""Seconds that a process may take to end before it is killed."""
 
 Observe = Callable[[RunOutcome, int, int], object]
 """Called with what a run gave, the number of runs that are done, and that of all runs."""
@@ -75,12 +80,13 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     def job(cell: Cell, key: str, place: Path) -> Job:
         return Job(key, write(cell.experiment), place / key, study.baselines, budget)
 
-    first: dict[tuple[tuple[str, str], ...], Job | None] = {tuple(cell.values.items()): None for cell in found}
+    first = dict[str, Job]()  # missing run of each setting
     for cell, key in zip(found, keys, strict=True):
-        setting = tuple(cell.values.items())
-        if first[setting] is None and not _made(folder, key):
-            first[setting] = job(cell, key, folder)
-    _check(first, processes=processes)
+        if not _made(folder, key):
+            first.setdefault(named(cell.values), job(cell, key, folder))
+    reasons = {job.digest: reason for job, reason in in_processes([*first.values()], check_job, processes=processes)}
+    settings = {named(cell.values): cell.values for cell in found}
+    refuse([(values, reasons[first[name].digest] if name in first else None) for name, values in settings.items()])
     with _place(folder) as partial:
 
         def ended(key: str, failure: str | None = None) -> None:
@@ -95,18 +101,79 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
         }
         for key in dict.fromkeys(key for key in keys if key not in missing):
             ended(key)
-        for made, failure in results(list(missing.values()), processes=processes) if missing else ():
+        for made, failure in in_processes([*missing.values()], run_job, processes=processes):
             if failure is None:
                 _keep(made.folder, folder / "cells" / made.digest)
             ended(made.digest, failure)
         return _kept(study, found, [outcomes[place] for place in range(len(found))], folder)
 
 
-def _check(first: Mapping[tuple[tuple[str, str], ...], Job | None], *, processes: int) -> None:
-    """Refuse the settings whose first missing run would be refused, before any run has begun."""
-    jobs = {job.digest: job for job in first.values() if job is not None}
-    reasons = refused([*jobs.values()], processes=processes) if jobs else {}
-    refuse([(dict(values), None if job is None else reasons[job.digest]) for values, job in first.items()])
+def in_processes(
+    jobs: Sequence[Job], function: Callable[[Job], None], *, processes: int
+) -> Iterator[tuple[Job, str | None]]:
+    """Call a function for each job in a process of one thread; yield why it failed, or ``None``, when it has ended.
+
+    A job that fails is a line of the table and not the end of the sweep, whatever the cause.
+
+    Parameters
+    ----------
+    jobs
+        Runs to make or to check.
+    function
+        Function of a job.
+    processes
+        Number of processes at a time.
+    """
+    if not jobs:
+        return
+    context = fork_server.start("p2pfl.plugins.study.sweep_preload")
+    pending, running = deque(jobs), dict[Connection, tuple[Job, ForkServerProcess]]()
+    try:
+        while pending or running:
+            while pending and len(running) < processes:
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, pending[0], function))
+                process.start()
+                theirs.close()
+                running[ours] = pending.popleft(), process
+            for ready in wait([*running]):
+                assert isinstance(ready, Connection)  # noqa: S101 (it waits for nothing else)
+                job, process = running.pop(ready)
+                try:
+                    failure: str | None = ready.recv()
+                except (EOFError, ConnectionResetError):
+                    process.join(SECONDS_TO_END)
+                    failure = f"its process ended with status {process.exitcode}; it may have run out of memory"
+                ready.close()
+                yield job, failure
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join(SECONDS_TO_END)
+            process.kill()
+
+
+def _work(result: Connection, job: Job, function: Callable[[Job], None]) -> None:
+    """Call a function for a job and send the reason of a failure; end with the process that waits for it."""
+    from p2pfl.core.process import set_threads  # noqa: PLC0415 (the fork server has imported it)
+
+    def end_with_parent() -> None:
+        result.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    set_threads(1)  # each run has a core of its own
+    result.send(attempt(job, function))
+
+
+def attempt(job: Job, function: Callable[[Job], None]) -> str | None:
+    """Call a function for a job; return why it failed, or ``None``."""
+    try:
+        function(job)
+    except Exception as error:  # noqa: BLE001 (code of the user's own may raise anything)
+        return explain(error)
+    return None
 
 
 def against(study: Study) -> dict[str, str]:
