@@ -12,11 +12,11 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import ALGORITHMS, MODELS, traits_of
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import read
+from p2pfl.experiment.parts.gossip_parts import mixing
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.experiment.parts.weight_parts import mixing
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
+from p2pfl.experiment.settings_rules import check
 
 PEERS = 8
 SMALL: dict[str, Any] = {

@@ -25,8 +25,8 @@ LARGEST = 1024
 
 def neighbourhoods(run: Run) -> list[Block | None]:
     """Return the topology of a run, its spectrum and the observed consensus; nothing for more than 1,024 peers."""
+    from p2pfl.experiment.parts.gossip_parts import mixing  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-    from p2pfl.experiment.parts.weight_parts import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
     if not settings.files and settings.peers > LARGEST:

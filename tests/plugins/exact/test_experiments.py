@@ -14,11 +14,11 @@ from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, model_traits
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import mode_of
+from p2pfl.experiment.parts.gossip_parts import mixing
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.experiment.parts.weight_parts import mixing
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
