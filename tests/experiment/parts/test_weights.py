@@ -70,9 +70,8 @@ def test_accelerated_gossip_conserves_no_flows(kind):
                 "topology.kind=hierarchical",
                 "topology.options.clusters=2",
                 "topology.options.every=3",
-                "topology.options.inside=ring",
             ),
-            graphs.hierarchical(6, clusters=2, every=3, inside="ring"),
+            graphs.hierarchical(6, clusters=2, every=3),
         ),
     ],
 )
