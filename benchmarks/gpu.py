@@ -34,6 +34,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
@@ -41,8 +42,7 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory
 from p2pfl.data import Federation
 from p2pfl.learning import TorchLearner, build, home
-from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.layers import Affine, Convolution
+from p2pfl.learning.steps.batching import Batch
 from p2pfl.privacy import Masks, Settings, private
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.simulation.inline import Inline
@@ -138,13 +138,11 @@ def median(body: Callable[[], object], repeats: int) -> tuple[float, float, floa
 
 def operations(learner: TorchLearner) -> int:
     """Return the floating-point operations of all products in a peer's step."""
-    assert isinstance(learner.engine, Kernels)  # noqa: S101 (the models of this benchmark are sequences)
-    total, shapes = 0, learner.layout.shapes
-    for number, layer in enumerate(each for each in learner.engine.layers if isinstance(each, Affine)):
-        count = int(np.prod(shapes[layer.weight]))
-        places = layer.held // int(np.prod(shapes[layer.weight][1:])) if isinstance(layer, Convolution) else 1
-        total += 2 * BATCH * count * places * (2 if number == 0 else 3)  # outputs, weights, and inputs but of the first
-    return total
+    parts = list(learner.layout.split(learner.start(learner.federation.peers[:1]).to(learner.device)).values())
+    batch = Batch(learner.features[None, :BATCH], learner.targets[None, :BATCH], None, None)
+    with FlopCounterMode(display=False) as counted:
+        learner.engine.gradient(parts, batch)
+    return int(counted.get_total_flops())
 
 
 def product(dtype: torch.dtype) -> float:

@@ -1,4 +1,4 @@
-"""Seconds of exact Shapley values of ten peers: 1,023 coalitions that have data, as rows that share samples.
+"""Seconds of exact Shapley values of ten peers: 1,023 coalitions that have data.
 
     python -m benchmarks.valuation [--peers 10] [--steps 60]
 

@@ -35,9 +35,8 @@ PROTOCOL = {
     "ledgers": {"wire"},
     "agreement": {"wire"},
     "incoming": {"wire", "ledgers", "agreement"},
-    "membership": {"wire", "timing"},
+    "membership": {"wire", "timing", "incoming"},
     "totals": {"wire"},
-    "telemetry": {"wire", "incoming"},
     "interface": {"wire", "ledgers"},
     "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement", "interface"},
 }

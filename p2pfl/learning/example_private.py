@@ -13,7 +13,6 @@ import copy
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, Self
 
@@ -199,7 +198,6 @@ class ExamplePrivateLearner(TorchLearner):
             A row is no longer finite.
         """
         self._check_rows(rows, peers)
-        self._prove(peers, round=round)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
         kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
@@ -342,8 +340,7 @@ class _Row:
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
             seeds = learner.seeds(peer, chosen, round=round, step=step)
-            clipped = partial(learner.clipped, self.parts, chosen, *([seeds] if seeds else []))
-            loss, total = learner.repeatable(clipped, numbers=list)
+            loss, total = learner.clipped(self.parts, chosen, seeds)
             gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:

@@ -2,9 +2,7 @@
 
 import contextlib
 import copy
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -20,6 +18,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.adjustment import adjust_learner, pool_learner, settings
+from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
@@ -38,10 +37,6 @@ from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.round_batches import schedule_batches
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.trials.engine_proof import OTHERWISE, EngineProof
-from p2pfl.learning.trials.engine_trial import Trial, engines
-from p2pfl.learning.trials.gradient_comparison import Tolerance
-from p2pfl.learning.trials.hidden_state import ModelState, Result, repeatable
 from p2pfl.learning.updates.rates import Factor
 from p2pfl.privacy.keys import Source
 
@@ -60,7 +55,7 @@ class TorchLearner:
     Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
     rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
     and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding. Before
-    the first step of a peer, losses and gradients of its batch are compared with those of the module itself.
+    anything starts, losses and gradients of a few samples are compared with those of the module itself.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -230,7 +225,6 @@ class TorchLearner:
         found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
         self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
         self.perceptrons = found.perceptrons
-        self.proof = EngineProof(self.plain, self.initial, close)
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
@@ -242,31 +236,6 @@ class TorchLearner:
         if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
             return fast
         return self._engine(work.rows)
-
-    def _proven(self, work: training.Work) -> Plain | Kernels | Stacked | Perceptrons:
-        """Return the engine for steps: the fastest that computes the first batch of each peer as plain torch does."""
-        bare = self._unchanged()
-        while not self.proof.holds(work, learner=bare, engine=self.stepper(work)):
-            warnings.warn(OTHERWISE, stacklevel=3)
-            self.perceptrons, self.engine = None, self.plain
-        return self.stepper(work)
-
-    def _unchanged(self) -> Self:
-        """Return the learner whose samples nothing changes and whose gradients nothing clips, for comparisons."""
-        other = copy.copy(self)
-        other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
-        return other
-
-    def _prove(self, peers: Sequence[str], *, round: int) -> None:
-        """Compare the engine for stacks with plain torch on a batch of each peer, as a fit of many rows does."""
-        if self.proof.knows([peer for peer in peers if len(self.federation.train[peer])], self.engine):
-            return
-        schedule = schedule_batches(self, peers, round=round, active=None, only=0)
-        work = training.Work(self.start(peers).to(self.device), {}, schedule, tuple(peers), round)
-        with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
-            if not self.proof.holds(work, learner=self._unchanged(), engine=self.engine):
-                warnings.warn(OTHERWISE, stacklevel=3)
-                self.engine = self.plain
 
     @property
     def bare(self) -> Self:
@@ -282,7 +251,6 @@ class TorchLearner:
             other.features, other.targets = found
         other.federation = federation
         other.parts = self._held(federation)
-        other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 
     @property
@@ -359,21 +327,14 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         schedule = schedule_batches(self, peers, round=round, active=active)
-
-        def trained() -> training.Work:
-            work = training.Work(
-                rows=rows.to(self.device, self.dtype, copy=True),
-                memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
-                schedule=schedule,
-                peers=tuple(peers),
-                round=round,
-            )
-            engine = self._proven(work)
-            self.model.train()
-            training.train(work, learner=self, engine=engine, correction=correction)
-            return work
-
-        work = self._repeatable(trained, round=round, since=rows)
+        work = training.Work(
+            rows=rows.to(self.device, self.dtype, copy=True),
+            memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
+            schedule=schedule,
+            peers=tuple(peers),
+            round=round,
+        )
+        self._train(work, correction=correction)
         back = rows.device
         loss = work.loss.to(back)  # [R]
         if back.type == "cpu":
@@ -385,34 +346,20 @@ class TorchLearner:
             owned=True,
         )
 
-    def _repeatable(
-        self, trained: Callable[[], training.Work], *, round: int, since: Rows | None = None
-    ) -> training.Work:
-        """Train, and refuse code of the user that draws or keeps state; the code of kernels is all p2pfl's."""
+    def _train(
+        self, work: training.Work, *, correction: Correction | None = None, slope: training.Slope | None = None
+    ) -> None:
+        """Take all steps of a round, with the errors of the user's code as errors of the model."""
+        with self.alone, checks.blame_model(self.model, doing=f"in round {work.round}"):
+            self.model.train()
+            training.train(work, learner=self, engine=self.stepper(work), correction=correction, slope=slope)
 
-        def numbers(work: training.Work) -> list[torch.Tensor]:
-            return [work.rows if since is None else work.rows - since.to(work.rows), work.loss]
-
-        with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
-            if isinstance(self.engine, Kernels) and self.augment is None:
-                return trained()
-            return self.repeatable(trained, numbers=numbers)
-
-    def repeatable(
-        self, compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]]
-    ) -> Result:
-        """Return the result of code of the user, see :func:`p2pfl.learning.trials.hidden_state.repeatable`."""
-        by = "the model" if self.augment is None else f"the model or {self.augment.name}"
-        state = partial(ModelState, self.model, own=self.layout.names)
-        return repeatable(compute, numbers=numbers, state=state, by=by)
-
-    def _scored(
-        self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
-    ) -> Result:
-        """Return what models compute in evaluation."""
+    @contextlib.contextmanager
+    def _evaluating(self, part: str) -> Iterator[None]:
+        """Put the model into evaluation, with the errors of the user's code as errors of the model."""
         with self.alone, checks.blame_model(self.model, doing=f"on the {part} part"):
             self.model.eval()
-            return self.repeatable(compute, numbers=numbers)
+            yield
 
     def _home(self, value: torch.Tensor) -> torch.device:
         """Return the device of a tensor of the optimiser: one number for each row is read on the CPU."""
@@ -448,16 +395,9 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         schedule = schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
-
-        def sloped() -> training.Work:
-            start = rows.to(self.device, self.dtype, copy=True)
-            work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
-            engine = self._proven(work)
-            self.model.train()
-            training.train(work, learner=self, engine=engine, correction=None, slope=training.Slope())
-            return work
-
-        work = self._repeatable(sloped, round=round)
+        start = rows.to(self.device, self.dtype, copy=True)
+        work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
+        self._train(work, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
         awake = to_device(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
@@ -511,10 +451,8 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
-        engine = self._engine(rows)
-        scores = self._scored(
-            lambda: evaluate(self, stack, held, engine=engine), part=part, numbers=lambda found: [*found.values()]
-        )
+        with self._evaluating(part):
+            scores = evaluate(self, stack, held, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     @property
@@ -527,10 +465,8 @@ class TorchLearner:
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
         stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
-        engine = self._engine(stack)
-        return self._scored(
-            lambda: predict_row(self, stack, held, engine=engine), part=part, numbers=lambda both: both[:1]
-        )
+        with self._evaluating(part):
+            return predict_row(self, stack, held, engine=self._engine(stack))
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.
@@ -543,12 +479,8 @@ class TorchLearner:
             return torch.zeros(len(rows), 0, dtype=torch.int64)
         self._check_rows(rows, peers)
         stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
-        engine = self._engine(rows)
-
-        def counted() -> torch.Tensor:
-            return tally_rows(self, stack, held, engine=engine, classes=classes).cpu()
-
-        return self._scored(counted, part="test", numbers=lambda counts: [counts.double()])
+        with self._evaluating("test"):
+            return tally_rows(self, stack, held, engine=self._engine(rows), classes=classes).cpu()
 
     def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:
         """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers."""

@@ -31,7 +31,9 @@ def part(name):
     sum_sender.acquaint(SECRETS)
     sum_receiver = SumReceiver(name, sums=SUMS, seal=seal(name), heaviest=10.0)
     sum_receiver.open(NOW, weighted=False)
-    return SumRelay(sum_sender=sum_sender, sum_receiver=sum_receiver, lacking=lambda: None, lacked=lambda _: None)
+    return SumRelay(
+        bits=32, sum_sender=sum_sender, sum_receiver=sum_receiver, lacking=lambda: None, lacked=lambda _: None
+    )
 
 
 def terms(giver, receiver):

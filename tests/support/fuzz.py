@@ -30,10 +30,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     )
     from known_peers import LARGEST, ROSTER, SIGNED
     from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PeerError
-    from p2pfl.network.protocol.telemetry.audience import Audience
-    from p2pfl.network.protocol.telemetry.observer_messages import Grant, Request
-    from p2pfl.network.protocol.telemetry.observer_messages import decode as decode_telemetry
-    from p2pfl.network.protocol.telemetry.observer_messages import encode as encode_telemetry
+    from p2pfl.network.protocol.membership.audience import Audience, observing
     from p2pfl.network.protocol.wire.envelope import SEALED
     from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.network.protocol.wire.trailer import CHECKSUM
@@ -47,21 +44,8 @@ with atheris.instrument_imports(include=["p2pfl"]):
 
 SOURCE = SeededSource(7)
 OPS = Identity.generate(SOURCE, peer="ops")
-AUDIENCE = Audience(
-    "run",
-    me=Announcement("ada", 1, "up"),
-    identity=Identity.generate(SOURCE, peer="ada"),
-    source=SOURCE,
-    observers={"ops": OPS.public},
-    past=list,
-)
+AUDIENCE = Audience("run", envelope=ADA, source=SOURCE, observers={"ops": OPS.public}, past=list)
 SECONDS = itertools.count(0.0, 10.0)
-
-
-def looked_at(kind, data):
-    said = decode_telemetry(data, kind)
-    assert decode_telemetry(encode_telemetry(said), kind) == said
-
 
 FILE = Path(tempfile.mkdtemp()) / "roster.toml"
 EDGES = [0, 1, 2, 255, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]
@@ -212,10 +196,7 @@ def _leaf(given):
 
 
 def watched(data):
-    """Any bytes, to a peer that somebody looks at and to the one who looks."""
-    for kind in (Request, Grant):
-        with contextlib.suppress(DecodeError):
-            looked_at(kind, data)
+    """Any bytes, to a peer that observers may look at."""
     AUDIENCE.receive("ops", data, now=next(SECONDS))
 
 
@@ -255,9 +236,8 @@ def seeds(folder: Path) -> None:
     ROSTER.write(FILE)
     inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
-    request = Request("ops", OPS.public, bytes(range(32)), "ada", 1, b"", 1).signed(OPS, swarm="run")
-    grant = Grant.to(request, key=bytes(range(32)), challenge=bytes(16))
-    inputs += [(watched, encode_telemetry(request)), (watched, encode_telemetry(grant))]
+    ops = Announcement("ops", 0, "up", key=bytes(range(32)), nonce=bytes(16)).signed(OPS, swarm=observing("run"))
+    inputs += [(watched, encode(ops)), (watched, ADA.seal_for("bob", HONEST["Look"]))]
     inputs += [(shared, telemetry_bytes(PhaseBegan(peer="ada", phase="learning", round=1), level="scores"))]
     for number, said in enumerate(HONEST[kind] for kind in sorted(HONEST)):
         inputs += [

@@ -25,15 +25,16 @@ from p2pfl.network.protocol.wire.messages import (
     Announcement,
     Chunk,
     Claim,
-    ForOne,
     Key,
+    Look,
     Masked,
     Moved,
     Plain,
     Pulse,
+    Telemetry,
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
-from p2pfl.network.protocol.wire.sum_messages import RollCall
+from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall
 from p2pfl.network.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
@@ -168,6 +169,8 @@ HONEST = {
         *(totalled(middle, kind)[1] for kind, middle in TOTALLED.items()),
         Again(1, 0, 0, 0),
         Abort(1, 0, ["cleo"]),
+        Look(bytes(16)),
+        Telemetry(bytes(16), 0, ((1.0, b"entry"),), memoryview(bytes(9))),
         *VOTED,
     )
 }
@@ -265,7 +268,7 @@ def taken(message):
             mine = ledgers()
             mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
-        case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):
+        case _ if isinstance(message, OfTotals | OfSums | OfVerdicts):
             added(message)
 
 

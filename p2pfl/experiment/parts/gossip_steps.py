@@ -6,13 +6,13 @@ import math
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.catalogue import mode_traits, traits_of
 from p2pfl.experiment.protection import Protection
+from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.schema import Experiment
 
 
 def steps_of_round(
-    experiment: Experiment,
+    asked: Composition,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     hidden: Protection | None = None,
@@ -24,8 +24,9 @@ def steps_of_round(
     ExperimentError
         No peer would take part in a round, or accelerated weights might be too close to zero.
     """
+    experiment, traits = asked.experiment, asked.algorithm
     gossip = experiment.gossip
-    if mode_traits(experiment.privacy.mode).sums:
+    if asked.mode.sums:
         return 1, None
     rho = graphs.contraction(weights[:1]) if gossip.acceleration == "chebyshev" else None
     share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
@@ -34,7 +35,6 @@ def steps_of_round(
             tolerance = _near_one(share=part, peers=len(topology.peers))
             _check_masses(experiment, fewest=graphs.chebyshev_steps(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
-    traits = traits_of(experiment.learning.algorithm)
     if traits.full_participation or traits.single_step:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.core.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
-from p2pfl.experiment.catalogue import codec_traits, exact_totals, mode_traits, rule_traits, traits_of
+from p2pfl.core.traits import CodecTraits, LearnerTraits, ModelTraits, ModeTraits, RuleTraits, Traits
+from p2pfl.experiment.catalogue import MODELS, codec_traits, declared, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
 
 ROUNDING = 1e-12
@@ -134,7 +134,7 @@ class Composition:
         """True if models follow from totals in which there is no private noise."""
         if self.learner is not None:
             return self.algorithm.additive and not self.learner.noisy
-        return self.algorithm.additive and exact_totals(self.experiment.model.name)
+        return self.algorithm.additive and not declared(MODELS.kind(self.experiment.model.name), ModelTraits()).noisy
 
     @property
     def weighted(self) -> str:

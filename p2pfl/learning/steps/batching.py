@@ -12,7 +12,6 @@ import torch
 
 from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray, Orders
-from p2pfl.learning.steps.sample_groups import Group, SharedSamples, groups
 
 LOCATED = 2**18
 """Positions of samples that are found at once on the CPU."""
@@ -28,7 +27,7 @@ class Batch:
     Attributes
     ----------
     features, targets
-        ``[K, B, *shape]`` and ``[K, B, ...]``; K is 1 where all rows share the samples, which only kernels take.
+        ``[K, B, *shape]`` and ``[K, B, ...]``.
     weights
         ``[K, B]``: one over the batch size of the row, zero for padding; ``None`` where all rows have B samples.
     keys
@@ -80,8 +79,6 @@ class DeviceSamples:
         True if all rows have the same samples, in one array.
     samples
         Positions of all samples, those of the first row first; once if they are shared.
-    gathered
-        Samples of each of the ``groups``; ``None`` until a training step needs them.
     starts, counts
         ``[R]``: where the samples of each row begin, and how many there are.
     """
@@ -94,12 +91,6 @@ class DeviceSamples:
         self.samples = to_device(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
-        self.gathered: list[Group] | None = None
-
-    @cached_property
-    def groups(self) -> list[SharedSamples] | None:
-        """Groups of samples that the same rows hold; ``None`` if they do not pay."""
-        return groups(self._each)
 
     @cached_property
     def first_of_run(self) -> int | None:

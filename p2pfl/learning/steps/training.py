@@ -22,11 +22,8 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.augmentation import Augmenting, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
-from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.sample_groups import Group
-from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.learning.updates.clipping import clip
 from p2pfl.learning.updates.rates import StepClock
 
@@ -40,13 +37,6 @@ In short calls two threads spend more time on handing over the interpreter than 
 batches of 16) took, on two idle cores in one, two and four blocks, 12.4, 14.7 and 19.6 microseconds with 64 of them,
 11.0, 10.5 and 13.8 with 128, and 10.2, 8.0 and 9.9 with 256; 895 are a full block.
 """
-
-MORE = 6
-"""Factor of the rows of a block where rows share groups of samples.
-
-A group belongs to a part of the rows only, and its features are not copied for each of them.
-"""
-
 
 LONG = 2**30
 """Fewest products of a weight and a number in the forward pass of a step that several intra-op threads share.
@@ -147,18 +137,11 @@ def train(
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
     if learner.recipe.paced:  # rows of a group have the same rate
         labels = np.unique(np.stack([labels, whole_steps(work, learner)]), axis=1, return_inverse=True)[1].reshape(-1)
-    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts and learner.augment is None
-    groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
-    if groups is not None and isinstance(engine, Perceptrons):
-        engine = engine.kernels
-    costs = work.counts if groups is None else work.counts * work.schedule.part.counts  # [R]
-    order = np.lexsort((labels, -costs, -work.counts))[: np.count_nonzero(costs)]  # rows by steps, most first
+    costs = work.counts  # [R]
+    order = np.lexsort((labels, -costs))[: np.count_nonzero(costs)]  # rows by steps, most first
     if not len(order):
         return
-    if groups is None:
-        most = engine.block(int(work.schedule.widths[order].max()))
-    else:
-        most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
+    most = engine.block(int(work.schedule.widths[order].max()))
     blocks = divide_rows(costs[order], most=most)
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
@@ -167,7 +150,7 @@ def train(
         if isinstance(engine, Perceptrons):
             block = _Flat(work, learner, chosen, engine)
         else:
-            block = _Stack(work, learner, chosen, engine, groups)
+            block = _Stack(work, learner, chosen, engine)
         update = slope or block.update(settings, labels[chosen])
         block.run(update, correction)
         block.finish(update)
@@ -185,26 +168,6 @@ def whole_steps(work: Work, learner: Trainable) -> IntArray:
     """Return the steps of each row in a whole round, ``[R]``, whether or not it takes all of them in this one."""
     each = work.schedule.epoch  # [R]
     return each * learner.epochs if learner.steps is None else np.full_like(each, learner.steps)
-
-
-def first_step(
-    work: Work, *, learner: Trainable, engine: Engine | Perceptrons, chosen: IntArray
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the losses ``[K]`` and the gradients ``[K, P]`` of the first step of some rows.
-
-    They are computed as :func:`train` does, and nothing moves. Rows without a step are not among ``chosen``.
-    """
-    groups = None
-    if isinstance(engine, Kernels | Perceptrons) and not learner.dropouts:
-        groups = groups_of(work.schedule, learner.features, learner.targets)
-        engine = engine.kernels if groups is not None and isinstance(engine, Perceptrons) else engine
-    block: _Block
-    if isinstance(engine, Perceptrons):
-        block = _Flat(work, learner, chosen, engine)
-    else:
-        block = _Stack(work, learner, chosen, engine, groups)
-    block.run(Slope(), None)
-    return block.losses[0], block.joined()
 
 
 def intra_op(products: int, *, workers: int) -> int:
@@ -364,9 +327,7 @@ class _Flat(_Block):
 class _Stack(_Block):
     """Rows of any model, as a stack of each of its tensors."""
 
-    def __init__(
-        self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Engine, groups: Sequence[Group] | None
-    ) -> None:
+    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Engine) -> None:
         super().__init__(work, learner, chosen)
         self.engine = engine
         self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each
@@ -376,9 +337,6 @@ class _Stack(_Block):
             drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
             self.keys = to_device(torch.from_numpy(drawn), self.device)  # [K]
         self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
-        self.unions: Unions | None = None
-        if groups is not None:
-            self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
 
     def trained(self) -> tuple[list[torch.Tensor], Layout]:
         """Return the parts with a gradient."""
@@ -407,7 +365,7 @@ class _Stack(_Block):
             if active < len(where):
                 update.narrow(active)
                 parts, where = [part[:active] for part in parts], where[:active]
-            losses, gradients = self._gradient(parts, step)
+            losses, gradients = self.engine.gradient(parts, self.batch(step))
             if bound is not None:
                 gradients = clip(gradients[: self.slopes], max_norm=bound)
             if correction is not None:
@@ -415,11 +373,6 @@ class _Stack(_Block):
             self.pace(update, step, active)
             update.step(parts[: self.slopes], gradients)
             self.losses[step, :active] = losses
-
-    def _gradient(self, parts: Sequence[torch.Tensor], step: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        if self.unions is not None and isinstance(self.engine, Kernels):
-            return self.unions.gradient(self.engine, parts)
-        return self.engine.gradient(parts, self.batch(step))
 
     def _corrected(
         self,

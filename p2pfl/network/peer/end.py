@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.algorithms import State
-from p2pfl.experiment import Plan
-from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.debt_payment import paid
 from p2pfl.network.peer.masking.mask_cover import shifted
-from p2pfl.network.peer.masking.unsettled import left_open, unsettled
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish
+from p2pfl.network.protocol.ledgers.payments import residual_variance
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.results.content import Unsettled
+from p2pfl.results.notices.kinds import MasksUnsettled, Notice, RestartUnsettled, StepsUnsettled, SumsUnsettled
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ async def end(rounds: Rounds) -> PeerEnd:
             state, common = await agreeing.close(lambda: rounds.neighbourhood(rounds.next), state, notify=parts.notify)
     parts.hiding.correct()
     parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
-    ended = PeerEnd(state, common, _remaining(parts.connection, parts.plan))
+    deviation, peers = parts.plan.protection.settings.mask, len(parts.plan.topology.peers)
+    relay, ledgers = parts.connection.relay, parts.connection.session.ledgers
+    missed = {} if relay is None else relay.missed
+    ended = PeerEnd(state, common, unsettled(ledgers, deviation=deviation, peers=peers, missed=missed))
     for notice in [*left_open(parts.name, ended.unsettled), *filter(None, [parts.meter.overdrawn])]:
         parts.notify(notice)
     return ended
@@ -76,8 +81,45 @@ async def _settled(rounds: Rounds) -> State:
     return state
 
 
-def _remaining(connection: Connection, plan: Plan) -> Unsettled:
-    """Return what stays open with partners after the last round."""
-    missed = {} if connection.relay is None else connection.relay.missed
-    deviation, peers = plan.protection.settings.mask, len(plan.topology.peers)
-    return unsettled(connection.session.ledgers, deviation=deviation, peers=peers, missed=missed)
+def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
+    """Return what stays open at the end of a run.
+
+    Parameters
+    ----------
+    ledgers
+        What was moved along edges.
+    deviation, peers
+        Standard deviation of a mask, and how many models are averaged.
+    missed
+        By neighbour, how many sums lacked its part.
+
+    Returns
+    -------
+    Unsettled
+        False as a condition if nothing is open.
+    """
+    masks = ledgers.masks.uncancelled()
+    ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
+    spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
+    steps = Counter(partner for partner, _ in {*ledgers.flows.unsettled(), *ledgers.flows.lost})
+    return Unsettled(
+        dict(sorted(ends.items())),
+        spread,
+        dict(sorted(steps.items())),
+        dict(sorted(missed.items())),
+        tuple(sorted(ledgers.unaware)),
+    )
+
+
+def left_open(peer: str, left: Unsettled) -> list[Notice]:
+    """Return a notice of each kind of what a peer could not settle; none if nothing is open."""
+    notices: list[Notice] = []
+    if left.masks:
+        notices.append(MasksUnsettled(peer=peer, masks=left.masks, deviation=left.deviation))
+    if left.steps:
+        notices.append(StepsUnsettled(peer=peer, steps=left.steps))
+    if left.sums:
+        notices.append(SumsUnsettled(peer=peer, sums=left.sums))
+    if left.earlier:
+        notices.append(RestartUnsettled(peer=peer, neighbours=left.earlier))
+    return notices

@@ -22,7 +22,7 @@ from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, re
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
-from p2pfl.network.peer.neighbourhoods.factory import live
+from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
@@ -301,7 +301,7 @@ class Peer:
         agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
-            net = live(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 

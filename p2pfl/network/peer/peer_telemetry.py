@@ -12,11 +12,10 @@ from p2pfl.core.errors import InputError, RefusedError, TransportError
 from p2pfl.experiment import schema
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.launch.changes import Changes
-from p2pfl.network.protocol.telemetry.audience import MOST, PERIOD, Audience
-from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
-from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.membership.audience import MAX_OBSERVERS, PERIOD, Audience
+from p2pfl.network.protocol.wire.message_codec import inbox, outlet
 from p2pfl.network.transport import Message
-from p2pfl.privacy.keys import Identity, Roster, Source
+from p2pfl.privacy.keys import Roster, Source
 from p2pfl.results.notices.kinds import Notice, TelemetryStopped
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.telemetry import Level, Recent, encoded
@@ -85,7 +84,7 @@ class Telemetry:
     def __init__(self, peer: str, *, level: Level, observers: Observers, notify: Callable[[Notice], None]) -> None:
         self._peer, self._level, self._observers, self._notify = peer, level, observers, notify
         self._recent, self._changes = Recent(peer), Changes()
-        self._grants: deque[tuple[str, bytes]] = deque(maxlen=MOST)
+        self._answers: deque[tuple[str, bytes]] = deque(maxlen=MAX_OBSERVERS)
         self._asked = asyncio.Event()
         self._read = 0.0
         self._unreadable = False
@@ -110,9 +109,7 @@ class Telemetry:
         for entry in entries:
             self._recent.take(now, entry)
 
-    async def publish(
-        self, connection: Connection, *, swarm: str, me: Announcement, identity: Identity, source: Source
-    ) -> None:
+    async def publish(self, connection: Connection, *, source: Source) -> None:
         """Answer observers and publish frames for them, until this is cancelled.
 
         Nothing is published, and no timer runs, while nobody looks.
@@ -121,15 +118,14 @@ class Telemetry:
         ----------
         connection
             Connection of the peer.
-        swarm
-            Name of the swarm.
-        me, identity
-            Announcement and identity of the peer.
         source
-            Source of keys.
+            Source of challenges.
         """
+        codec = connection.session.shared.codec
+        assert codec.envelope is not None  # noqa: S101 (every peer with a connection has one)
+        swarm = codec.swarm
         audience = Audience(
-            swarm, me=me, identity=identity, source=source, observers=self._observers.keys, past=self._past
+            swarm, envelope=codec.envelope, source=source, observers=self._observers.keys, past=self._past
         )
         connection.divert = lambda message: self._arrived(message, audience, swarm=swarm)
         try:
@@ -155,11 +151,11 @@ class Telemetry:
         for at, entry in self._recent.news():
             if (data := encoded(entry, level=self._level)) is not None:
                 audience.add(at, data)
-        due = [*self._grants, *audience.frames(now)]
-        self._grants.clear()
+        due = [*self._answers, *audience.frames(now)]
+        self._answers.clear()
         for observer, payload in due:
             await connection.channel.publish(outlet(swarm, peer=self._peer, observer=observer), payload)
-        return audience.watched(now) or bool(self._grants)
+        return audience.watched(now) or bool(self._answers)
 
     def _arrived(self, message: Message, audience: Audience, *, swarm: str) -> bool:
         """Take a request; return whether the message is one."""
@@ -169,10 +165,10 @@ class Telemetry:
         now = asyncio.get_running_loop().time()
         self._reread(audience, now=now)
         observer = message.topic[len(before) : -len(after)]
-        grant = None if message.retained else audience.receive(observer, message.data, now=now)
-        if grant is not None:
-            self._grants.append((observer, grant))
-        if grant is not None or audience.watched(now):
+        answer = None if message.retained else audience.receive(observer, message.data, now=now)
+        if answer is not None:
+            self._answers.append((observer, answer))
+        if answer is not None or audience.watched(now):
             self._asked.set()
         return True
 

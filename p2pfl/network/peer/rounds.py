@@ -17,8 +17,8 @@ from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
-from p2pfl.network.peer.masking.round_attempts import RetryAttempt
-from p2pfl.network.peer.neighbourhoods.factory import attempted, live
+from p2pfl.network.peer.masking.round_attempts import Attempts, RetryAttempt
+from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
@@ -168,20 +168,19 @@ class Rounds:
 
     def neighbourhood(self, round: int) -> LiveNeighbourhood:
         """Return the neighbourhood of a round, without protection."""
-        self._begin(round)
-        parts = self.parts
-        return live(parts.plan, parts.connection, parts.hiding, round=round, place=round + 1, conserving=True)
-
-    def _begin(self, round: int) -> None:
-        self.parts.training.seconds, self.next = 0.0, round + 1
+        return self._begun(round, None)
 
     def _attempted(self, round: int) -> LiveNeighbourhood:
         """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
-        parts, attempts = self.parts, self.parts.hiding.attempts
-        if attempts is None:
-            return self.neighbourhood(round)
-        self._begin(round)
-        return attempted(parts.plan, parts.connection, parts.hiding, attempts=attempts, round=round)
+        attempts = self.parts.hiding.attempts
+        return self.neighbourhood(round) if attempts is None else self._begun(round, attempts)
+
+    def _begun(self, round: int, attempts: Attempts | None) -> LiveNeighbourhood:
+        parts, self.next = self.parts, round + 1
+        parts.training.seconds = 0.0
+        return round_neighbourhood(
+            parts.plan, parts.connection, parts.hiding, round=round, place=round + 1, attempts=attempts
+        )
 
     def _repeated(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""

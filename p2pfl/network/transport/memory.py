@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish, matches
@@ -57,7 +57,7 @@ class MemoryTransport:
             for channel in channels:
                 channel.last_words()
         for channel in channels:
-            channel.vanish()
+            channel.end("the broker was stopped")
         if not persistent:
             self._broker.retained.clear()
 
@@ -98,25 +98,23 @@ class MemoryChannel:
     lost = False
     grace = 0.0
 
-    def __init__(self, broker: "MemoryBroker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
-        self.client = client
-        self.limit = limit
+    def __init__(self, broker: "MemoryBroker[Any]", client: str, will: Will | None, *, limit: int) -> None:
+        self.client, self.limit, self.will = client, limit, will
         self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
+        self.ended = ""  # the reason, once it has ended
         self._broker = broker
-        self._will = will
-        self._ended = ""  # the reason, once it has ended
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_publish(topic, data, limit=self.limit)
-        self._check()
+        self.check()
         self._broker.publish(topic, bytes(data), retain=retain)
         await asyncio.sleep(0)  # as with a real broker, others run meanwhile
 
     async def subscribe(self, *filters: str) -> None:
         """Subscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_filters(filters)
-        self._check()
+        self.check()
         for pattern in filters:
             self._broker.subscribe(self, pattern)
         await asyncio.sleep(0)
@@ -127,24 +125,25 @@ class MemoryChannel:
 
     def lose(self, cause: str) -> None:
         """End without a goodbye: the will is published."""
-        if not self._ended:
-            self._end(cause)
+        if not self.ended:
+            self.end(cause)
             self.last_words()
 
     def last_words(self) -> None:
         """Publish the will."""
-        if self._will is not None:
-            self._broker.publish(self._will.topic, self._will.data, retain=True)
-
-    def vanish(self) -> None:
-        """End with the broker, which publishes nothing any more."""
-        if not self._ended:
-            self._end("the broker was stopped")
+        if self.will is not None:
+            self._broker.publish(self.will.topic, self.will.data, retain=True)
 
     def leave(self) -> None:
         """End with a goodbye: the will is discarded."""
-        if not self._ended:
-            self._end("it was left")
+        if not self.ended:
+            self.end("it was left")
+
+    def end(self, cause: str) -> None:
+        """End without a will, as with the broker."""
+        self.ended = cause
+        self._broker.remove(self)
+        self.arrived.put_nowait(None)
 
     def __aiter__(self) -> Self:
         """Iterate over arriving messages."""
@@ -155,27 +154,20 @@ class MemoryChannel:
         message = await self.arrived.get()
         if message is None:
             self.arrived.put_nowait(None)  # for the next caller
-            self._check()
-            raise AssertionError  # only an ended channel yields None
+            raise self.closed()
         return message
 
-    def _check(self) -> None:
-        if self._ended:
-            raise TransportError(f"channel {self.client} is closed because {self._ended}; join again")
+    def check(self) -> None:
+        """Raise an error if the channel has ended."""
+        if self.ended:
+            raise self.closed()
 
-    def _end(self, cause: str) -> None:
-        self._ended = cause
-        self._broker.remove(self)
-        self.arrived.put_nowait(None)
-
-
-class Listener(Protocol):
-    """Channel from the view of a broker."""
-
-    client: str
+    def closed(self) -> TransportError:
+        """Return the error of a channel that has ended."""
+        return TransportError(f"channel {self.client} is closed because {self.ended}; join again")
 
 
-L = TypeVar("L", bound=Listener)
+L = TypeVar("L", bound=MemoryChannel)
 
 
 class MemoryBroker(Generic[L]):
@@ -219,18 +211,12 @@ class MemoryBroker(Generic[L]):
             if matches(pattern, topic):
                 self._deliver(channel, Message(topic, data, retained=True))
 
-    def unsubscribe(self, channel: L, pattern: str) -> None:
-        """Remove a subscription."""
+    def remove(self, channel: L) -> None:
+        """Remove a channel."""
         for table in (self._plain, self._wild):
-            if pattern in table:
+            for pattern in [*table]:
                 table[pattern].pop(channel, None)
                 if not table[pattern]:
                     del table[pattern]
-                    self._literal.pop(pattern, None)
-
-    def remove(self, channel: L) -> None:
-        """Remove a channel."""
-        for pattern in [*self._plain, *self._wild]:
-            self.unsubscribe(channel, pattern)
         if self.channels.get(channel.client) is channel:
             del self.channels[channel.client]

@@ -16,13 +16,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass
 
-from p2pfl.core.errors import BrokerError, TransportError
+from p2pfl.core.errors import BrokerError
 from p2pfl.core.rows import draw
 from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
-from p2pfl.network.transport.memory import MemoryBroker
+from p2pfl.network.transport.memory import MemoryBroker, MemoryChannel
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
 
 NOBODY = Context()
@@ -241,40 +240,36 @@ class WorldTransport:
         self._down = self.loop.now + restart.down
         channels = [*self.broker.channels.values()]
         for channel in channels if restart.wills else ():
-            channel.last_will()
+            channel.last_words()
         for channel in channels:
             channel.end("the broker stopped")  # other wills are lost with it
         if not restart.kept:
             self.broker.retained.clear()
 
 
-@dataclass(eq=False)
-class WorldChannel:
-    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`WorldTransport`."""
+class WorldChannel(MemoryChannel):
+    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`WorldTransport`.
 
-    transport: WorldTransport
-    client: str
-    who: str
-    will: Will | None
-    life: int
-    away = 0.0
-    lost = False
-    grace = 0.0
-    ordered: dict[str, float] = field(default_factory=dict)
-    """Time of arrival of the last message by topic."""
+    Attributes
+    ----------
+    who, conditions
+        Name of the peer, and the conditions of its connection.
+    up, down
+        Both directions of the connection.
+    ordered
+        Time of arrival of the last message by topic.
+    """
 
-    def __post_init__(self) -> None:
-        """Open both directions, and end them if a cut is too long."""
-        transport, loop = self.transport, self.transport.loop
-        self.conditions = transport.conditions.get(self.who, Conditions())
-        self.limit = transport.limit
-        self._arrived: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._ended = ""
+    def __init__(self, transport: WorldTransport, client: str, who: str, will: Will | None, *, life: int) -> None:
+        super().__init__(transport.broker, client, will, limit=transport.limit)
+        self.transport, self.who = transport, who
+        self.conditions = c = transport.conditions.get(who, Conditions())
+        self.ordered: dict[str, float] = {}
         self._pending: dict[asyncio.Future[None], None] = {}
-        names = {way: f"{self.who} {self.life} {way}" for way in ("up", "down")}
-        c, seed, now = self.conditions, transport.seed, loop.now
-        self.up = Pipe(c, bandwidth=c.up, seed=seed, name=names["up"], opened=now)
-        self.down = Pipe(c, bandwidth=c.down, seed=seed, name=names["down"], opened=now)
+        self._loop = loop = transport.loop
+        name, now = f"{who} {life}", loop.now
+        self.up = Pipe(c, bandwidth=c.up, seed=transport.seed, name=f"{name} up", opened=now)
+        self.down = Pipe(c, bandwidth=c.down, seed=transport.seed, name=f"{name} down", opened=now)
         for start, end in c.cuts:
             if end - start >= 1.5 * KEEPALIVE and end > now:
                 loop.call_at(max(now, start) + 1.5 * KEEPALIVE, self.lose, "nothing arrived any more", context=NOBODY)
@@ -282,85 +277,67 @@ class WorldChannel:
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish, and return when the acknowledgement arrives."""
         check_publish(topic, data, limit=self.limit)
-        self._check()
-        loop, payload = self.transport.loop, bytes(data)
+        self.check()
+        payload = bytes(data)
         self.transport.note(self.who, payload)
-        acknowledged: asyncio.Future[None] = loop.create_future()
-        self._pending[acknowledged] = None
-        came = self.up.arrival(loop.now, size=len(payload) + len(topic) + FRAME)
-        if came < math.inf:
-            loop.call_at(came, self._accepted, topic, payload, retain, acknowledged, context=NOBODY)
-        await acknowledged
 
-    def _accepted(self, topic: str, data: bytes, retain: bool, acknowledged: asyncio.Future[None]) -> None:  # noqa: FBT001
-        if self._ended:
-            return
-        self.transport.accept(self.who, topic, data, retain=retain)
-        self._answer(acknowledged)
+        def accepted() -> None:
+            self.transport.accept(self.who, topic, payload, retain=retain)
+
+        await self._ask(accepted, size=len(payload) + len(topic) + FRAME)
 
     async def subscribe(self, *filters: str) -> None:
         """Subscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_filters(filters)
-        await self._ask(self.transport.broker.subscribe, filters)
-
-    async def _ask(self, wish: Callable[[WorldChannel, str], None], filters: tuple[str, ...]) -> None:
-        self._check()
-        loop = self.transport.loop
-        answered: asyncio.Future[None] = loop.create_future()
-        self._pending[answered] = None
+        self.check()
 
         def granted() -> None:
-            if not self._ended:
-                for pattern in filters:
-                    wish(self, pattern)
-                self._answer(answered)
+            for pattern in filters:
+                self.transport.broker.subscribe(self, pattern)
 
-        came = self.up.arrival(loop.now, size=FRAME)
-        if came < math.inf:
-            loop.call_at(came, granted, context=NOBODY)
+        await self._ask(granted, size=FRAME)
+
+    async def _ask(self, act: Callable[[], None], *, size: int) -> None:
+        """Let the broker act on a packet when it arrives, and return when the acknowledgement arrives."""
+        answered: asyncio.Future[None] = self._loop.create_future()
+        self._pending[answered] = None
+
+        def acknowledge() -> None:
+            if self._pending.pop(answered, 0) is None and not answered.done():
+                answered.set_result(None)
+
+        def arrive() -> None:
+            if not self.ended:
+                act()
+                self._call_at(self.down.arrival(self._loop.now, size=FRAME), acknowledge)
+
+        self._call_at(self.up.arrival(self._loop.now, size=size), arrive)
         await answered
 
-    def _answer(self, waiting: asyncio.Future[None]) -> None:
-        came = self.down.arrival(self.transport.loop.now, size=FRAME)
-        if came < math.inf:
-            self.transport.loop.call_at(came, self._answered, waiting, context=NOBODY)
-
-    def _answered(self, waiting: asyncio.Future[None]) -> None:
-        if self._pending.pop(waiting, 0) is None and not waiting.done():
-            waiting.set_result(None)
+    def _call_at(self, when: float, callback: Callable[[], None]) -> None:
+        if when < math.inf:
+            self._loop.call_at(when, callback, context=NOBODY)
 
     def receive(self, message: Message) -> None:
         """Receive a message over the connection."""
-        if not self._ended:
+        if not self.ended:
             self.transport.log("hear", self.who, message.topic, f"{zlib.crc32(message.data):08x}")
-            self._arrived.put_nowait(message)
+            self.arrived.put_nowait(message)
 
     def abort(self) -> None:
         """Lose the connection as in a crash: the system informs the broker."""
-        if not self._ended:
-            self.end("it was aborted")
-            latency = self.conditions.latency
-            self.transport.loop.call_at(self.transport.loop.now + latency, self.last_will, context=NOBODY)
+        self._vanish("it was aborted", after=self.conditions.latency)
 
     def vanish(self) -> None:
         """Lose the connection as in a power failure: the broker learns of it by the keepalive."""
-        if not self._ended:
-            self.end("its device is off")
-            when = self.transport.loop.now + 1.5 * KEEPALIVE
-            self.transport.loop.call_at(when, self.last_will, context=NOBODY)
+        self._vanish("its device is off", after=1.5 * KEEPALIVE)
 
-    def lose(self, cause: str) -> None:
-        """End without a goodbye: the will is published."""
-        if not self._ended:
+    def _vanish(self, cause: str, *, after: float) -> None:
+        if not self.ended:
             self.end(cause)
-            self.last_will()
+            self._call_at(self._loop.now + after, self.last_words)
 
-    def leave(self) -> None:
-        """End with a goodbye: the will is discarded."""
-        if not self._ended:
-            self.end("it was left")
-
-    def last_will(self) -> None:
+    def last_words(self) -> None:
         """Publish the will, if there is one."""
         if self.will is not None:
             self.transport.note(self.who, self.will.data)
@@ -368,30 +345,9 @@ class WorldChannel:
 
     def end(self, cause: str) -> None:
         """End the channel; waits for acknowledgements fail."""
-        self._ended = cause
         self.transport.log("end", self.who, self.client, cause)
-        self.transport.broker.remove(self)
-        self._arrived.put_nowait(None)
+        super().end(cause)
         waiting, self._pending = self._pending, {}
         for future in waiting:
             if not future.done():
-                future.set_exception(self._lost())
-
-    def __aiter__(self) -> Self:
-        """Iterate over arriving messages."""
-        return self
-
-    async def __anext__(self) -> Message:
-        """Return the next message; wait for it if necessary."""
-        message = await self._arrived.get()
-        if message is None:
-            self._arrived.put_nowait(None)  # for the next caller
-            raise self._lost()
-        return message
-
-    def _check(self) -> None:
-        if self._ended:
-            raise self._lost()
-
-    def _lost(self) -> TransportError:
-        return TransportError(f"channel {self.client} is closed because {self._ended}; join again")
+                future.set_exception(self.closed())

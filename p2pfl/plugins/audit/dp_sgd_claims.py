@@ -24,12 +24,10 @@ from p2pfl.algorithms import average_of
 from p2pfl.core.rows import Layout, draw
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, TRAINING, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.noise_claims import Noise
@@ -117,15 +115,6 @@ class ChosenGradients:
         return torch.zeros(len(numbers), dtype=parts[0].dtype), list(self.layout.split(rows).values())
 
 
-class _NothingToProve(EngineProof):
-    """Proof of an engine whose gradients are chosen, so that it differs from the model by intention."""
-
-    def knows(self, peers: Sequence[str], engine: object) -> bool:
-        """Return True."""
-        del peers, engine
-        return True
-
-
 @dataclass(frozen=True)
 class _Trainee:
     """Learner of an experiment on samples whose gradients are chosen.
@@ -189,7 +178,6 @@ class _Trainee:
         assert isinstance(found, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
         engine = ChosenGradients(found.layout)
         object.__setattr__(found, "engine", engine)
-        found.proof = _NothingToProve(found.plain, found.initial, found.proof.tolerance)
         return found, engine
 
     def moved(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
@@ -336,8 +324,13 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
     """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
+    asked = replace(plan.asked, experiment=drop_budget(plan.experiment))
     trained = replace(
-        plan, experiment=drop_budget(plan.experiment), learner=learner, federation=one.federation, sized=None
+        plan,
+        asked=asked,
+        learner=learner,
+        federation=one.federation,
+        sized=None,
     )
     meter = SamplingMeter(trained, one.peers, run="audit")
     for round in range(2):
@@ -364,7 +357,7 @@ def _priced(plan: Plan) -> ExactClaim:
     learner, rounds = plan.learner.bare, plan.experiment.rounds
     stated = plan.examples(rounds)
     average = average_of(plan.algorithm)
-    if stated is None or average is None or not declared(plan.algorithm).private_examples:
+    if stated is None or average is None or not plan.asked.algorithm.private_examples:
         return claim(TRAINING, "epsilon of samples is that of their steps", 0.0, math.inf)
     assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
     peers = plan.federation.peers

@@ -12,7 +12,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.network.peer.launch.brokers import brokers, connect
-from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
+from p2pfl.network.protocol.membership.observer_client import ObserverClient
 from p2pfl.plugins.watch.feed import graph_of
 from p2pfl.plugins.watch.live_swarm import LiveFeed, SwarmObserver
 from p2pfl.plugins.watch.watch_commands import WatchOptions

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from p2pfl.core.errors import DecodeError, foremost
-from p2pfl.network.protocol.telemetry.observer_client import ObserverClient, PeerLink
-from p2pfl.network.protocol.telemetry.observer_messages import announcements, inbox, outlet
+from p2pfl.network.protocol.membership.observer_client import ObserverClient, PeerLink
+from p2pfl.network.protocol.wire.message_codec import inbox, outlet, root_of
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Channel, Message, Transport
 from p2pfl.plugins.watch.feed import Places, Stage
@@ -119,7 +119,7 @@ class SwarmObserver:
     def __init__(self, client: ObserverClient, *, swarm: str, name: str, feed: LiveFeed) -> None:
         self._client, self._swarm, self._name, self._feed = client, swarm, name, feed
         self._silent: set[str] = set()
-        self._root, _, self._state = announcements(swarm).partition("+")
+        self._root, _, self._state = f"{root_of(swarm)}/+/state".partition("+")
         self._outlet = outlet(swarm, observer=name).partition("+")[2]
 
     async def look(self, transport: Transport, *, client: str) -> None:
@@ -139,7 +139,7 @@ class SwarmObserver:
         """
         try:
             async with transport.join(client) as channel, asyncio.TaskGroup() as tasks:
-                await channel.subscribe(announcements(self._swarm), outlet(self._swarm, observer=self._name))
+                await channel.subscribe(f"{root_of(self._swarm)}/+/state", outlet(self._swarm, observer=self._name))
                 tasks.create_task(self._ask(channel))
                 async for message in channel:
                     await self._take(channel, message)

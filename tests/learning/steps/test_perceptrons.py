@@ -161,17 +161,3 @@ def test_which_engine_takes_the_steps_follows_from_shapes_alone():
     assert suits(optimizer="adam")
     assert suits(units=20_000, batch=7)
     assert not suits(units=20_000, batch=10)  # 1,200,000 products
-
-
-def test_samples_that_rows_share_are_multiplied_once_by_kernels(monkeypatch):
-    rng = np.random.default_rng(1)
-    data = Dataset(torch.from_numpy(rng.normal(size=(100, 6))), torch.from_numpy(rng.integers(3, size=100)), classes=3)
-    parts = dict.fromkeys(("ada", "bob", "cy"), np.arange(100))
-    federation = Federation(data, train=parts, validation=dict.fromkeys(parts, np.arange(0)), test=parts)
-    made = TorchLearner(nn.Linear(6, 3), federation, batch=None, seed=1, dtype=torch.float64, device="cpu")
-    called = []
-    whole = made.perceptrons.kernels.gradient
-    monkeypatch.setattr(made.perceptrons.kernels, "gradient", lambda *each: called.append(1) or whole(*each))
-    monkeypatch.setattr(made.perceptrons, "models", None)
-    trained(made)
-    assert called

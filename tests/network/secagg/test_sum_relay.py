@@ -362,7 +362,9 @@ async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_
     def lacking():
         raise BudgetError("too much")
 
-    relay = SumRelay(sum_sender=givers[0], sum_receiver=sum_receiver("ada"), lacking=lacking, lacked=lambda _: None)
+    relay = SumRelay(
+        bits=32, sum_sender=givers[0], sum_receiver=sum_receiver("ada"), lacking=lacking, lacked=lambda _: None
+    )
     call = receiver.close()
     if lost is None:
         assert [peer for peer, _ in await relay.receive("eve", call)] == ["eve"]

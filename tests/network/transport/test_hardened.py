@@ -11,8 +11,7 @@ import pytest
 
 from certificates import reachable
 from p2pfl.core.errors import AccessError, BrokerError, InputError, RefusedError
-from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
-from p2pfl.network.protocol.wire.message_codec import rights
+from p2pfl.network.protocol.wire.message_codec import inbox, outlet, rights
 from p2pfl.network.transport.broker import Program, mosquitto, running
 from p2pfl.network.transport.channel import Message, Will
 from p2pfl.network.transport.hardened import acl, configure, hashed

@@ -13,11 +13,13 @@ from sklearn import datasets
 from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.catalogue import MODELS, exact_totals
+from p2pfl.experiment.catalogue import MODELS, model_traits
+from p2pfl.experiment.modes import mode_of
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
@@ -107,14 +109,15 @@ def test_the_statement_of_every_model_from_totals_says_what_two_results_show(nam
     table = {"topology": {"kind": "complete", "peers": 5}, "model": {"name": name}}
     said = "two such results of which one lacks a sample, or a peer, show by their difference exactly what"
     assert said in promised(read(table | {"privacy": {"mode": "pairwise"}}))
-    if not exact_totals(name):
+    if model_traits(name).noisy:
         assert said not in promised(read(table | {"privacy": {"mode": "pairwise", "noise": 1.0}}))
 
 
 def promised(experiment):
     """Return the statement of an experiment before its data are read."""
     graph = built(experiment)
-    protection = protect(experiment, graph, mixing(experiment, graph), size=1)
+    asked, mode = Composition.of(experiment), mode_of(experiment.privacy)
+    protection = protect(asked, mode, graph, mixing(experiment, graph), size=1)
     return promise(experiment, protection, spent=None)["statement"]
 
 

@@ -12,8 +12,8 @@ from p2pfl.core.errors import TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.storage.credentials import Credentials
-from p2pfl.network.protocol.telemetry.audience import LEASE
-from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
+from p2pfl.network.protocol.membership.audience import LEASE
+from p2pfl.network.protocol.membership.observer_client import ObserverClient
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.network.virtual.timed_learner import Timed

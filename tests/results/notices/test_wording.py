@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.network.peer.masking.unsettled import left_open
+from p2pfl.network.peer.end import left_open
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices import kinds as notices
 from p2pfl.results.spending.stated import BudgetStop

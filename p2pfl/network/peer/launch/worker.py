@@ -255,13 +255,7 @@ async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None
     if telemetry is None:
         yield
         return
-    given: dict[str, Any] = {
-        "swarm": peer.start.swarm,
-        "me": peer.me,
-        "identity": peer.start.identity,
-        "source": SecretSource(),
-    }
-    publishing = asyncio.create_task(telemetry.publish(peer.connection, **given))
+    publishing = asyncio.create_task(telemetry.publish(peer.connection, source=SecretSource()))
     try:
         yield
     finally:

@@ -9,12 +9,12 @@ from typing import Any
 
 from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.masking.partner_wait import covered
 from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
@@ -29,7 +29,7 @@ from p2pfl.privacy.keys import ExchangeKey, Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.total_masks import TotalMasks
-from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
@@ -165,7 +165,7 @@ class ModelProtection:
             self.masks,
             self.meter,
             plan.topology.at(0),
-            steps=1 if declared(self.algorithm).single_step else plan.gossip.steps,
+            steps=1 if declared(self.algorithm, UNDECLARED).single_step else plan.gossip.steps,
             goes_on=self.departures == "go_on",
             members=plan.topology.peers,
             attempt=ledger.attempt,
@@ -212,7 +212,7 @@ class ModelProtection:
                 await attempts.pay(round, charge)
                 await attempts.hide(round)
             elif cover is not None:
-                await covered(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
+                await await_partners(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present, departed = self._here(round), self._departed
                 whole = cover.covers(round, present=present, departed=departed)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
@@ -307,3 +307,28 @@ class ModelProtection:
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""
         return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))
+
+
+async def await_partners(
+    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
+) -> None:
+    """Wait for missing mask partners, at most for the timeout of the session.
+
+    What follows decides whether those that came are enough.
+
+    Parameters
+    ----------
+    connection
+        Looks again whenever somebody comes or goes.
+    lacking
+        Returns the partners to wait for; none once enough are present.
+    notify
+        Called with a notice of the partners that the release waits for.
+    """
+    missing = lacking()
+    if not missing:
+        return
+    patience = connection.session.shared.patience
+    me = connection.session.shared.me.peer
+    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
+    await connection.until(lambda: not lacking(), by=connection.clock() + patience)

@@ -1,22 +1,36 @@
-"""The neighbourhood of one round, as the plan of an experiment asks for it."""
+"""Neighbourhoods of a round, as the plan of an experiment asks for them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import RunError
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, refuse_mix, refuse_total
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.masking.round_attempts import Attempts
-from p2pfl.network.peer.neighbourhoods.asynchronous_neighbourhood import AsynchronousNeighbourhood
-from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
-from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood, Weighted, values
 from p2pfl.network.peer.neighbourhoods.sum_neighbourhood import SummedLiveNeighbourhood
 from p2pfl.network.peer.round_totals import RoundTotals
+from p2pfl.network.protocol.interface.effects import Collected
+from p2pfl.network.protocol.interface.requests import Collect, Offer
+from p2pfl.network.protocol.wire.wire_rows import Delivery
 
 
-def live(
-    plan: Plan, connection: Connection, hiding: ModelProtection, *, round: int, place: int, conserving: bool
+def round_neighbourhood(
+    plan: Plan,
+    connection: Connection,
+    hiding: ModelProtection,
+    *,
+    round: int,
+    place: int,
+    conserving: bool = True,
+    attempts: Attempts | None = None,
 ) -> LiveNeighbourhood:
-    """Return the neighbourhood of a round: asynchronous, by secure sums, or neither.
+    """Return the neighbourhood of a round: in attempts, asynchronous, by secure sums, or none of these.
 
     Parameters
     ----------
@@ -30,36 +44,98 @@ def live(
         Number of the round for totals, which count from 1; 0 before the first round.
     conserving
         True if the mixing keeps the mean of all models.
+    attempts
+        Attempts of the peer in a round that its members commit together.
     """
     totalling = RoundTotals(connection, place, hiding.totals)
-    if plan.asynchronous:
-        return AsynchronousNeighbourhood(
-            connection, round=round, zstd=plan.zstd, conserving=conserving, totalling=totalling
-        )
-    if connection.relay is None:
-        return LiveNeighbourhood(connection, round=round, zstd=plan.zstd, conserving=conserving, totalling=totalling)
-    return SummedLiveNeighbourhood(
-        connection,
-        relay=connection.relay,
-        bits=plan.protection.settings.bits,
-        round=round,
-        zstd=plan.zstd,
-        conserving=conserving,
-        totalling=totalling,
-    )
+    if attempts is not None:
+        return AttemptedNeighbourhood(attempts, connection, round=round, zstd=plan.zstd, totalling=totalling)
+    kind = LiveNeighbourhood if connection.relay is None else SummedLiveNeighbourhood
+    kind = AsynchronousNeighbourhood if plan.asynchronous else kind
+    return kind(connection, round=round, zstd=plan.zstd, conserving=conserving, totalling=totalling)
 
 
-def attempted(
-    plan: Plan, connection: Connection, hiding: ModelProtection, *, attempts: Attempts, round: int
-) -> AttemptedNeighbourhood:
-    """Return the neighbourhood of a round that its members commit together.
+class AttemptedNeighbourhood(LiveNeighbourhood):
+    """One round of one peer, in as many attempts as it takes.
 
     Parameters
     ----------
-    plan, connection, hiding, round
-        As of :func:`live`.
     attempts
         Attempts of the peer.
+    connection, round, zstd, totalling
+        As of :class:`~p2pfl.network.peer.neighbourhoods.live.LiveNeighbourhood`.
     """
-    totalling = RoundTotals(connection, round + 1, hiding.totals)
-    return AttemptedNeighbourhood(connection, attempts=attempts, round=round, zstd=plan.zstd, totalling=totalling)
+
+    def __init__(
+        self, attempts: Attempts, connection: Connection, *, round: int, zstd: Zstd | None, totalling: RoundTotals
+    ) -> None:
+        super().__init__(connection, round=round, zstd=zstd, conserving=False, totalling=totalling)
+        self.attempts = attempts
+        self._attempt = attempts.attempt
+
+    async def mix(self, released: Released) -> Released:
+        """Add up the models of the members; after the last gossip step, wait until the attempt counts.
+
+        Raises
+        ------
+        AgainError
+            The attempt has failed, and the round is played again.
+        UndecidedError
+            This peer ends.
+        """
+        attempts = self.attempts
+        if self._attempt != attempts.attempt:
+            self._attempt, self.step = attempts.attempt, attempts.step
+            self.received, self.missed = 0, []  # of the attempt that counts
+        weights = attempts.row(self._row_weights())
+        total = Weighted(released, weights[self.name])
+        for sender in await self._publish(released, weights):
+            delivery = await self._model(sender, like=released, weighted=released.masses is not None)
+            if delivery is None:
+                await attempts.fail()
+            total.add(sender, weights[sender], delivery)
+        last = self.step == attempts.last
+        self._close()
+        mixed = total.close()
+        self.record_step(released, mixed)
+        if last:
+            await attempts.report(complete=True)
+        return mixed
+
+
+class AsynchronousNeighbourhood(LiveNeighbourhood):
+    """One cycle of one peer, whose mailbox is :class:`~p2pfl.network.protocol.incoming.mailbox.Newest`."""
+
+    async def mix(self, released: Released) -> Released:
+        """Refuse: what has come is merged by its age."""
+        del released
+        raise refuse_mix()
+
+    async def receive(self, released: Released) -> ReceivedModels:
+        """Send the own model, and return the newest of each neighbour that arrived since; all have the same weight."""
+        await self._publish(released, self._row_weights())
+        rows, peers = [released.values], [self.name]
+        for sender, delivery in self._collect().items():
+            checked = self._checked(sender, delivery, like=released, weighted=False)
+            if checked is not None:
+                rows.append(values(checked, released).to(rows[0]).unsqueeze(0))
+                peers.append(sender)
+        self._close()
+        return self._received(rows, peers, [1 / len(rows)] * len(rows))
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Raise an error, as a total waits for all peers."""
+        del contribution, size, bits, change
+        raise refuse_total()
+
+    async def _send(self, offer: Offer) -> None:
+        """Send a model, or leave it out where the one before is not on its way yet: the next will be newer."""
+        await super()._send(replace(offer, newest=True))
+
+    def _collect(self) -> dict[str, Delivery]:
+        answer = self.connection.submit(Collect())
+        if not isinstance(answer, Collected):
+            raise RunError("peers that wait for nobody need a mailbox of the newest models, and this one is another")
+        return answer.models

@@ -45,7 +45,7 @@ class LiveNeighbourhood:
     conserving
         Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
     totalling
-        Carries the totals of the round; by default without masks.
+        Carries the totals of the round.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class LiveNeighbourhood:
         connection: Connection,
         *,
         round: int,
-        zstd: Zstd | None = None,
-        conserving: bool = True,
-        totalling: RoundTotals | None = None,
+        zstd: Zstd | None,
+        conserving: bool,
+        totalling: RoundTotals,
     ) -> None:
         self.connection, self.session = connection, connection.session
         self._releases = 0
         self.name = self.session.shared.me.peer
         self.round = round
-        self.totalling = totalling or RoundTotals(connection, round + 1)
+        self.totalling = totalling
         self.zstd = zstd
         self.conserving = conserving and self.session.ledgers.conserving
         self.deciding: ReleaseVerdicts | None = None

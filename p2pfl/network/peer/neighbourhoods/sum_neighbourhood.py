@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
-from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
@@ -24,22 +22,13 @@ from p2pfl.privacy.secagg.weighted_sums import portion
 
 
 class SummedLiveNeighbourhood(LiveNeighbourhood):
-    """One round of one peer that is given sums of rows, the live twin of the simulation's.
+    """One round of one peer that is given sums of rows, the live twin of the simulation's."""
 
-    Parameters
-    ----------
-    connection, given
-        As in :class:`LiveNeighbourhood`.
-    relay
-        Its part in sums.
-    bits
-        Fraction bits of the grid.
-    """
-
-    def __init__(self, connection: Connection, *, relay: SumRelay, bits: int, **given: Any) -> None:
-        super().__init__(connection, **given)
-        self.relay = relay
-        self.bits = bits
+    @property
+    def relay(self) -> SumRelay:
+        """Part of the peer in sums."""
+        assert self.connection.relay is not None, "a peer without sums has another neighbourhood"  # noqa: S101 (ours)
+        return self.connection.relay
 
     async def mix(self, released: Released) -> Released:
         """Give each receiver its term, and take the sum of the neighbours'; what did not come has the own row's weight.
@@ -85,7 +74,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     def _points(self, released: Released) -> Floats:
         """Return the peer's own model in steps of the grid, ``[P]``."""
-        points: Floats = grid_points(released, bits=self.bits)[0].cpu().numpy()  # [P]
+        points: Floats = grid_points(released, bits=self.relay.bits)[0].cpu().numpy()  # [P]
         largest = np.abs(points).max(initial=0.0)
         if not largest < LIMIT:
             raise PrivacyError(
@@ -106,7 +95,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                 mass += weight * known[peer]
             masses = torch.tensor([[mass]], dtype=torch.float64)  # [1, 1]
         rows = torch.from_numpy(sums).unsqueeze(0).to(released.rows.device)  # [1, P]
-        return Released(rows, masses, grid=self.bits, dtype=released.values.dtype)
+        return Released(rows, masses, grid=self.relay.bits, dtype=released.values.dtype)
 
     def _note(self, here: Collection[str], senders: Sequence[str], *, given: bool) -> None:
         """Record whose rows are missing from the sum, and that what follows shows more than was looked at."""

@@ -22,19 +22,13 @@ from p2pfl.topology import Weights
 
 
 def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
-    """Return what all peers know about the sums of an experiment.
+    """Return what all peers know about the sums of an experiment, whose gossip steps have these weights.
 
-    Parameters
-    ----------
-    weights
-        Of every gossip step.
-    size, width, colluders
-        As in :class:`p2pfl.privacy.secagg.protocol.Sum`.
+    ``size``, ``width`` and ``colluders`` are those of :class:`p2pfl.privacy.secagg.protocol.Sum`.
     """
 
     def find(slot: SumSlot) -> Sum | None:
-        row = weights.row(slot.receiver)
-        senders = tuple(peer for peer in row if peer != slot.receiver)
+        senders = tuple(peer for peer in weights.row(slot.receiver) if peer != slot.receiver)
         return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
 
     return find
@@ -45,6 +39,8 @@ class SumRelay:
 
     Parameters
     ----------
+    bits
+        Fraction bits of the grid.
     sum_sender, sum_receiver
         Its terms, and its sums.
     lacking
@@ -66,11 +62,13 @@ class SumRelay:
     def __init__(
         self,
         *,
+        bits: int,
         sum_sender: SumSender,
         sum_receiver: SumReceiver,
         lacking: Callable[[], None],
         lacked: Callable[[bool], None],
     ) -> None:
+        self.bits = bits
         self.sum_sender = sum_sender
         self.sum_receiver = sum_receiver
         self.lacking = lacking
@@ -131,9 +129,10 @@ def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter
     meter
         Counts what sums show that lack a term.
     """
-    size, colluders = plan.shared, plan.experiment.privacy.colluders
-    sums = known(plan.weights[0], size=size, width=plan.ring, colluders=colluders)
+    colluders = plan.experiment.privacy.colluders
+    sums = known(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
     return SumRelay(
+        bits=plan.protection.settings.bits,
         sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),
         sum_receiver=SumReceiver(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
         lacking=meter.expose,

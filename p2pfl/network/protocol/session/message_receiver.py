@@ -26,6 +26,7 @@ from p2pfl.network.protocol.wire.messages import (
     Plain,
     Pulse,
 )
+from p2pfl.network.protocol.wire.sum_messages import OfSums
 from p2pfl.network.protocol.wire.total_messages import OfTotals
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Parsed, read_rows
@@ -138,7 +139,7 @@ class MessageReceiver:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):
             self.totals.receive(sender, message)
-        elif isinstance(message, ForOne) and self.sums:
+        elif isinstance(message, OfSums) and self.sums:
             self.streams.progress[sender] = self.shared.now
             self.shared.do(ProcessSum(sender, message))
         else:

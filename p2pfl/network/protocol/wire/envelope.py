@@ -74,6 +74,8 @@ class Envelope:
         As in :func:`p2pfl.privacy.keys.edge_secret`.
     nonce
         Nonce that this incarnation announced.
+    sent
+        Messages for one neighbour alone that were numbered before, under the same keys.
     """
 
     me: str
@@ -82,6 +84,7 @@ class Envelope:
     sender: SenderKey
     run: str
     nonce: bytes = b""
+    sent: int = 0
     _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, a secret
     _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, own and theirs
     _keys: dict[str, SenderKey] = field(default_factory=dict)
@@ -230,7 +233,7 @@ class Envelope:
     def seal_for(self, peer: str, message: ForOne) -> bytes:
         """Return the payload of a message that only one neighbour can read or create."""
         theirs, secret = self._secrets[peer]
-        number = self._sent[peer] = self._sent.get(peer, -1) + 1
+        number = self._sent[peer] = self._sent.get(peer, self.sent - 1) + 1
         prefix = _PRIVATE.pack(PRIVATE, number)
         key = self._private(secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}")
         return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)

@@ -63,6 +63,28 @@ def rights(swarm: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+def inbox(swarm: str, *, peer: str, observer: str = "+") -> str:
+    """Return the topic of what an observer publishes for a peer.
+
+    Examples
+    --------
+    >>> inbox("clinic", peer="ada")
+    'p2pfl/v1/clinic/watch/+/to/ada'
+    """
+    return f"p2pfl/v1/{swarm}/watch/{observer}/to/{peer}"
+
+
+def outlet(swarm: str, *, observer: str, peer: str = "+") -> str:
+    """Return the topic of what a peer publishes for an observer.
+
+    Examples
+    --------
+    >>> outlet("clinic", observer="ops")
+    'p2pfl/v1/clinic/peer/+/telemetry/ops'
+    """
+    return f"{root_of(swarm)}/{peer}/telemetry/{observer}"
+
+
 def root_of(swarm: str) -> str:
     """Return the topic above all topics of a run."""
     return f"p2pfl/v1/{swarm}/peer"

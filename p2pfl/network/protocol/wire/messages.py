@@ -20,6 +20,12 @@ from p2pfl.privacy.keys import Announced, Identity, verify
 
 Status = Literal["up", "left", "dead"]
 
+FRAME = 1024
+"""Bytes of every message of telemetry before it is sealed."""
+
+ENTRIES = 64
+"""Largest number of entries in a message of telemetry."""
+
 
 class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True):
     """Name, keys and status of a peer; retained, and planted as the Last Will.
@@ -282,13 +288,44 @@ class Chunk(bounds.WithData, frozen=True, tag="chunk"):
     data: bounds.Data = bounds.NO_DATA
 
 
-ForOne = OfSums | Here | Subtotal | Again | Abort
+Challenge = Annotated[bytes, msgspec.Meta(max_length=16)]
+Entry = tuple[Annotated[float, msgspec.Meta(ge=0.0, le=2.0**32)], Annotated[bytes, msgspec.Meta(max_length=FRAME)]]
+
+
+class Look(msgspec.Struct, frozen=True, array_like=True, tag="look"):
+    """From an observer: it still looks, because it repeats the last challenge of the peer."""
+
+    challenge: Challenge
+
+
+class Telemetry(bounds.WithData, frozen=True, tag="telemetry"):
+    """From a peer to one observer: what it has done.
+
+    Attributes
+    ----------
+    challenge
+        Random bytes; a :class:`Look` that repeats them is fresh.
+    dropped
+        Number of entries so far that did not fit.
+    entries
+        Age in seconds, and bytes, of each entry that is new.
+    data
+        Padding, so that the size reveals nothing.
+    """
+
+    challenge: Challenge
+    dropped: bounds.Number = 0
+    entries: Annotated[tuple[Entry, ...], msgspec.Meta(max_length=ENTRIES)] = ()
+    data: bounds.Data = bounds.NO_DATA
+
+
+ForOne = OfSums | Here | Subtotal | Again | Abort | Look | Telemetry
 """Message that is sealed for one neighbour alone."""
 
 Plain = Announcement | Key | Claim
 """Message that is not sealed, because it is signed, wrapped, or sent to the own inbox."""
 
-Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts
+Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts | Look | Telemetry
 
 _encoder = msgspec.msgpack.Encoder()
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from p2pfl.core.errors import BrokerError, RefusedError, TransportError
-from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
 from p2pfl.network.protocol.wire.bounds import HEAD
-from p2pfl.network.protocol.wire.message_codec import MessageCodec
+from p2pfl.network.protocol.wire.message_codec import MessageCodec, inbox, outlet
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel, Transport
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from p2pfl.core.errors import BrokerError, TransportError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.plugins.operate.checks.finding import Finding, about, duration, ok, problem, size, warning
 from p2pfl.plugins.operate.checks.round_trip import PATIENCE, Probe
 
@@ -87,7 +86,7 @@ def training(plan: Plan, *, peer: str, needs: Needs) -> Finding | None:
     needs
         What a round asks of it.
     """
-    if declared(plan.algorithm).additive or plan.experiment.learning.learner is not None:
+    if plan.asked.algorithm.additive or plan.experiment.learning.learner is not None:
         return None
     rows, taken = plan.learner.start((peer,)), []
     for step in range(TRIES + 1):

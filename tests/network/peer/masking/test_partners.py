@@ -10,7 +10,7 @@ from p2pfl.core.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.masking import mask_cover
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.peer.masking.partner_wait import covered
+from p2pfl.network.peer.masking.model_protection import await_partners
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
@@ -179,7 +179,7 @@ async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes()
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
         connection, said = Connection(comes), []
-        await covered(connection, connection.lacking, notify=said.append)
+        await await_partners(connection, connection.lacking, notify=said.append)
         assert connection.now == until
         assert said == ([] if comes == 0 else [PartnersAwaited(peer="ada", partners=("bob",), seconds=10.0)])
 

@@ -7,7 +7,7 @@ import torch
 
 from p2pfl.core.neighbourhood import Released
 from p2pfl.network.peer.masking.round_attempts import AgainError
-from p2pfl.network.peer.neighbourhoods.attempt_neighbourhood import AttemptedNeighbourhood
+from p2pfl.network.peer.neighbourhoods.factory import AttemptedNeighbourhood
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Head
 
 
@@ -33,7 +33,7 @@ class Scripted(AttemptedNeighbourhood):
     def __init__(self, *arrivals, attempts):
         shared = SimpleNamespace(me=SimpleNamespace(peer="peer0"))
         session = SimpleNamespace(shared=shared, ledgers=SimpleNamespace(conserving=False))
-        super().__init__(SimpleNamespace(session=session), attempts=attempts, round=3, totalling=object())
+        super().__init__(attempts, SimpleNamespace(session=session), round=3, zstd=None, totalling=object())
         self.arrivals = [*arrivals]
 
     def _row_weights(self):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.network.peer.masking.unsettled import unsettled
+from p2pfl.network.peer.end import unsettled
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.payments import Mask

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.telemetry.observer_messages import Body, Grant, Request
-from p2pfl.network.protocol.wire.messages import Chunk, Message
+from p2pfl.network.protocol.wire.messages import Chunk, Message, Telemetry
 from p2pfl.network.protocol.wire.sum_messages import Term
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.verdict_messages import (
@@ -36,11 +35,11 @@ from p2pfl.network.protocol.wire.wire_codec import (
 )
 from p2pfl.network.protocol.wire.wire_rows import Head, _head, encode_row
 
-DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Copy)}
+DATA = {kind.__name__ for kind in (Chunk, Term, Subtotal, Total, Copy, Telemetry)}
 """Messages that carry data, which follow the head."""
 
 KINDS = {kind.__name__: kind for kind in get_args(Message)}
-ALL = KINDS | {"Head": Head} | {kind.__name__: kind for kind in (Request, Grant, Body)}
+ALL = KINDS | {"Head": Head}
 
 
 def fields(kind):

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.process import GENERATORS, find_used_generators, generators
+from p2pfl.core.process import GENERATORS
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.trials.gradient_comparison import AGAIN
-
-Result = TypeVar("Result")
 
 NUMBERS = (bool, int, float, complex, str, type(None))
 """Classes of attributes that count as state where they change."""
@@ -128,48 +125,3 @@ UNKEYED = (
     "samples to learning.augment"
 )
 """Ways out for a model with random numbers of its own."""
-
-
-def repeatable(
-    compute: Callable[[], Result],
-    *,
-    numbers: Callable[[Result], Sequence[torch.Tensor]],
-    state: Callable[[], ModelState],
-    by: str = "the model",
-) -> Result:
-    """Return the result of a computation that runs code of the user, if it depends on no generator and no state.
-
-    Other threads of the process may draw meanwhile, and rewinding a generator would disturb them; and a model may keep
-    what it computes from shapes. So a computation during which a global generator or the state of the model changes
-    runs a second time: if it gives the same result, it does not depend on them.
-
-    Parameters
-    ----------
-    compute
-        Function that computes the same from the same start each time it is called.
-    numbers
-        Function that returns the tensors of a result to compare.
-    state
-        Function that returns the state of the model now.
-    by
-        Whose code runs, for the message.
-
-    Raises
-    ------
-    ModelError
-        A generator moves or the state changes, and the results differ.
-    """
-    drawn, held = generators(), state()
-    result = compute()
-    kept = held.changed(state())
-    if not find_used_generators(drawn) and kept is None:
-        return result
-    drawn = generators()
-    again = compute()
-    sources = find_used_generators(drawn)
-    same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
-    if same or (kept is None and not sources):
-        return result
-    if kept is not None:
-        raise ModelError(CHANGES.format(kept))
-    raise ModelError(f"{by} draws from {sources[0]} global generator; {UNKEYED}")

@@ -1,8 +1,10 @@
 """Engines of a model, each tried on a few samples before anything starts."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import nn
@@ -13,13 +15,12 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
+from p2pfl.learning.modules.hidden_state import UNKEYED, UNREPEATABLE, ModelState
 from p2pfl.learning.steps.autograd import Autocast, Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, perturb_row
-from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, ModelState
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
@@ -32,6 +33,104 @@ microseconds in blocks of 6, 12, 24, 48 and 96 MiB; those of 1,000 MLPs (64-32-1
 blocks of 4, 12 and 24 MiB. Calls of Python, and handing over the interpreter between threads, dominate below, memory
 above.
 """
+
+
+RELATIVE = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""Largest difference of gradients and losses that counts as rounding, relative to them, by type of number.
+
+Rounding puts a few numbers on the other side of a ReLU; a hook or a layer that is left out changes everything.
+"""
+
+ACCELERATED = 3e-2
+"""The same on an accelerator, whose convolutions round single precision to 10 bits."""
+
+MIXED = 0.2
+"""The same in mixed precision."""
+
+REPEATED = 1e-5
+"""Largest difference between two calls of one engine, relative to the result: threads may sum in another order."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest differences that count as rounding.
+
+    Attributes
+    ----------
+    relative
+        Relative to the norm.
+    absolute
+        In units of the loss or of the gradient.
+    """
+
+    relative: float
+    absolute: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, device: torch.device, *, mixed: bool = False) -> Self:
+        """Return the tolerance of a number type on a device."""
+        relative = MIXED if mixed else RELATIVE[dtype] if device.type == "cpu" else ACCELERATED
+        return cls(relative, relative / 1000)
+
+    def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Return whether two tensors of one shape are equal to rounding; what is not finite is equal to its like.
+
+        Examples
+        --------
+        >>> close = Tolerance(1e-3, 1e-6)
+        >>> close.equal(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0005]))
+        True
+        >>> close.equal(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1]))
+        False
+        """
+        one, other = one.detach(), other.detach()
+        if torch.equal(one, other):
+            return True
+        distance = _norm(one - other)
+        if not math.isfinite(distance):
+            finite = one.isfinite()
+            if not torch.equal(finite, other.isfinite()):
+                return False
+            one, other = torch.where(finite, one, 0), torch.where(finite, other, 0)
+            distance = _norm(one - other)
+        size = max(_norm(one), _norm(other))
+        return distance <= self.relative * size + self.absolute
+
+
+def _norm(numbers: torch.Tensor) -> float:
+    """Return the L2 norm, summed in double precision where the device has it."""
+    exact = torch.float32 if numbers.device.type == "mps" else torch.float64
+    return float(torch.linalg.vector_norm(numbers, dtype=exact))
+
+
+ATTEMPTS = 3
+"""Rows on which engines are compared before they count as different.
+
+Where the input of a ReLU is zero to rounding, two right engines differ by the whole gradient of a unit. At another row
+it is not.
+"""
+
+NEARBY = 0.01
+"""Largest difference of numbers of these rows."""
+
+
+def perturb_row(row: torch.Tensor, attempt: int) -> torch.Tensor:
+    """Return a row next to another one, which itself is attempt 0.
+
+    Examples
+    --------
+    >>> row = torch.zeros(2)
+    >>> torch.equal(perturb_row(row, 0), row), torch.equal(perturb_row(row, 1), perturb_row(row, 2))
+    (True, False)
+    """
+    if attempt == 0:
+        return row
+    waves = torch.cos(attempt * torch.arange(row.shape[-1], device=row.device).float())
+    return row + NEARBY * waves.to(row.dtype)
+
+
+AGAIN = Tolerance(REPEATED, REPEATED / 100)
+"""Tolerance of two calls of one engine."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +200,7 @@ class Trial:
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
     def kernels(self, footprint: Footprint) -> Kernels | None:
-        """Return the engine with hand-written gradients, or ``None`` if a layer has none.
+        """Return the engine of batched products, or ``None`` for layers that it does not know.
 
         It takes one target a sample.
         """

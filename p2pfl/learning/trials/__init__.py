@@ -1,1 +1,0 @@
-"""Proof that fast engines compute what plain torch does, and that a model depends on nothing but its arguments."""
