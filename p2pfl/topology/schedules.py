@@ -72,10 +72,10 @@ def hierarchical(n: int, *, clusters: int = 4, every: int = 4) -> Schedule:
     """Build clusters that mix in every gossip step, with bridges between them in the last one of ``every`` steps.
 
     Clusters are complete graphs of consecutive peers, of equal size up to one; a bridge joins the last peer of each
-    cluster with the first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps with
-    bridges, each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges of bridging
-    peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not shrink as
-    clusters grow.
+    cluster with the first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps
+    with bridges, each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges
+    of bridging peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not
+    shrink as clusters grow.
 
     Parameters
     ----------
