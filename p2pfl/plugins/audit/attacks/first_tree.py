@@ -21,7 +21,7 @@ from p2pfl.learning.exact_model import Asked, Part, Result, Tensors
 from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.trees.boosting_round import EXTRAS, BoostingRound
-from p2pfl.plugins.exact.trees.losses.smooth import fraction
+from p2pfl.plugins.exact.trees.losses import fraction
 
 GROUPS = 8
 """Groups of peers whose figures are averaged."""
