@@ -108,7 +108,9 @@ def main() -> None:
             cells = []
             for plan, seed, base in zip(plans, seeds, plain, strict=True):
                 samples = plan.federation.samples(plan.topology.peers).double().mean()
-                update = expected_update(plan.experiment, plan.learner, mean_samples=float(samples))
+                update = expected_update(
+                    plan.experiment, plan.asked.algorithm, plan.learner, mean_samples=float(samples)
+                )
                 deviation = plan.protection.settings.mask if multiple is None else multiple * update
                 accuracy, updates = curves(plan, deviation=deviation, seed=seed)
                 cosine, labels = read(updates, plan, deviation=deviation, seed=seed)

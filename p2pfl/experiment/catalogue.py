@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Any, TypeVar
 
 from p2pfl.core import importing
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.registry import load, registered
 from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModelTraits, ModeTraits, RuleTraits, Traits
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,6 @@ class Catalogue:
         'dpsgd'
         """
         place = f"{type(made).__module__}:{type(made).__qualname__}"
-        _HELD[place] = type(made)  # classes of a function or notebook cannot be imported again
         known = {name: entry.value for name, entry in self._registered.items()}
         known |= {name: f"{self.package}.{each}" for name, each in self.places.items()}
         return next((name for name, each in known.items() if each == place), place)
@@ -128,9 +129,6 @@ def _parameters(kind: Callable[..., Any]) -> frozenset[str]:
     """Return the names of the parameters of a class; a mode is made in every round."""
     return frozenset(inspect.signature(kind).parameters)
 
-
-_HELD: dict[str, Callable[..., Any]] = {}
-"""Classes of objects that were asked for their name, by ``package.module:Class``."""
 
 ALGORITHMS = Catalogue(
     "learning.algorithm",
@@ -182,30 +180,27 @@ ADDITIVE = "exact"
 """The algorithm of models that follow from exact totals."""
 
 
+def declared(part: object, neutral: T) -> T:
+    """Return the traits of a part or its class; neutral ones where a class of your own declares none."""
+    found: T = getattr(part, "traits", neutral)
+    return found
+
+
 def model_traits(name: str) -> ModelTraits:
-    """Return what a registered model declares; the neutral traits for other models."""
-    declared: ModelTraits = getattr(MODELS.kind(name), "traits", ModelTraits()) if name in MODELS else ModelTraits()
-    return declared
-
-
-def exact_totals(model: str) -> bool:
-    """Return whether a model is known to take totals in which there can be no private noise."""
-    if ":" not in model:
-        return model in MODELS and not model_traits(model).noisy
-    declared: ModelTraits = getattr(MODELS.kind(model), "traits", ModelTraits())
-    return not declared.noisy
+    """Return what a registered model declares; the neutral traits for other models, which are not imported."""
+    return declared(MODELS.kind(name), ModelTraits()) if name in MODELS else ModelTraits()
 
 
 CODECS = Catalogue(
     "compression.name",
-    "p2pfl.core.codecs",
+    "p2pfl.core",
     {
         "float16": "codecs:Half",
         "bfloat16": "codecs:Half",
         "quantise": "codecs:Quantise",
-        "qsgd": "quantised:QSGD",
-        "top_k": "sparse:TopK",
-        "random_k": "sparse:RandomK",
+        "qsgd": "codecs:QSGD",
+        "top_k": "codecs:TopK",
+        "random_k": "codecs:RandomK",
     },
 )
 
@@ -255,35 +250,22 @@ def traits_of(name: str) -> Traits:
     """
     if name == "fedavg":
         return AVERAGING  # the default needs no torch to be read; a test holds that these are FedAvg's
-    return declared(ALGORITHMS.kind(name))
-
-
-def declared(algorithm: object) -> Traits:
-    """Return the traits of an algorithm or its class; :data:`p2pfl.core.traits.UNDECLARED` where it has none."""
-    found: Traits = getattr(algorithm, "traits", UNDECLARED)
-    return found
+    return declared(ALGORITHMS.kind(name), UNDECLARED)
 
 
 def codec_traits(name: str) -> CodecTraits | None:
     """Return what a codec declares, by its name; ``None`` for ``none``."""
-    if name == "none":
-        return None
-    found: CodecTraits = getattr(CODECS.kind(name), "traits", CodecTraits())
-    return found
+    return None if name == "none" else declared(CODECS.kind(name), CodecTraits())
 
 
 def rule_traits(name: str) -> RuleTraits | None:
     """Return what a robust rule declares, by its name; ``None`` for ``none``."""
-    if name == "none":
-        return None
-    found: RuleTraits = getattr(RULES.kind(name), "traits", RuleTraits())
-    return found
+    return None if name == "none" else declared(RULES.kind(name), RuleTraits())
 
 
 def mode_traits(name: str) -> ModeTraits:
     """Return what a privacy mode declares, by its name."""
-    found: ModeTraits = getattr(MODES.kind(name), "traits", ModeTraits())
-    return found
+    return declared(MODES.kind(name), ModeTraits())
 
 
 def imported(reference: str, *, key: str) -> Callable[..., Any]:
@@ -294,6 +276,4 @@ def imported(reference: str, *, key: str) -> Callable[..., Any]:
     ExperimentError
         It cannot be imported or called.
     """
-    if reference in _HELD:
-        return _HELD[reference]
     return importing.import_callable(reference, key=key, refused=ExperimentError)

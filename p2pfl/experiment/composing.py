@@ -18,21 +18,22 @@ from p2pfl.algorithms.robust import Attack, Krum, NearestMixed, Rule
 from p2pfl.core.codecs import Codec, Half
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.core.importing import kind_of
+from p2pfl.core.traits import UNDECLARED, CodecTraits, ModeTraits, RuleTraits
 from p2pfl.data import Federation, check_positions, nothing
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
+from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, codec_traits, declared, rule_traits
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import check as read_table
 from p2pfl.experiment.file.reading import read
-from p2pfl.experiment.modes import Mode, section
+from p2pfl.experiment.modes import Mode, mode_of, section
 from p2pfl.experiment.parts.codec_parts import FILLED
+from p2pfl.experiment.parts.gossip_parts import mixing
 from p2pfl.experiment.parts.learner_parts import own_options
 from p2pfl.experiment.parts.option_tables import parameters_of
-from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.settings_rules import check
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.topology.graph import brief
 
@@ -121,7 +122,15 @@ def compose(
     learner = _adjusted(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
-    asked = replace(Composition.of(experiment, live=live), algorithm=declared(algorithm))
+    mode = mode_of(experiment.privacy) if privacy is None else privacy
+    asked = Composition(
+        experiment,
+        declared(algorithm, UNDECLARED),
+        declared(mode, ModeTraits()),
+        codec_traits(experiment.compression.name) if codec is None else declared(codec, CodecTraits()),
+        rule_traits(experiment.robustness.rule) if rule is None else declared(rule, RuleTraits()),
+        live=live,
+    )
     check(asked)
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
@@ -130,7 +139,7 @@ def compose(
         check_data(learner, topology)
     federation = _federation(learner, topology)
     sizes: dict[str, int] | None = {} if live else None
-    parts = Parts(asked, topology, weights, federation, learner, sizes=sizes, unaccounted=unaccounted)
+    parts = Parts(asked, mode, topology, weights, federation, learner, sizes=sizes, unaccounted=unaccounted)
     return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
 
 
@@ -181,9 +190,7 @@ def check_live(made: Plan) -> Plan:
     InputError
         Its parts work in a simulation alone.
     """
-    asked = replace(Composition.of(made.experiment, live=True), algorithm=declared(made.algorithm))
-    local = bool(made.learner.layout.local)
-    check(replace(asked.on(made.topology, made.weights), learner=learner_traits(made.learner), local=local))
+    check(replace(made.asked, live=True))
     return made
 
 
@@ -250,7 +257,7 @@ def _averaging(wanted: Averaging, given: Averaging) -> Averaging:
 
 def _adjusted(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:
     """Return the learner with the seed of a run, and with the work that the algorithm asks for."""
-    traits = declared(algorithm)
+    traits = declared(algorithm, UNDECLARED)
     epochs, steps = (algorithm.epochs, algorithm.steps) if isinstance(algorithm, Local) else (None, None)
     if not isinstance(learner, Adjustable):
         if epochs is not None or steps is not None:

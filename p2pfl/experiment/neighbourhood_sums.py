@@ -18,7 +18,7 @@ import torch
 from p2pfl.algorithms import Algorithm, Idle, State, average_of, share_all
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Public
-from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
@@ -118,7 +118,7 @@ def least(weights: Weights, *, colluders: int) -> Ints:
 
 
 def ring_width(
-    experiment: Experiment,
+    asked: Composition,
     weights: Weights,
     *,
     start: float,
@@ -134,8 +134,8 @@ def ring_width(
 
     Parameters
     ----------
-    experiment, weights
-        As in :func:`summed`.
+    asked, weights
+        Settings and traits; weights as in :func:`summed`.
     start
         The largest magnitude of a number in the common start.
     clip, noise, rounds
@@ -144,14 +144,13 @@ def ring_width(
         The smallest and the largest.
     """
     matrix = weights.matrix
-    convex = traits_of(experiment.learning.algorithm).convex
-    convex &= bool(matrix.data.min() >= 0 and matrix.sum(axis=1).max() < 1 + 1e-9)
+    convex = asked.algorithm.convex and bool(matrix.data.min() >= 0 and matrix.sum(axis=1).max() < 1 + 1e-9)
     heaviest = (matrix - scipy.sparse.diags_array(matrix.diagonal())).max()
     terms = int(senders(weights).max())
     low, high = masses
     move = clip + REACH * noise
     largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
-    return width(terms, largest=largest, bits=experiment.privacy.bits)
+    return width(terms, largest=largest, bits=asked.experiment.privacy.bits)
 
 
 def _check_neighbours(weights: Weights, *, colluders: int) -> None:

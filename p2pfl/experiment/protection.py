@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from p2pfl import topology as graphs
 from p2pfl.experiment import schema
-from p2pfl.experiment.modes import Mode, mode_of
+from p2pfl.experiment.modes import Mode
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, account, account_total, find_isolated, table
 from p2pfl.privacy.accounting.spending import Cost, affordable, spent
@@ -42,6 +42,8 @@ class Protection:
     ----------
     wanted
         Section ``[privacy]`` of the experiment file.
+    mode
+        Privacy mode, which wraps the neighbourhoods and states what it promises.
     settings
         Noise and masks, as set or as calibrated to ``wanted.epsilon``.
     graph
@@ -67,6 +69,7 @@ class Protection:
     """
 
     wanted: schema.PrivacySettings
+    mode: Mode
     settings: Settings
     graph: graphs.Topology
     size: int
@@ -77,11 +80,6 @@ class Protection:
     totals: str = ""
     given: str = ""
     secret: bool = True
-
-    @property
-    def mode(self) -> Mode:
-        """Privacy mode, which wraps the neighbourhoods and states what it promises."""
-        return mode_of(self.wanted)
 
     @property
     def scale(self) -> float:

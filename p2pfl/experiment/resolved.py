@@ -34,11 +34,10 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits
 from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
-from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
-from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
@@ -70,8 +69,8 @@ class Plan:
 
     Attributes
     ----------
-    experiment
-        Settings.
+    asked
+        Settings, and facts of all parts.
     topology, weights
         Topology, and one matrix of mixing weights for each gossip step of the period.
     federation
@@ -108,7 +107,7 @@ class Plan:
     ('peer0', 'peer1', 'peer2', 'peer3')
     """
 
-    experiment: Experiment
+    asked: Composition
     topology: graphs.Topology | graphs.Schedule
     weights: tuple[graphs.Weights, ...]
     federation: Federation
@@ -135,6 +134,11 @@ class Plan:
                 f"{self.sized[0]} parameters of norm {self.sized[1]:.3g}, and this learner starts from {size} of norm "
                 f"{norm:.3g}; set privacy.mask to the deviation of a mask"
             )
+
+    @property
+    def experiment(self) -> Experiment:
+        """Settings."""
+        return self.asked.experiment
 
     @property
     def validates(self) -> bool:
@@ -206,7 +210,7 @@ class Plan:
     @property
     def asynchronous(self) -> bool:
         """True if peers run cycles of their own and do not wait for others."""
-        return declared(self.algorithm).asynchronous
+        return self.asked.algorithm.asynchronous
 
     @property
     def shared(self) -> int:
@@ -218,10 +222,10 @@ class Plan:
         """True if live peers decide which releases of a round count."""
         return self.masked and self.protection.wanted.departures != "unsettled"
 
-    @cached_property
+    @property
     def commits(self) -> bool:
         """True if the members of a round commit it together, because one gossip step does not give all the average."""
-        return self.decided and not Graph.of(self.topology, self.weights).uniform
+        return self.decided and not (self.asked.graph and self.asked.graph.uniform)
 
     @property
     def masked(self) -> bool:
@@ -244,7 +248,7 @@ class Plan:
         """Bits of the ring in which secure sums add models up."""
         settings = self.protection.settings
         return ring_width(
-            self.experiment,
+            self.asked,
             self.weights[0],
             start=float(self.learner.start(self.topology.peers[:1]).abs().max()),
             clip=settings.clip,
@@ -260,7 +264,7 @@ class Plan:
         traits = self.protection.mode.traits
         if not traits.hides:
             return self.experiment
-        if declared(self.algorithm).additive:  # masks of totals are uniform, and their noise has units of its own
+        if self.asked.algorithm.additive:  # masks of totals are uniform, and their noise has units of its own
             given = msgspec.structs.replace(wanted, noise=settings.noise)
         else:
             mask = settings.mask if traits.masks else wanted.mask
@@ -288,7 +292,7 @@ class Plan:
     @property
     def claims(self) -> bool:
         """True if a guarantee, of peers or of samples, rests on draws of the run that nobody may know."""
-        return self.protection.claimed or hides_samples(self.learner, declared(self.algorithm))
+        return self.protection.claimed or hides_samples(self.learner, self.asked.algorithm)
 
     @property
     def recomputable(self) -> bool:
@@ -316,7 +320,7 @@ class Plan:
             The guarantee with ``delta`` and ``clip``.
         """
         learner = self.learner.bare
-        if not isinstance(learner, ExamplePrivateLearner) or not hides_samples(learner, declared(self.algorithm)):
+        if not isinstance(learner, ExamplePrivateLearner) or not hides_samples(learner, self.asked.algorithm):
             return None
         if self.recomputable:
             return None

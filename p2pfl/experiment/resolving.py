@@ -15,19 +15,19 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.accounts import admitted, data_folder
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.parts.codec_parts import codec
-from p2pfl.experiment.parts.gossip_steps import steps_of_round
+from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
 from p2pfl.experiment.parts.peer_graph import built, check_peers, loaded
 from p2pfl.experiment.parts.robustness_parts import attack, misled, rule
-from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
+from p2pfl.experiment.settings_rules import check
 from p2pfl.learning import Learner, learner_traits
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
@@ -108,7 +108,9 @@ def plan(
         mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
-    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None, unaccounted)
+    mode = mode_of(experiment.privacy)
+    sizes = samples if live else None
+    parts = Parts(asked, mode, topology, weights, federation, trained, mean_samples, sizes, unaccounted)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
     return assembled(parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker)
@@ -121,7 +123,9 @@ class Parts:
     Parameters
     ----------
     asked
-        The settings, and the traits of what they name.
+        The settings, and the traits of the parts.
+    mode
+        Privacy mode.
     topology, weights, federation, learner
         Parts of a :class:`p2pfl.experiment.resolved.Plan`.
     mean_samples
@@ -133,6 +137,7 @@ class Parts:
     """
 
     asked: Composition
+    mode: Mode
     topology: graphs.Topology | graphs.Schedule
     weights: tuple[graphs.Weights, ...]
     federation: Federation
@@ -171,10 +176,11 @@ def assembled(
     InputError
         Parts do not work together.
     """
-    asked, topology, weights, trained = parts.asked, parts.topology, parts.weights, parts.learner
-    experiment = asked.experiment
+    topology, weights, trained = parts.topology, parts.weights, parts.learner
     local = bool(trained.layout.local)
-    check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
+    asked, experiment = parts.asked, parts.asked.experiment
+    asked = replace(asked.on(topology, weights), learner=learner_traits(trained), local=local)
+    check(asked)
     stop = experiment.learning.stop
     patience = experiment.learning.patience
     if patience is not None and not (experiment.data.validation > 0 or parts.federation.validates):
@@ -192,10 +198,10 @@ def assembled(
         sums = summed(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
-    if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
-        update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
-    protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
-    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection))
+    if sizes_masks(experiment.privacy, asked.mode) and not asked.algorithm.additive:  # masks of totals are uniform
+        update = expected_update(experiment, asked.algorithm, trained, mean_samples=parts.mean_samples)
+    protection = protect(asked, parts.mode, topology, weights, size=trained.layout.size, update=update, sums=sums)
+    rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
     accounted = admitted(
         experiment,
         topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data
@@ -204,7 +210,7 @@ def assembled(
         unaccounted=parts.unaccounted,
     )
     return Plan(
-        experiment,
+        asked,
         topology,
         weights,
         parts.federation,

@@ -17,9 +17,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.data import scaling
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import learner_traits
 from p2pfl.learning.histograms import count_samples
 from p2pfl.learning.learner import Tallies
@@ -62,7 +60,7 @@ class PeersAgreement:
     @property
     def alike(self) -> bool:
         """True if all peers have the same model anyway."""
-        return declared(self.plan.algorithm).additive
+        return self.plan.asked.algorithm.additive
 
     async def total(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
@@ -84,7 +82,7 @@ class PeersAgreement:
     @property
     def scored(self) -> bool:
         """True if exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
-        it = Composition.of(self.plan.experiment)
+        it = self.plan.asked
         hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
         return learner_traits(self.plan.learner).any_data and not hidden
 

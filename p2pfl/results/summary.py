@@ -17,7 +17,6 @@ from p2pfl.core.rows import Rows
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import Learner, Pools, learner_traits
 from p2pfl.learning.learner import Explains
 from p2pfl.privacy.accounting.examples import SampledSteps
@@ -237,7 +236,7 @@ UNSCALED = (
 
 
 def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
-    first = [UNSCALED] if Composition.of(plan.experiment).unscaled else []
+    first = [UNSCALED] if plan.asked.unscaled else []
     return first + advice(
         records,
         steps=plan.gossip.steps,

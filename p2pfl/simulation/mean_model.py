@@ -8,7 +8,6 @@ import torch
 from p2pfl.core.rows import Rows, draw, mean
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.simulation.evaluation_size import FEWEST_SAMPLES, FREE, Scope
@@ -43,7 +42,7 @@ class MeanModel:
     """
 
     def __init__(self, plan: Plan, shard: Shard, scope: Scope) -> None:
-        bare, traits = plan.learner.bare, declared(plan.algorithm)
+        bare, traits = plan.learner.bare, plan.asked.algorithm
         own = traits.personal or traits.additive or bool(plan.learner.layout.local) or plan.attack is not None
         self.meaningful = isinstance(bare, TorchLearner) and not own
         self.shard, self.every = shard, scope.every

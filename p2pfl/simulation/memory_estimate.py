@@ -15,7 +15,6 @@ import torch
 from p2pfl.core.errors import InputError, RunError, is_out_of_memory
 from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.learning import TorchLearner, home
 from p2pfl.results.formats import size
 
@@ -135,7 +134,7 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     kept = STATES.get(name, 0) + _optimiser_states(plan)
     least = FEWEST_COPIES if name == "dpsgd" else COPIES
     playing = least + COPIES_PER_STATE * (kept + PER_NEIGHBOUR.get(name, 0) * _neighbours(plan))
-    if mode_traits(plan.experiment.privacy.mode).hides:
+    if plan.asked.mode.hides:
         playing += MASKED_COPIES
     if plan.validates:
         playing += 1  # the best models

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,32 +11,26 @@ import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
-from p2pfl.core.rows import to_device
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.privacy.device_masks import weighted_sums
-from p2pfl.privacy.keys import Source
-from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
-from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows, run_sum, senders
-from p2pfl.privacy.secagg.protocol import Sum, SumSlot
-from p2pfl.privacy.secagg.weighted_sums import portion, portions
+from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows, senders
+from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.sharding import Near, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Schedule, Topology, Weights
 
 
-def summing(
-    plan: Plan, *, faults: Faults, masking: Masking | None = None, shard: Shard | None = None
-) -> Callable[[int], SummedNeighbourhood]:
+def summing(plan: Plan, *, faults: Faults, shard: Shard | None = None) -> Callable[[int], SummedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round with ``privacy.mode = "secagg"``.
 
     Parameters
     ----------
     plan
         Resolved experiment.
-    faults, masking, shard
+    faults, shard
         Arguments of :class:`SummedNeighbourhood`.
     """
     settings, experiment, totals = plan.protection.settings, plan.experiment, totalling(plan)
@@ -51,7 +44,6 @@ def summing(
             bits=settings.bits,
             width=plan.ring,
             colluders=experiment.privacy.colluders,
-            masking=masking,
             shard=shard,
             **totals,
         )
@@ -59,26 +51,10 @@ def summing(
     return neighbourhood
 
 
-@dataclass(frozen=True)
-class Masking:
-    """Secrets that draw every mask of a simulated sum.
-
-    Attributes
-    ----------
-    secrets
-        Secrets of every two peers with a common receiver (:func:`p2pfl.privacy.secagg.in_process.partners`).
-    source
-        Source of the keys that each peer has for itself.
-    """
-
-    secrets: Mapping[Edge, bytes] = field(repr=False)
-    source: Source
-
-
 class SummedNeighbourhood(StackedNeighbourhood):
     r"""One round of all peers, who receive sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, their own included.
 
-    The integers equal those of the protocol, where masks cancel, so masks are drawn only on request.
+    The integers equal those of the protocol, where masks cancel, so none is drawn.
     A receiver with too few contributions keeps its row.
 
     Parameters
@@ -91,8 +67,6 @@ class SummedNeighbourhood(StackedNeighbourhood):
         Bits of the ring.
     colluders
         Number of peers that may combine their sums, which sets the smallest number of contributions.
-    masking
-        Secrets with which to draw all masks and send all messages, one receiver after the other.
     """
 
     def __init__(
@@ -105,7 +79,6 @@ class SummedNeighbourhood(StackedNeighbourhood):
         bits: int = 20,
         width: int = 64,
         colluders: int = 1,
-        masking: Masking | None = None,
         graph: Topology | Schedule | None = None,
         masks: TotalMasks | None = None,
         shard: Shard | None = None,
@@ -114,7 +87,6 @@ class SummedNeighbourhood(StackedNeighbourhood):
         self.bits = bits
         self.width = width
         self.colluders = colluders
-        self.masking = masking
 
     async def mix(self, released: Released) -> Released:
         """Replace every row by the sum of the weighted rows that its peer receives.
@@ -131,7 +103,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         largest = torch.maximum(near.rows.amax(-1), -near.rows.amin(-1))  # [S]
         check = partial(self._check, near.matrix, largest, self.shard.own(senders(phase)))
         (check if largest.device.type == "cpu" else partial(self.check_later, check))()
-        sums = self._sums(phase, matrix, near)  # [R, P]
+        sums = self._sums(near)  # [R, P]
         self._count(phase, matrix, size=values.shape[-1])
         masses = self.mixed_masses(matrix, released.masses)  # [R, 1]
         mixed = Released(sums, masses, grid=self.bits, dtype=values.dtype)
@@ -149,13 +121,11 @@ class SummedNeighbourhood(StackedNeighbourhood):
         refuse_rows(released)
         return await super().receive(released)
 
-    def _sums(self, phase: Weights, matrix: scipy.sparse.csr_array, near: Near) -> torch.Tensor:
-        """Return what the local peers receive, ``[R, P]`` int64; all masks are drawn on the CPU, if at all."""
-        if self.masking is None and near.rows.device.type != "cpu":
+    def _sums(self, near: Near) -> torch.Tensor:
+        """Return what the local peers receive, ``[R, P]`` int64."""
+        if near.rows.device.type != "cpu":
             return weighted_sums(near.matrix, near.rows)
-        rows: Floats = near.rows.cpu().numpy()  # [S, P]
-        sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)
-        return to_device(torch.from_numpy(sums), near.rows.device)
+        return torch.from_numpy(portions(near.matrix, near.rows.numpy()))
 
     def _check(self, matrix: scipy.sparse.csr_array, magnitudes: torch.Tensor, terms: Ints) -> None:
         """Raise :class:`PrivacyError` where a contribution or a sum could leave the ring, which waits for the device.
@@ -182,28 +152,6 @@ class SummedNeighbourhood(StackedNeighbourhood):
         self.count_bytes(torch.from_numpy(self.shard.own(receivers) * (size * self.width // 8)))
         self.received += torch.from_numpy(self.shard.own(senders(Weights(self.everyone, matrix))))
 
-    def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:
-        """Compute the same sums through all messages, ``[N, P]``."""
-        assert self.masking is not None  # noqa: S101 (checked by the caller)
-        sums = np.empty(rows.shape, np.int64)  # [N, P]
-        for row, receiver in enumerate(self.peers):
-            own, terms = _row(matrix, row)
-            sums[row] = portion(rows[row], weight=own)
-            if not terms:
-                continue
-            known = Sum(
-                SumSlot(receiver, self.round, self.step),
-                tuple(self.peers[each] for each in _row(phase.matrix, row)[1]),
-                size=rows.shape[-1],
-                width=self.width,
-                colluders=self.colluders,
-            )
-            points = {self.peers[each]: portion(rows[each], weight=weight) for each, weight in terms.items()}
-            here, total = run_sum(known, points, secrets=self.masking.secrets, source=self.masking.source)
-            assert total is not None and len(here) == len(terms)  # noqa: S101, PT018 (enough contributions)
-            sums[row] += total
-        return sums
-
 
 def _enough(received: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_array:
     """Return the weights of peers that receive a sum; the others keep their own row."""
@@ -219,10 +167,3 @@ def _enough(received: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix
-
-
-def _row(matrix: scipy.sparse.csr_array, receiver: int) -> tuple[float, dict[int, float]]:
-    """Return the own weight of a receiver, and those of the neighbours that it receives from."""
-    span = slice(matrix.indptr[receiver], matrix.indptr[receiver + 1])
-    given = dict(zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True))
-    return given.pop(receiver, 0.0), given

@@ -27,7 +27,7 @@ from p2pfl.core.neighbourhood import (
     run_without_loop,
 )
 from p2pfl.core.rows import Rows, draw
-from p2pfl.core.traits import Traits
+from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.composing import compose
@@ -212,7 +212,7 @@ class Case:
     @property
     def traits(self) -> Traits:
         """Traits that the algorithm declares."""
-        return declared(self.algorithm)
+        return declared(self.algorithm, UNDECLARED)
 
     def plan(self, *, live: bool = False, topology: Topology | None = None, **parts: Any) -> Plan:
         """Return the plan of a run of a fresh copy of the algorithm."""

@@ -230,7 +230,7 @@ def test_with_several_colluders_a_sum_needs_all_neighbours():
 def test_the_ring_is_small_where_the_settings_bound_every_row(changes, given, bits):
     found = resolved(*changes)
     numbers = {"start": 1.0, "clip": 1.0, "noise": 0.5, "rounds": 4} | given
-    assert ring_width(found.experiment, found.weights[0], **numbers) == bits
+    assert ring_width(found.asked, found.weights[0], **numbers) == bits
 
 
 def test_there_is_one_gossip_step_whatever_the_tolerance():

@@ -1,6 +1,5 @@
 import itertools
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drawn_masks import SOURCE, MaskedNeighbourhood
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
@@ -16,28 +16,21 @@ from p2pfl.experiment import plan, read
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import Sums
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.simulation import playing, simulate
-from p2pfl.simulation.secagg import Masking, SummedNeighbourhood, summing
+from p2pfl.simulation import secagg, simulate
+from p2pfl.simulation.secagg import SummedNeighbourhood, summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights, complete, exponential, metropolis, random_regular
 
-SOURCE = SeededSource(7)
 SWARM = metropolis(random_regular(10, degree=4, seed=1))
 DIRECTED = metropolis(exponential(16))
-
-
-def masking(weights):
-    return Masking(swarm_secrets(partners(weights), source=SOURCE, run="test"), SOURCE)
 
 
 def rows(count=10, size=7, *, seed=0, scale=1.0, dtype=torch.float32):
     return (scale * torch.randn(count, size, generator=torch.Generator().manual_seed(seed))).to(dtype)
 
 
-def net(*weights, round=0, **given):
-    return SummedNeighbourhood(weights or (SWARM,), round=round, seed=3, **given)
+def net(*weights, round=0, kind=SummedNeighbourhood, **given):
+    return kind(weights or (SWARM,), round=round, seed=3, **given)
 
 
 def mixed(neighbourhood, released):
@@ -73,7 +66,7 @@ def test_drawing_all_masks_through_all_messages_gives_the_same_bits(weights, fau
     count = len(weights.peers)
     one = other = Released(rows(count), torch.linspace(0.5, 1.5, count).double().unsqueeze(-1))
     plain = net(weights, round=2, faults=faults, width=width)
-    masked = net(weights, round=2, faults=faults, width=width, masking=masking(weights))
+    masked = net(weights, round=2, faults=faults, width=width, kind=MaskedNeighbourhood)
     for _ in range(3):
         one, other = mixed(plain, one), mixed(masked, other)
         assert torch.equal(one.rows, other.rows)
@@ -88,7 +81,7 @@ def test_a_whole_experiment_is_the_same_with_every_mask_drawn(algorithm, monkeyp
     resolved = plan(read(TABLE, changes=[f"learning.algorithm={algorithm}", *LOSSY, "privacy.noise=0.01"]))
     source = SeededSource(1)  # the same private noise twice
     plain = simulate(resolved, source=source, baselines=False)
-    monkeypatch.setattr(playing, "summing", partial(summing, masking=masking(resolved.weights[0])))
+    monkeypatch.setattr(secagg, "SummedNeighbourhood", MaskedNeighbourhood)
     masked = simulate(resolved, source=source, baselines=False)
     for name, model in plain.models.items():
         for key, tensor in model.items():
@@ -183,9 +176,9 @@ def test_public_numbers_may_be_flooded():
 def test_rows_that_could_leave_the_ring_are_refused_with_and_without_masks(width, largest):
     values = torch.zeros(10, 3)
     values[4, 1] = largest
-    for drawn in (None, masking(SWARM)):
+    for kind in (SummedNeighbourhood, MaskedNeighbourhood):
         with pytest.raises(PrivacyError, match=f"ring of {width} bits"):
-            mixed(net(width=width, masking=drawn), Released(values))
+            mixed(net(width=width, kind=kind), Released(values))
 
 
 # Claims

@@ -16,7 +16,8 @@ from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.secagg.protocol import MaskedTerm, Sender, SumSlot
+from p2pfl.privacy.ring_masks import Ring
+from p2pfl.privacy.secagg.protocol import Sender, SumSlot
 from worlds.keys import Fail, KeyWatch
 
 
@@ -70,7 +71,7 @@ class WatchedSumSender(SumSender):
         watched.watch = watch
         return watched
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
         """Mask a term."""
         term = points.copy()
         self.watch.terms[slot, self.peer].append(term)

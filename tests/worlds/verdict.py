@@ -252,7 +252,8 @@ def _differs(end: End) -> str:
         ended.lives > 1 for ended in end.ended.values()
     )
     plan, settings = end.plan, end.plan.protection.settings
-    named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
+    agreed = msgspec.structs.replace(plan.experiment, name=end.agreed)
+    named = replace(plan, asked=replace(plan.asked, experiment=agreed))
     simulated, _ = completed(playing(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults()))
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     exact = plan.protection.sums is not None

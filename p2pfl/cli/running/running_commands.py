@@ -157,7 +157,8 @@ def peer(options: PeerOptions) -> int:
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
     from p2pfl.network.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
-    from p2pfl.network.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
+    from p2pfl.network.peer.launch.ended import concluded  # noqa: PLC0415
+    from p2pfl.network.peer.launch.event_log import EventLog  # noqa: PLC0415
     from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.network.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.network.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415

@@ -13,6 +13,7 @@ import torch
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
@@ -64,7 +65,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
         return own_learner(experiment, federation)
-    if traits_of(learning.algorithm).additive:
+    traits = traits_of(learning.algorithm)
+    if traits.additive:
         return ExactLearner(exact_model(experiment, federation), federation)
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
@@ -75,7 +77,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             source=source or SecretSource(),
             normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
-    full, steps, schedule = _full(experiment), _steps(experiment), learning.scheduling
+    full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
     found = kind(
         _model(experiment, federation),
         federation,
@@ -230,13 +232,15 @@ def takes_data(experiment: Experiment) -> bool:
     return bool({"federation", "model"} & {*inspect.signature(factory).parameters})
 
 
-def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
+def expected_update(experiment: Experiment, traits: Traits, learner: Learner, *, mean_samples: float | None) -> float:
     """Return the expected root mean square of a parameter's change in one round, from public numbers alone.
 
     Parameters
     ----------
     experiment
         Experiment with the learning rate and the steps.
+    traits
+        Those of its algorithm.
     learner
         Learner with the initial parameters.
     mean_samples
@@ -249,9 +253,9 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
     """
     learning, layout = experiment.learning, learner.layout
     start = learner.start(("",))[:, ~layout.mask(layout.local)]  # all peers start alike
-    steps = _steps(experiment)
-    if steps is None and (_full(experiment) or learning.batch == "all"):
-        steps = 1 if _full(experiment) else learning.epochs
+    steps = _steps(experiment, traits)
+    if steps is None and (traits.full_batch or learning.batch == "all"):
+        steps = 1 if traits.full_batch else learning.epochs
     elif steps is None and mean_samples is not None:
         steps = learning.epochs * math.ceil(mean_samples / int(learning.batch))
     return update_size(
@@ -264,22 +268,16 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
     )
 
 
-def _full(experiment: Experiment) -> bool:
-    """Return whether a round is one step on all samples."""
-    return traits_of(experiment.learning.algorithm).full_batch
-
-
 def _norm(experiment: Experiment) -> Norm | None:
     """Return what becomes of batch normalisation; it stays local with an algorithm made for that."""
     return experiment.model.norm or ("local" if traits_of(experiment.learning.algorithm).needs_local else None)
 
 
-def _steps(experiment: Experiment) -> int | None:
+def _steps(experiment: Experiment, traits: Traits) -> int | None:
     """Return the optimiser steps of a round, where they are given as a number."""
-    learning = experiment.learning
-    if _full(experiment):
+    if traits.full_batch:
         return None
-    return traits_of(learning.algorithm).default_steps if learning.steps is None else learning.steps
+    return traits.default_steps if experiment.learning.steps is None else experiment.learning.steps
 
 
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:

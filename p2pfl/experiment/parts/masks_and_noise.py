@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODELS
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection, fewest_partners
 from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
@@ -39,7 +42,8 @@ GIVEN_SCALING = "given the scaling of this public data set, which its training s
 
 
 def protect(
-    experiment: Experiment,
+    asked: Composition,
+    mode: Mode,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     *,
@@ -51,8 +55,10 @@ def protect(
 
     Parameters
     ----------
-    experiment, topology, weights
+    asked, topology, weights
         Parts of a :class:`p2pfl.experiment.resolved.Plan`.
+    mode
+        Privacy mode.
     size
         P, the number of parameters.
     update
@@ -65,10 +71,11 @@ def protect(
     Protection
         The resolved section ``[privacy]``.
     """
-    traits = traits_of(experiment.learning.algorithm)
+    experiment, traits = asked.experiment, asked.algorithm
     stepwise = traits.full_participation
     found = protection(
         experiment.privacy,
+        mode,
         topology,
         weights,
         size=size,
@@ -99,6 +106,7 @@ def _shown(experiment: Experiment) -> str:
 
 def protection(
     wanted: schema.PrivacySettings,
+    mode: Mode,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     *,
@@ -113,8 +121,8 @@ def protection(
 
     Parameters
     ----------
-    wanted
-        The section.
+    wanted, mode
+        The section, and the mode that it names.
     topology, weights
         Topology and mixing weights.
     size
@@ -146,7 +154,7 @@ def protection(
             f"privacy.noise = {wanted.noise:g} guarantees nothing while the norm of updates is unbounded; set "
             "privacy.clip"
         )
-    traits = mode_traits(wanted.mode)
+    traits = mode.traits
     graph = topology.union
     if wanted.mask_graph == "complete":  # any two peers can agree on a key through the broker
         graph = graphs.complete(len(graph.peers)).named(graph.peers)
@@ -160,7 +168,7 @@ def protection(
     mask = 0.0
     if traits.masks:
         _check_partners(wanted, graph, claimed=claimed)
-        mask = _mask(wanted, graph, weights, size=size, steps=steps, update=update)
+        mask = _mask(wanted, mode.traits, graph, weights, size=size, steps=steps, update=update)
     settings = Settings(
         clip=wanted.clip,
         noise=wanted.noise,
@@ -176,8 +184,10 @@ def protection(
     elif sums is not None and wanted.epsilon is not None and not wanted.noise:
         settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
     elif wanted.epsilon is not None and not wanted.noise:
-        settings, whole = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
-    found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
+        settings, whole = _calibrated(
+            wanted, mode.traits, settings, graph, weights, size=size, rounds=rounds, steps=steps
+        )
+    found = Protection(wanted, mode, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
     if wanted.epsilon is not None and not found.affordable:
         raise ExperimentError(
             f"privacy.epsilon = {wanted.epsilon:g} does not suffice for one round, which costs "
@@ -187,9 +197,9 @@ def protection(
     return found
 
 
-def sizes_masks(wanted: schema.PrivacySettings) -> bool:
+def sizes_masks(wanted: schema.PrivacySettings, mode: ModeTraits) -> bool:
     """Return whether the deviation of the masks follows from the size of an update."""
-    return mode_traits(wanted.mode).masks and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
+    return mode.masks and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
 
 
 def _check_partners(wanted: schema.PrivacySettings, graph: graphs.Topology, *, claimed: bool) -> None:
@@ -210,6 +220,7 @@ def _claims(wanted: schema.PrivacySettings) -> bool:
 
 def _mask(
     wanted: schema.PrivacySettings,
+    mode: ModeTraits,
     graph: graphs.Topology,
     weights: tuple[graphs.Weights, ...],
     *,
@@ -220,7 +231,7 @@ def _mask(
     """Return the deviation of a mask: as set, as large as a clipped update, or sized from an update."""
     if wanted.mask is not None:
         return wanted.mask
-    if not sizes_masks(wanted) or update is None:  # without an update no models are released, only totals
+    if not sizes_masks(wanted, mode) or update is None:  # without an update no models are released, only totals
         return CLIP if math.isinf(wanted.clip) else wanted.clip
     rounds = graphs.steps(weights, tolerance=AVERAGED) if steps is None else steps
     return mask_deviation(update, size=size, residual=residual(graph, weights, steps=rounds), bits=wanted.bits)
@@ -253,6 +264,7 @@ def _summed(wanted: schema.PrivacySettings, settings: Settings, sums: Sums, *, s
 
 def _calibrated(
     wanted: schema.PrivacySettings,
+    mode: ModeTraits,
     settings: Settings,
     graph: graphs.Topology,
     weights: tuple[graphs.Weights, ...],
@@ -265,7 +277,7 @@ def _calibrated(
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
     mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)
-    if not mode_traits(wanted.mode).masks:
+    if not mode.masks:
         change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
         return replace(settings, clip=clip, noise=change / mu), None
     found = calibrate(

@@ -11,7 +11,7 @@ from pathlib import Path
 from p2pfl.core.errors import InputError, RefusedError, TransportError
 from p2pfl.experiment import schema
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.launch.changes import Changes
+from p2pfl.network.peer.launch.event_log import Changes
 from p2pfl.network.protocol.membership.audience import MAX_OBSERVERS, PERIOD, Audience
 from p2pfl.network.protocol.wire.message_codec import inbox, outlet
 from p2pfl.network.transport import Message

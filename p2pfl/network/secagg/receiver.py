@@ -11,7 +11,7 @@ from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsCon
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.ring_masks import WIDTHS
-from p2pfl.privacy.secagg.protocol import Consent, Keys, MaskedTerm, Receiver, SumSlot
+from p2pfl.privacy.secagg.protocol import Keys, Receiver, SumSlot
 
 
 @dataclass
@@ -152,7 +152,7 @@ class SumReceiver:
             return
         width = receiver.sum.width
         values = np.frombuffer(coming.data, np.dtype(WIDTHS[width]).newbyteorder("<")).astype(WIDTHS[width], copy=False)
-        receiver.take(MaskedTerm(self.slot, sender, values))
+        receiver.take(sender, values)
         self.here.add(sender)
         if coming.mass is not None:
             self.masses[sender] = coming.mass
@@ -160,8 +160,7 @@ class SumReceiver:
     def close(self) -> RollCall:
         """Fix the participant set, which is empty if it would be too small, and return it."""
         if self.call is None:
-            roll = None if self._receiver is None else self._receiver.close()
-            here = () if roll is None else roll.here
+            here = () if self._receiver is None else self._receiver.close()
             self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
         return self.call
 
@@ -173,9 +172,10 @@ class SumReceiver:
         PrivacyError, DecodeError
             It is no consent to the participant set.
         """
-        call, receiver = self._called(sender, word.round, word.step)
+        call, _ = self._called(sender, word.round, word.step)
+        if sender not in call.here:
+            raise PrivacyError(f"{sender} is not in the participant set that it consents to; ignore it")
         self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
-        receiver.collect(Consent(self.slot, sender, call.here))
         self.consents[sender] = word.signature
         return self.agreements
 
@@ -197,7 +197,7 @@ class SumReceiver:
         _, receiver = self._called(sender, word.round, word.step)
         if self.agreements is None:
             raise PrivacyError(f"the keys of {sender} arrived before all consents; ignore them")
-        receiver.unlock(Keys(self.slot, sender, word.own, word.pairs))
+        receiver.unlock(sender, Keys(word.own, word.pairs))
         self.unlocked.add(sender)
 
     def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:

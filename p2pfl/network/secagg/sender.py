@@ -18,7 +18,8 @@ from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.secagg.protocol import Consent, MaskedTerm, Roll, Sender, SumSlot
+from p2pfl.privacy.ring_masks import Ring
+from p2pfl.privacy.secagg.protocol import Sender, SumSlot
 
 
 @dataclass
@@ -101,7 +102,7 @@ class SumSender:
         others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
         """Mask a term, ``[P]`` grid points, once for each slot; it changes no state, so it may run in a thread.
 
         Raises
@@ -115,9 +116,9 @@ class SumSender:
         part = Sender(known, peer=self.peer, secrets=self.secrets, source=self.source)
         return part, part.share(points)
 
-    def give(self, part: Sender, share: MaskedTerm, *, mass: float | None, piece: int) -> Iterator[Term]:
+    def give(self, part: Sender, share: Ring, *, mass: float | None, piece: int) -> Iterator[Term]:
         """Return the pieces of a contribution; none if the receiver has closed the sum meanwhile."""
-        slot = share.slot
+        slot = part.sum.slot
         gossip_step = slot.round, slot.step
         if self.over(slot.receiver, gossip_step):
             return iter(())
@@ -125,7 +126,7 @@ class SumSender:
         given[gossip_step] = _Given(part, self._keys)
         for old in sorted(given)[:-2]:
             del given[old]
-        data = memoryview(share.values.astype(f"<u{share.values.itemsize}", copy=False).data).cast("B")
+        data = memoryview(share.astype(f"<u{share.itemsize}", copy=False).data).cast("B")
         return (
             Term(*gossip_step, offset, len(data), mass, data[offset : offset + piece])
             for offset in range(0, len(data), piece)
@@ -151,7 +152,7 @@ class SumSender:
             raise PrivacyError(f"{self.peer} has no part in the {slot}, whose participant set arrived; ignore it")
         self.seal.check(receiver, slot, call.here, call.signature, domain="roll")
         given = self._given.get(receiver, {}).get(gossip_step)
-        consent = None
+        consents = False
         if given is not None:
             incarnation = self.seal.incarnation(receiver)
             if given.call is None:
@@ -160,20 +161,18 @@ class SumSender:
                 if given.incarnation == incarnation:
                     self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, given.call, call))
                 raise PrivacyError(f"{receiver} has sent two different participant sets for the {slot}; exclude it")
-            consent = given.part.consent(Roll(slot, call.here))
+            consents = given.part.consent(call.here)
         elif self.peer in call.here:
             raise PrivacyError(
                 f"the participant set of the {slot} includes {self.peer}, which has sent nothing; ignore it"
             )
         self._closed[receiver] = max(gossip_step, self._closed.get(receiver, gossip_step))
-        if given is None or consent is None:
+        if given is None or not consents:
             if given is not None:
                 given.open = False
             return None
-        given.here = consent.here
-        return ParticipantsConfirmed(
-            *gossip_step, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys)
-        )
+        given.here = call.here
+        return ParticipantsConfirmed(*gossip_step, self.seal.sign(slot, call.here, domain="consent", keys=given.keys))
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a term, once all participants have signed the participant set.
@@ -190,6 +189,6 @@ class SumSender:
             raise PrivacyError(f"the consents are not to a participant set that {self.peer} has received; ignore them")
         for peer, signature in zip(given.here, all_.signatures, strict=True):
             self.seal.check(peer, slot, given.here, signature, domain="consent", keys=given.keys)
-        keys = given.part.keys([Consent(slot, peer, given.here) for peer in given.here])
+        keys = given.part.keys(dict.fromkeys(given.here, given.here))
         given.open = False
         return Unmasking(*gossip_step, keys.own, dict(keys.pairs))

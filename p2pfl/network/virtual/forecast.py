@@ -216,10 +216,10 @@ def forecast(
     seen = _Seen(run, log, len(names), observe)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(_lives(resolved, over, seen, loop, source=source))
-        together = seen.keep()
+        done = seen.keep()
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
-    summary = seen.summary(resolved, together, seconds=seconds, baselines=baselines)
+    summary = seen.summary(resolved, done, seconds=seconds, baselines=baselines)
     run.finish(msgspec.structs.replace(summary, predicted=True))
     return run
 

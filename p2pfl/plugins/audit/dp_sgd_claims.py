@@ -24,7 +24,6 @@ from p2pfl.algorithms import average_of
 from p2pfl.core.rows import Layout, draw
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
@@ -325,8 +324,13 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
     """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
+    asked = replace(plan.asked, experiment=drop_budget(plan.experiment))
     trained = replace(
-        plan, experiment=drop_budget(plan.experiment), learner=learner, federation=one.federation, sized=None
+        plan,
+        asked=asked,
+        learner=learner,
+        federation=one.federation,
+        sized=None,
     )
     meter = SamplingMeter(trained, one.peers, run="audit")
     for round in range(2):
@@ -353,7 +357,7 @@ def _priced(plan: Plan) -> ExactClaim:
     learner, rounds = plan.learner.bare, plan.experiment.rounds
     stated = plan.examples(rounds)
     average = average_of(plan.algorithm)
-    if stated is None or average is None or not declared(plan.algorithm).private_examples:
+    if stated is None or average is None or not plan.asked.algorithm.private_examples:
         return claim(TRAINING, "epsilon of samples is that of their steps", 0.0, math.inf)
     assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
     peers = plan.federation.peers

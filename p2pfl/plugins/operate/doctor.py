@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,9 +20,10 @@ from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.address import PORTS
 from p2pfl.network.transport.login import login
-from p2pfl.plugins.operate.checks import broker_address, identity_checks, machine, round_trip, speed
-from p2pfl.plugins.operate.checks.finding import Finding, ok, problem
-from p2pfl.plugins.operate.checks.others import Others, others
+from p2pfl.plugins.operate.checks import identity_checks, machine, round_trip
+from p2pfl.plugins.operate.checks.broker_address import check_address
+from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem
+from p2pfl.plugins.operate.checks.neighbours import check_neighbours
 from p2pfl.privacy.keys import Roster
 
 if TYPE_CHECKING:
@@ -50,84 +53,72 @@ async def examine(
     changes
         Changes of the experiment, each ``section.key=value``.
     """
-    found = [machine.builds()]
-    here: _Here | None = None
-    if source is not None:
-        try:
-            here = _read(source, changes, peer=peer, environment=environment)
-        except InputError as error:
-            found.append(problem("experiment", str(error)))
-    if here is not None:
-        found.append(ok("experiment", f'"{here.experiment.name}" with {len(here.peers)} peers'))
-    bound = None if here is None or peer is None else _Bound(**vars(here), peer=peer)
-    found += [] if bound is None else bound.owned()
-    parameters = None if bound is None else bound.parameters
-    found += [machine.memory(parameters), *machine.disk(runs, parameters)]
-    latest: dict[str, float] = {}
-    if here is not None:
-        for way in here.ways():
-            found += way.findings
-            latest |= way.latest
-            if way.open and bound is not None:
-                seen = await bound.through(way.url)
-                found += seen.findings
-                latest |= seen.latest
-    return [*found, machine.clock(latest=latest)]
+    report, parameters = Report(), None
+    report.add(machine.check_torch())
+    device = None if source is None else _read(report, source, changes, peer=peer, environment=environment)
+    if device is not None and device.peer:
+        device.check_files(report)
+        parameters = device.parameters
+    report.add(machine.check_memory(parameters), machine.check_disk(runs, parameters))
+    if device is not None:
+        for url in device.urls:
+            if device.check_address(report, url) and device.peer:
+                await device.check_broker(report, url)
+    report.add(machine.check_clock(report.latest, now=time.time()))
+    return report.findings
 
 
-def _read(source: str, changes: Sequence[str], *, peer: str | None, environment: Mapping[str, str]) -> _Here:
+def _read(
+    report: Report, source: str, changes: Sequence[str], *, peer: str | None, environment: Mapping[str, str]
+) -> _Device | None:
     """Read the experiment and its graph, which need neither data nor model."""
-    experiment = read(source, changes=changes)
-    graph = built(experiment)
-    check_peers(experiment, graph.peers, () if peer is None else (peer,))
-    return _Here(experiment, graph, environment)
+    try:
+        experiment = read(source, changes=changes)
+        graph = built(experiment)
+        check_peers(experiment, graph.peers, () if peer is None else (peer,))
+    except InputError as error:
+        report.add(problem("experiment", str(error)))
+        return None
+    report.add(ok("experiment", f'"{experiment.name}" with {len(graph.peers)} peers'))
+    return _Device(experiment, graph, environment, peer or "")
 
 
 @dataclass(frozen=True)
-class _Here:
-    """An experiment on this device, without a peer."""
+class _Device:
+    """An experiment on this device, with the peer of this device; an empty name stands for none."""
 
     experiment: Experiment
     graph: graphs.Topology | graphs.Schedule
     environment: Mapping[str, str]
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """All peers of the experiment."""
-        return self.graph.peers
-
-    def ways(self) -> Iterator[broker_address.Way]:
-        """Check the way to each broker."""
-        settings = self.experiment.transport
-        for url in (settings.broker,) if isinstance(settings.broker, str) else settings.broker:
-            if url == "embedded":
-                text = 'transport.broker is "embedded", which only p2pfl run can use; name a broker'
-                yield broker_address.Way(url, [problem("broker", f"{text}, as docs/brokers.md says")])
-            elif "://" not in url or url.partition("://")[0] in PORTS:
-                yield broker_address.way(url, settings, now=dt.datetime.now(dt.UTC))
-            else:
-                yield broker_address.Way(url, [], open=True)  # a registered transport has its own errors
-
-
-@dataclass(frozen=True)
-class _Bound(_Here):
-    """An experiment on this device, with the peer of this device."""
-
     peer: str
 
-    def owned(self) -> list[Finding]:
+    @property
+    def urls(self) -> Sequence[str]:
+        """URLs of the brokers."""
+        broker = self.experiment.transport.broker
+        return (broker,) if isinstance(broker, str) else broker
+
+    def check_address(self, report: Report, url: str) -> bool:
+        """Check the way to a broker; a registered transport has its own errors."""
+        if url == "embedded":
+            text = 'transport.broker is "embedded", which only p2pfl run can use; name a broker as docs/brokers.md says'
+            return report.add(problem("broker", text))
+        if "://" in url and url.partition("://")[0] not in PORTS:
+            return True
+        return check_address(report, url, self.experiment.transport, now=dt.datetime.now(dt.UTC))
+
+    def check_files(self, report: Report) -> None:
         """Check what is on this device for its peer, and its data and model."""
         trust, transport = self.experiment.trust, self.experiment.transport
-        found, identity = identity_checks.key(trust, peer=self.peer)
-        checked = [
+        found, identity = identity_checks.check_key(trust, peer=self.peer)
+        report.add(
             found,
-            identity_checks.roster(trust, peer=self.peer, identity=identity, peers=self.peers),
-            identity_checks.shown(transport, peer=self.peer, environment=self.environment),
-            identity_checks.certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
+            identity_checks.check_roster(trust, peer=self.peer, identity=identity, peers=self.graph.peers),
+            identity_checks.check_login_file(transport, peer=self.peer, environment=self.environment),
+            identity_checks.check_certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
             self._resolved[1],
-            self._trained(),
-        ]
-        return [each for each in checked if each is not None]
+            None if self.plan is None else machine.check_training(self.plan, peer=self.peer),
+        )
 
     @cached_property
     def _resolved(self) -> tuple[Plan | None, Finding]:
@@ -148,69 +139,34 @@ class _Bound(_Here):
         """The experiment, resolved for this peer; ``None`` if it cannot be."""
         return self._resolved[0]
 
-    def _trained(self) -> Finding | None:
-        """Time a training step; ``None`` if the experiment cannot be resolved."""
-        plan, needs = self.plan, self._needs
-        if plan is None or needs is None:
-            return None
-        try:
-            return speed.training(plan, peer=self.peer, needs=needs)
-        except P2PFLError as error:
-            return problem("training", str(error))
-
-    @property
-    def _needs(self) -> speed.Needs | None:
-        """Work and traffic of a round on this device; ``None`` if the experiment cannot be resolved."""
-        return None if self.plan is None else speed.Needs.of(self.plan, peer=self.peer)
-
     @property
     def parameters(self) -> int | None:
         """Bytes of the model's parameters."""
         return None if self.plan is None else self.plan.learner.layout.size * self.plan.learner.dtype.itemsize
 
-    async def through(self, url: str) -> Others:
+    async def check_broker(self, report: Report, url: str) -> None:
         """Check what a broker lets this peer do, and who else is there."""
-        seen, settings = Others(), self.experiment.transport
+        settings = self.experiment.transport
         joins = partial(_transport, url, self.experiment, peer=self.peer, environment=self.environment)
+        probe = round_trip.Probe(joins, settings.version, self.experiment.name, self.peer)
         try:
-            found, probe = await round_trip.login(
-                round_trip.Probe(joins, settings.version, self.experiment.name, self.peer)
-            )
+            reached = await round_trip.check_login(report, probe)
         except P2PFLError as error:  # a file that cannot be used
-            found = problem("login", str(error))
-        seen.findings.append(found)
-        if found.status != "problem":
-            seen.findings += await round_trip.permissions(probe)
-        if any(each.status == "problem" for each in seen.findings):
-            return seen
+            report.add(problem("login", str(error)))
+            return
+        if reached is None or not await round_trip.check_permissions(report, reached):
+            return
         if self.experiment.telemetry.share != "none":
-            seen.findings.append(await round_trip.telemetry(probe))
-        seen.findings.append(await round_trip.trip(probe))
-        seen.findings.append(await round_trip.largest(probe, chunk=settings.chunk, model=self.parameters))
-        roster = self._roster()
-        if all(each.status != "problem" for each in seen.findings):
-            seen.findings.append(await speed.publishing(probe, qos=settings.qos, needs=self._needs))
-        around = await others(probe, self._neighbours, facts=self._facts(roster), roster=roster)
-        return Others([*seen.findings, *around.findings], around.latest)
-
-    @property
-    def _neighbours(self) -> frozenset[str]:
-        """Peers that exchange models with this one."""
-        return frozenset((self.graph if self.plan is None else self.plan.topology).neighbours(self.peer))
-
-    def _roster(self) -> Roster | None:
-        """Return the roster, ``None`` if there is none that can be read; that has a finding of its own."""
-        path = self.experiment.trust.roster
-        try:
-            return None if path is None else Roster.read(path)
-        except InputError:
-            return None
-
-    def _facts(self, roster: Roster | None) -> Mapping[str, str] | None:
-        """Return on what this peer agrees with others, as it announces it."""
-        if self.plan is None:
-            return None
-        return self.plan.facts | {"roster": "" if roster is None else roster.digest}
+            report.add(await round_trip.check_telemetry(reached))
+        report.add(await round_trip.check_round_trip(reached))
+        report.add(await round_trip.check_largest_message(reached, chunk=settings.chunk, model=self.parameters))
+        graph = self.graph if self.plan is None else self.plan.topology
+        roster = None
+        with suppress(InputError):  # it has a finding of its own
+            roster = None if self.experiment.trust.roster is None else Roster.read(self.experiment.trust.roster)
+        digest = {"roster": "" if roster is None else roster.digest}
+        facts = None if self.plan is None else self.plan.facts | digest
+        await check_neighbours(report, reached, graph.neighbours(self.peer), facts=facts, roster=roster)
 
 
 def _transport(

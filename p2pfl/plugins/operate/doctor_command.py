@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from p2pfl.cli import folders
-from p2pfl.plugins.operate.checks.finding import Finding, Status
+from p2pfl.plugins.operate.checks.finding import Finding, Status, problem
 from p2pfl.plugins.operate.operate_commands import DoctorOptions
 
 STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -18,9 +18,21 @@ STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bol
 
 def doctor(options: DoctorOptions) -> int:
     """Run the checks; return 1 if there is a problem."""
-    from p2pfl.plugins.operate.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
-
     folders.add_present()
+    findings = _examine(options)
+    if options.json:
+        counts = {f"{kind}s": sum(each.status == kind for each in findings) for kind in ("problem", "warning")}
+        print(json.dumps({"checks": [asdict(each) for each in findings], **counts}))
+    else:
+        _show(findings)
+    return 1 if any(each.status == "problem" for each in findings) else 0
+
+
+def _examine(options: DoctorOptions) -> list[Finding]:
+    try:
+        from p2pfl.plugins.operate.doctor import examine  # noqa: PLC0415 (it imports torch, which may be what is wrong)
+    except (ImportError, OSError) as error:
+        return [problem("torch", f"p2pfl cannot be imported ({error}); install torch as docs/install.md says")]
     changes = list(options.changes)
     if options.broker:
         changes.append(f"transport.broker={json.dumps(options.broker)}")
@@ -31,17 +43,7 @@ def doctor(options: DoctorOptions) -> int:
         runs=Path(options.runs),
         environment=os.environ,
     )
-    findings = asyncio.run(examined)
-    if options.json:
-        print(json.dumps(_results(findings)))
-    else:
-        _show(findings)
-    return 1 if any(each.status == "problem" for each in findings) else 0
-
-
-def _results(findings: Sequence[Finding]) -> dict[str, Any]:
-    counts = {f"{status}s": sum(each.status == status for each in findings) for status in ("problem", "warning")}
-    return {"checks": [each.results() for each in findings], **counts}
+    return asyncio.run(examined)
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -1,18 +1,14 @@
-"""Secure sums in one process: mask graph, admissible terms, and all messages of a sum."""
+"""Secure sums: mask graph, numbers of senders, and admissible terms."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Released
-from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.secagg.protocol import Consent, Receiver, Sender, Sum
 from p2pfl.topology import Topology, Weights
 
 
@@ -73,54 +69,3 @@ def refuse_rows(released: Released) -> None:
             'the algorithm requests single models, and privacy.mode = "secagg" reveals only sums; use an algorithm '
             "that mixes, or another mode"
         )
-
-
-def run_sum(
-    sum: Sum, terms: Mapping[str, Ints], *, secrets: Mapping[Edge, bytes], source: Source
-) -> tuple[tuple[str, ...], Ints | None]:
-    """Carry out a sum with all its messages, for simulations that draw the masks.
-
-    Parameters
-    ----------
-    sum
-        Facts about the sum.
-    terms
-        ``[P]`` grid points of each sender whose share arrives; the others' are lost.
-    secrets, source
-        Edge secrets, and the source of the keys, of all senders.
-
-    Returns
-    -------
-    here, total
-        The participant set, and the sum; empty and ``None`` if the set would be too small.
-
-    Examples
-    --------
-    >>> from p2pfl.privacy.keys import SeededSource
-    >>> from p2pfl.privacy.masks import swarm_secrets
-    >>> from p2pfl.privacy.secagg.protocol import SumSlot
-    >>> from p2pfl.topology import complete
-    >>> names = ("ada", "bob", "cleo", "dan")
-    >>> given = {"secrets": swarm_secrets(complete(4).named(names), source=SeededSource(7), run="demo")}
-    >>> terms = {name: np.full(3, number) for number, name in enumerate(names)}
-    >>> run_sum(Sum(SumSlot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
-    (('ada', 'bob', 'cleo', 'dan'), array([6, 6, 6]))
-    >>> del terms["bob"]
-    >>> run_sum(Sum(SumSlot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
-    (('ada', 'cleo', 'dan'), array([5, 5, 5]))
-    """
-    receiver = Receiver(sum)
-    senders = {peer: Sender(sum, peer=peer, secrets=secrets, source=source) for peer in terms}
-    for peer, sender in senders.items():
-        receiver.take(sender.share(terms[peer].copy()))
-    roll = receiver.close()
-    if roll is None:
-        return (), None
-    consents: tuple[Consent, ...] = ()
-    for peer in roll.here:
-        consent = senders[peer].consent(roll)
-        if consent is not None:
-            consents = receiver.collect(consent) or ()
-    for peer in roll.here:
-        receiver.unlock(senders[peer].keys(consents))
-    return roll.here, receiver.total()

@@ -8,9 +8,9 @@ with :math:`m_{jk}` the keystream of the key that j and k share for this receive
 :math:`b_j` that of a key of j's own. Each is uniform in the ring, so :math:`y_j` reveals nothing, and the
 pairs' masks cancel in the sum. The messages, in order; a peer refuses a request that skips one:
 
-1. :class:`MaskedTerm`, sender to receiver: :math:`y_j`.
-2. :class:`Roll`, receiver to senders: the set U of those whose share it has. Signed.
-3. :class:`Consent`, sender to receiver: "U is the set that I received". Signed, at most one for each sum.
+1. Share, sender to receiver: :math:`y_j`.
+2. Participant set, receiver to senders: the set U of those whose share it has. Signed.
+3. Consent, sender to receiver: "U is the set that I received". Signed, at most one for each sum.
 4. All consents, receiver to every sender in U: a sender that received another set now knows.
 5. :class:`Keys`, sender to receiver: the key of :math:`b_j`, and of :math:`m_{jk}` for each k missing in U.
 
@@ -33,7 +33,7 @@ S. Biswas et al., "CESAR", 2024: sums over a receiver's neighbourhood.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,37 +143,9 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class MaskedTerm:
-    """A masked term, ``[P]`` in the ring."""
-
-    slot: SumSlot
-    sender: str
-    values: Ring
-
-
-@dataclass(frozen=True)
-class Roll:
-    """Participant set: senders whose shares the receiver has, sorted; all senders must get the same one."""
-
-    slot: SumSlot
-    here: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Consent:
-    """Statement of a sender that it received this participant set and no other."""
-
-    slot: SumSlot
-    sender: str
-    here: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Keys:
     """Keys that unmask a share: the sender's own, and for each missing sender that of the pair's mask."""
 
-    slot: SumSlot
-    sender: str
     own: bytes = field(repr=False)
     pairs: Mapping[str, bytes] = field(repr=False)
 
@@ -199,7 +171,7 @@ class Sender:
 
     Examples
     --------
-    See :func:`p2pfl.privacy.secagg.in_process.run_sum`.
+    See :class:`Receiver`.
     """
 
     def __init__(self, sum: Sum, *, peer: str, secrets: Mapping[Edge, bytes], source: Source) -> None:
@@ -212,11 +184,11 @@ class Sender:
         purpose = f"selfmask {slot.receiver} {slot.step}"
         self._own = source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=slot.round)
         self._sent = False
-        self._consent: Consent | None = None
+        self._here: tuple[str, ...] = ()  # participant set that this peer has consented to
         self._keys: Keys | None = None
 
-    def share(self, points: Ints) -> MaskedTerm:
-        """Mask a term once, ``[P]`` grid points, in place.
+    def share(self, points: Ints) -> Ring:
+        """Return a term, ``[P]`` grid points, masked in place and once.
 
         A share that is lost on the way is sent again unchanged; it is never masked a second time.
         """
@@ -238,24 +210,22 @@ class Sender:
         minus = [key for other, key in keys.items() if self.peer > other]
         mask(values, plus=plus, minus=minus)
         self._sent = True
-        return MaskedTerm(self.sum.slot, self.peer, values)
+        return values
 
-    def consent(self, roll: Roll) -> Consent | None:
-        """Return the consent to a participant set; ``None`` if this peer was declared missing."""
-        self._check(roll.slot)
-        here = roll.here
+    def consent(self, here: tuple[str, ...]) -> bool:
+        """Return whether this peer consents to a participant set; it does not if it was declared missing."""
         if list(here) != sorted({*here} & {*self.sum.senders}):
             raise PrivacyError(f"the {self._name} does not list its senders in order ({', '.join(here)}); ignore it")
-        if self._consent is not None:
-            if self._consent.here != here:
+        if self._here:
+            if self._here != here:
                 raise PrivacyError(
                     f"{self.sum.slot.receiver} has sent two different participant sets for the {self._name}; exclude it"
                 )
-            return self._consent
+            return True
         if self.missing or self.peer not in here:
             self.missing = True
             self._own = b""
-            return None
+            return False
         if not self._sent or len(here) < self.sum.fewest:
             why = (
                 f"has {len(here)} terms and needs {self.sum.fewest}"
@@ -263,28 +233,30 @@ class Sender:
                 else f"includes {self.peer}, which has sent nothing"
             )
             raise PrivacyError(f"the {self._name} {why}; ignore it")
-        self._consent = Consent(self.sum.slot, self.peer, here)
-        return self._consent
+        self._here = here
+        return True
 
-    def keys(self, consents: Collection[Consent]) -> Keys:
-        """Return the keys that unmask the own share, once all participants have received the same set."""
+    def keys(self, consents: Mapping[str, tuple[str, ...]]) -> Keys:
+        """Return the keys that unmask the own share, once all participants have received the same set.
+
+        Parameters
+        ----------
+        consents
+            By participant, the set that it has signed.
+        """
         if self._keys is not None:
             return self._keys
-        if self.missing or self._consent is None:
+        here = self._here
+        if self.missing or not here:
             state = "was declared missing in" if self.missing else "has not consented to"
             raise PrivacyError(f"{self.peer} {state} the {self._name}, so it reveals no key; skip this sum")
-        here = self._consent.here
-        for each in consents:
-            self._check(each.slot)
-        agreed = {each.sender for each in consents if each.here == here}
-        if agreed != {*here} or any(each.here != here for each in consents):
-            odd = sorted({*here} - agreed) or sorted(each.sender for each in consents if each.here != here)
+        odd = sorted({*here} - {peer for peer, agreed in consents.items() if agreed == here})
+        if odd:
             raise PrivacyError(
                 f"{', '.join(odd)} did not consent to the participant set of the {self._name}, so {self.peer} reveals "
                 "no key; skip this sum"
             )
-        gone = [other for other in self.sum.senders if other not in here]
-        self._keys = Keys(self.sum.slot, self.peer, self._own, {other: self._pair(other) for other in gone})
+        self._keys = Keys(self._own, {other: self._pair(other) for other in self.sum.senders if other not in here})
         return self._keys
 
     def mask_keys(self) -> dict[str, bytes]:
@@ -295,10 +267,6 @@ class Sender:
     @property
     def _name(self) -> str:
         return str(self.sum.slot)
-
-    def _check(self, slot: SumSlot) -> None:
-        if slot != self.sum.slot:
-            raise PrivacyError(f"the message is about the {slot}, not about the {self._name}; ignore it")
 
     def _pair(self, other: str) -> bytes:
         edge = min(self.peer, other), max(self.peer, other)
@@ -327,79 +295,77 @@ class Receiver:
 
     Examples
     --------
-    See :func:`p2pfl.privacy.secagg.in_process.run_sum`.
+    >>> import numpy as np
+    >>> from p2pfl.privacy.keys import SeededSource
+    >>> from p2pfl.privacy.masks import swarm_secrets
+    >>> from p2pfl.topology import complete
+    >>> names, source = ("ada", "bob", "cleo", "dan"), SeededSource(7)
+    >>> secrets = swarm_secrets(complete(4).named(names), source=source, run="demo")
+    >>> facts = Sum(SumSlot("eve", 0, 0), names, size=2)
+    >>> senders = {name: Sender(facts, peer=name, secrets=secrets, source=source) for name in names}
+    >>> receiver = Receiver(facts)
+    >>> for name in ("ada", "bob", "cleo"):  # the share of dan is lost
+    ...     _ = receiver.take(name, senders[name].share(np.array([1, 10])))
+    >>> here = receiver.close()
+    >>> consents = {name: here for name in here if senders[name].consent(here)}
+    >>> for name in here:
+    ...     _ = receiver.unlock(name, senders[name].keys(consents))
+    >>> here, receiver.total().tolist()
+    (('ada', 'bob', 'cleo'), [3, 30])
     """
 
     def __init__(self, sum: Sum) -> None:
         self.sum = sum
-        self.roll: Roll | None = None
-        """Senders in the sum, once that is decided."""
+        self.roll: tuple[str, ...] = ()
+        """Senders in the sum, once that is decided; none if they are too few."""
         self._values = zeros(sum.size, sum.width)  # [P]
         self._here: set[str] = set()
-        self._consents: dict[str, Consent] = {}
         self._unlocked: set[str] = set()
         self._closed = False
 
-    @property
-    def complete(self) -> bool:
-        """True if the shares of all senders have arrived."""
-        return self._here == {*self.sum.senders}
-
-    def take(self, share: MaskedTerm) -> bool:
+    def take(self, sender: str, share: Ring) -> bool:
         """Add a share; return ``False`` if it is late or a duplicate, which is ignored."""
-        self._check(share.slot, share.sender, {*self.sum.senders})
-        if share.values.shape != self._values.shape or share.values.dtype != self._values.dtype:
+        self._check(sender, {*self.sum.senders})
+        if share.shape != self._values.shape or share.dtype != self._values.dtype:
             raise PrivacyError(
-                f"the share of {share.sender} has shape {share.values.shape} and type {share.values.dtype}, and the "
+                f"the share of {sender} has shape {share.shape} and type {share.dtype}, and the "
                 f"sum {self.sum.size} numbers of {self.sum.width} bits; ignore it"
             )
-        if self._closed or share.sender in self._here:
+        if self._closed or sender in self._here:
             return False
-        self._values += share.values
-        self._here.add(share.sender)
+        self._values += share
+        self._here.add(sender)
         return True
 
-    def close(self) -> Roll | None:
-        """Fix the participant set and return it; ``None`` if it is too small, so that the sum stays masked."""
+    def close(self) -> tuple[str, ...]:
+        """Fix the participant set and return it; it is empty if it would be too small, so that the sum stays masked."""
         if not self._closed:
             self._closed = True
             if len(self._here) >= self.sum.fewest:
-                self.roll = Roll(self.sum.slot, tuple(sorted(self._here)))
+                self.roll = tuple(sorted(self._here))
         return self.roll
 
-    def collect(self, consent: Consent) -> tuple[Consent, ...] | None:
-        """Keep a consent; once all have arrived, return what to send to all participants."""
-        self._check(consent.slot, consent.sender, self._here)
-        if self.roll is None or consent.here != self.roll.here:
-            raise PrivacyError(f"the consent of {consent.sender} is to another participant set; ignore it")
-        self._consents[consent.sender] = consent
-        if self._consents.keys() != self._here:
-            return None
-        return tuple(self._consents[sender] for sender in self.roll.here)
-
-    def unlock(self, keys: Keys) -> bool:
+    def unlock(self, sender: str, keys: Keys) -> bool:
         """Remove the masks of one share; return ``True`` once the sum is complete."""
-        self._check(keys.slot, keys.sender, self._here)
+        self._check(sender, self._here)
         gone = {*self.sum.senders} - self._here
-        if self.roll is None or {*keys.pairs} != gone or {*map(len, (keys.own, *keys.pairs.values()))} != {KEY_BYTES}:
+        if not self.roll or {*keys.pairs} != gone or {*map(len, (keys.own, *keys.pairs.values()))} != {KEY_BYTES}:
             missing = ", ".join(sorted(gone)) or "no missing peer"
-            raise PrivacyError(f"the keys are not those of {keys.sender}'s masks with {missing}; ignore them")
-        if keys.sender not in self._unlocked:
-            lower = [key for other, key in keys.pairs.items() if keys.sender > other]
-            upper = [key for other, key in keys.pairs.items() if keys.sender < other]
+            raise PrivacyError(f"the keys are not those of {sender}'s masks with {missing}; ignore them")
+        if sender not in self._unlocked:
+            lower = [key for other, key in keys.pairs.items() if sender > other]
+            upper = [key for other, key in keys.pairs.items() if sender < other]
             mask(self._values, plus=lower, minus=[keys.own, *upper])
-            self._unlocked.add(keys.sender)
+            self._unlocked.add(sender)
         return self._unlocked == self._here
 
     def total(self) -> Ints | None:
         """Return the sum of all contributions, ``[P]`` grid points; ``None`` as long as it is masked."""
-        if self.roll is None or self._unlocked != self._here:
+        if not self.roll or self._unlocked != self._here:
             return None
         return to_signed(self._values)  # [P]
 
-    def _check(self, slot: SumSlot, sender: str, known: set[str]) -> None:
-        if slot != self.sum.slot or sender not in known:
+    def _check(self, sender: str, known: set[str]) -> None:
+        if sender not in known:
             names = ", ".join(sorted(known))
-            raise PrivacyError(
-                f"a message of {sender} on the {slot} is not for the {self.sum.slot} of {names}; ignore it"
-            )
+            raise PrivacyError(f"a message of {sender} is not for the {self.sum.slot} of {names}; ignore it")

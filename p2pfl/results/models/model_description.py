@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
 
 VERSION = 1
@@ -51,7 +50,7 @@ def described(plan: Plan) -> dict[str, Any]:
     usual = "squared_error" if dataset.classes is None else "cross_entropy"
     return {
         "version": VERSION,
-        "model": _model(experiment),
+        "model": _model(plan),
         "constants": _constants(plan),
         "task": "regression" if dataset.classes is None else "classification",
         "loss": experiment.learning.loss or usual,
@@ -101,11 +100,11 @@ def metadata(about: Mapping[str, Any]) -> dict[str, str]:
     return {KEY: json.dumps(about, allow_nan=False)} if about else {}
 
 
-def _model(experiment: Experiment) -> dict[str, Any]:
+def _model(plan: Plan) -> dict[str, Any]:
     """Return the name and the options that build the model."""
-    model = experiment.model
+    experiment, model = plan.experiment, plan.experiment.model
     hidden: dict[str, Any] = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
-    if traits_of(experiment.learning.algorithm).additive:
+    if plan.asked.algorithm.additive:
         hidden["rounds"] = experiment.rounds
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)

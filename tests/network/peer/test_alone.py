@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch import worker
-from p2pfl.network.peer.launch.event_log import concluded
+from p2pfl.network.peer.launch.ended import concluded
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.network.transport import MemoryTransport

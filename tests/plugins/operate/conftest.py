@@ -15,7 +15,7 @@ from fleets import PLANT
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.broker import Program, mosquitto, running
 from p2pfl.network.transport.hardened import configure
-from p2pfl.plugins.operate.checks import others, round_trip, speed
+from p2pfl.plugins.operate.checks import neighbours, round_trip
 from p2pfl.plugins.operate.doctor import examine
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from wine_files import wine_file
@@ -86,9 +86,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A device whose files are right."""
-    monkeypatch.setattr(others, "SILENCE", 0.5)
+    monkeypatch.setattr(neighbours, "SILENCE", 0.5)
     monkeypatch.setattr(round_trip, "PATIENCE", 1.0)
-    monkeypatch.setattr(speed, "SECONDS", 0.05)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)
     made = {name: Identity.generate(SecretSource(), peer=name) for name in PEERS}

@@ -3,29 +3,33 @@
 import datetime as dt
 import os
 import shutil
+import subprocess
+import sys
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from examined import sole
-from p2pfl.experiment import schema
+from p2pfl.experiment import plan, read, schema
 from p2pfl.plugins.operate.checks import identity_checks, machine
 from p2pfl.privacy.keys import Roster
 
 
 def test_keys_that_are_missing_open_or_of_another_user_are_named(site):
     trust = schema.TrustSettings(keys=str(site.folder / "keys"), roster=str(site.folder / "roster.toml"))
-    found, identity = identity_checks.key(trust, peer="peer0")
+    found, identity = identity_checks.check_key(trust, peer="peer0")
     assert (found.status, identity.public) == ("ok", site.identity("peer0").public)
-    assert f"chown {os.geteuid() + 1}" in identity_checks.key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
+    assert (
+        f"chown {os.geteuid() + 1}" in identity_checks.check_key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
+    )
     path = site.folder / "keys" / "peer0.pem"
     path.chmod(0o644)
-    assert "other users can read" in identity_checks.key(trust, peer="peer0")[0].message
+    assert "other users can read" in identity_checks.check_key(trust, peer="peer0")[0].message
     path.unlink()
-    missing, _ = identity_checks.key(trust, peer="peer0")
+    missing, _ = identity_checks.check_key(trust, peer="peer0")
     assert (missing.status, "make the key with p2pfl identity peer0" in missing.message) == ("problem", True)
-    assert identity_checks.key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
-    assert identity_checks.key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
+    assert identity_checks.check_key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
+    assert identity_checks.check_key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
 
 
 def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_are_named(site):
@@ -33,14 +37,14 @@ def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_ar
     trust = schema.TrustSettings(roster=str(path))
     ours = site.identity("peer0")
     judge = {"peer": "peer0", "identity": ours, "peers": ["peer0", "peer1"]}
-    assert identity_checks.roster(trust, **judge).status == "ok"
+    assert identity_checks.check_roster(trust, **judge).status == "ok"
     Roster({"peer0": ours.public}).write(path)
-    assert "does not list peer1" in identity_checks.roster(trust, **judge).message
+    assert "does not list peer1" in identity_checks.check_roster(trust, **judge).message
     Roster({"peer1": site.identity("peer1").public}).write(path)
-    assert 'the roster does not contain "peer0"' in identity_checks.roster(trust, **judge).message
+    assert 'the roster does not contain "peer0"' in identity_checks.check_roster(trust, **judge).message
     path.unlink()
-    assert "cannot be read" in identity_checks.roster(trust, **judge).message
-    assert identity_checks.roster(schema.TrustSettings(), **judge).status == "warning"
+    assert "cannot be read" in identity_checks.check_roster(trust, **judge).message
+    assert identity_checks.check_roster(schema.TrustSettings(), **judge).status == "warning"
 
 
 def test_data_with_another_column_than_agreed_are_named(site):
@@ -59,17 +63,53 @@ def test_an_experiment_that_cannot_be_read_and_a_peer_that_it_does_not_have_are_
 
 
 def test_builds_of_torch_that_are_too_old_or_for_a_gpu_that_is_not_there_are_named():
-    facts = {"version": "2.13.0", "cuda": "13.0", "usable": False, "machine": "aarch64"}
-    cuda = machine.build(facts)
+    cuda = machine.judge_torch("2.13.0", cuda="13.0", usable=False)
     assert (cuda.status, '"torch<2.11"' in cuda.message) == ("warning", True)
-    assert machine.build(facts | {"usable": True}).status == "ok"
-    assert machine.build(facts | {"version": "2.5.1", "cuda": None}).status == "problem"
-    assert machine.builds().status == "ok"
+    assert machine.judge_torch("2.13.0", cuda="13.0", usable=True).status == "ok"
+    assert machine.judge_torch("2.5.1", cuda=None, usable=False).status == "problem"
+    assert machine.check_torch().status == "ok"
+
+
+SMALL = {
+    "topology": {"kind": "complete", "peers": 2},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "learning": {"device": "cpu", "batch": 16},
+}
+
+
+def trained(*changes):
+    """Return the finding about the speed of training."""
+    return machine.check_training(plan(read(SMALL, changes=changes), only=["peer0"]), peer="peer0")
+
+
+def test_a_training_step_is_timed_on_the_peers_own_data():
+    found = trained("learning.steps=7")
+    assert found.status == "ok"
+    assert "; a round has 7 and takes about " in found.message
+    assert f"a round has {read(SMALL).learning.epochs} and" in trained("learning.batch=all").message
+
+
+def test_training_that_takes_longer_than_neighbours_wait_is_worth_a_warning():
+    found = trained("transport.patience=0.000001")
+    assert found.status == "warning"
+    assert "longer than neighbours wait (transport.patience = 1e-06)" in found.message
+
+
+def test_models_that_do_not_train_in_steps_are_not_timed():
+    assert trained("model.name=boosting", "privacy.mode=none") is None
+
+
+def test_a_torch_that_cannot_be_imported_is_named():
+    code = "import sys; sys.modules['torch'] = None; from p2pfl.cli import main; sys.exit(main(['doctor']))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "problem torch  p2pfl cannot be imported (import of torch halted" in found.stdout
 
 
 def test_too_little_memory_is_named_and_control_groups_count(tmp_path):
-    assert machine.memory(10**9, available=4 * 10**9).status == "problem"
-    assert machine.memory(10**6, available=4 * 10**9).status == "ok"
+    assert machine.check_memory(10**9, available=4 * 10**9).status == "problem"
+    assert machine.check_memory(10**6, available=4 * 10**9).status == "ok"
     for name, text in {
         "proc/meminfo": "MemTotal: 4000000 kB\nMemAvailable: 2000000 kB\n",
         "proc/self/statm": "100 0 0 0 0 0 0\n",
@@ -86,36 +126,36 @@ def test_too_little_memory_is_named_and_control_groups_count(tmp_path):
 
 
 def test_a_disk_that_is_full_slow_or_read_only_is_named(tmp_path, monkeypatch):
-    [fine] = machine.disk(tmp_path / "runs", 1000)
+    fine = machine.check_disk(tmp_path / "runs", 1000)
     assert fine.status == "ok"
     assert not [*tmp_path.iterdir()]
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    [full] = machine.disk(tmp_path / "runs", 1000)
+    full = machine.check_disk(tmp_path / "runs", 1000)
     assert (full.status, "1.0 kB are free" in full.message) == ("problem", True)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: usage)
     monkeypatch.setattr(machine, "SLOW_FSYNC", -1.0)
-    [slow] = machine.disk(tmp_path / "runs", 1000)
+    slow = machine.check_disk(tmp_path / "runs", 1000)
     assert (slow.status, "transport.checkpoint" in slow.message) == ("warning", True)
-    [closed] = machine.disk(tmp_path.joinpath("/proc/self/runs"), 1000)
+    closed = machine.check_disk(tmp_path.joinpath("/proc/self/runs"), 1000)
     assert (closed.status, "cannot be written" in closed.message) == ("problem", True)
 
 
 def test_a_clock_before_the_installation_is_named():
-    assert machine.clock(now=0.0).status == "warning"
-    assert machine.clock(now=2e9, latest={"a neighbour": 2e9 + 30}).status == "ok"
+    assert machine.check_clock({}, now=0.0).status == "warning"
+    assert machine.check_clock({"a neighbour": 2e9 + 30}, now=2e9).status == "ok"
 
 
 def test_a_client_certificate_of_another_is_named_at_once(tmp_path, now):
     key = ec.generate_private_key(ec.SECP256R1())
     path = write(tmp_path, "peer1.pem", certificate("peer1", key=key))
     settings = schema.TransportSettings(certificate=str(path))
-    other = identity_checks.certificate(settings, peer="peer0", now=now)
+    other = identity_checks.check_certificate(settings, peer="peer0", now=now)
     assert (other.status, 'the certificate of "peer1" and this peer is "peer0"' in other.message) == ("problem", True)
-    assert identity_checks.certificate(settings, peer="peer1", now=now).status == "ok"
+    assert identity_checks.check_certificate(settings, peer="peer1", now=now).status == "ok"
     soon = dt.datetime(2119, 12, 20, tzinfo=dt.UTC)
-    assert identity_checks.certificate(settings, peer="peer1", now=soon).status == "warning"
+    assert identity_checks.check_certificate(settings, peer="peer1", now=soon).status == "warning"
     after = dt.datetime(2121, 1, 1, tzinfo=dt.UTC)
-    assert "has expired 366 days ago" in identity_checks.certificate(settings, peer="peer1", now=after).message
+    assert "has expired 366 days ago" in identity_checks.check_certificate(settings, peer="peer1", now=after).message
     path.write_text("no certificate")
-    assert "is not a certificate" in identity_checks.certificate(settings, peer="peer1", now=now).message
+    assert "is not a certificate" in identity_checks.check_certificate(settings, peer="peer1", now=now).message

@@ -9,19 +9,17 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drawn_masks import run_sum
 from effort import MANY
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.ring_masks import mask, to_signed, to_unsigned, zeros
-from p2pfl.privacy.secagg.in_process import partners, run_sum
+from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.secagg.protocol import (
-    Consent,
     Keys,
-    MaskedTerm,
     Receiver,
-    Roll,
     Sender,
     Sum,
     SumSlot,
@@ -52,8 +50,8 @@ def everybody(which, *, size=4):
     return senders, [each.share(np.arange(size) + number) for number, each in enumerate(senders.values())]
 
 
-def consents(which, here):
-    return [Consent(which.slot, peer, here) for peer in here]
+def consents(here):
+    return dict.fromkeys(here, here)
 
 
 def keystream(key, size, kind):
@@ -133,7 +131,7 @@ def test_a_share_is_the_term_and_the_keystreams_of_the_definition(bits, kind, pe
             key = derived(SOURCE, run="test", a=peer, b=other, **use)
             stream = keystream(key, 50, kind)
             expected = expected + stream if peer < other else expected - stream
-    np.testing.assert_array_equal(sender(which, peer).share(points).values, expected)
+    np.testing.assert_array_equal(sender(which, peer).share(points), expected)
 
 
 def test_sums_of_rows_are_those_written_from_the_definition():
@@ -165,7 +163,7 @@ def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer(
         terms.values(), [SLOT, SumSlot("rob", 3, 2), SumSlot("rob", 4, 1), SumSlot("sue", 3, 1)]
     ):
         which = Sum(slot, NAMES, size=40_000)
-        rows += [sender(which, peer).share(term.copy()).values for peer in ("ada", "bob")]
+        rows += [sender(which, peer).share(term.copy()) for peer in ("ada", "bob")]
     drawn = np.stack(rows).astype(np.float64) / 2.0**64
     assert abs(drawn.mean(axis=1) - 0.5).max() < 0.01
     assert abs(drawn.var(axis=1) - 1 / 12).max() < 0.005
@@ -181,15 +179,14 @@ def test_the_order_of_shares_changes_nothing_and_doubled_ones_count_once(order, 
     senders, shares = everybody(which)
     receiver = Receiver(which)
     for peer in order[:4]:
-        assert receiver.take(shares[NAMES.index(peer)])
+        assert receiver.take(peer, shares[NAMES.index(peer)])
     for peer in {*again} & {*order[:4]}:
-        assert not receiver.take(shares[NAMES.index(peer)])
-    roll = receiver.close()
-    assert roll == Roll(SLOT, tuple(sorted(order[:4])))
-    assert not receiver.take(shares[NAMES.index(order[4])])  # late
-    agreed = [receiver.collect(senders[peer].consent(roll)) for peer in order[:4]]
-    assert agreed[:3] == [None] * 3
-    unlocked = [receiver.unlock(senders[peer].keys(agreed[3])) for peer in (*order[:4], order[0])]
+        assert not receiver.take(peer, shares[NAMES.index(peer)])
+    here = receiver.close()
+    assert here == tuple(sorted(order[:4]))
+    assert not receiver.take(order[4], shares[NAMES.index(order[4])])  # late
+    assert all(senders[peer].consent(here) for peer in here)
+    unlocked = [receiver.unlock(peer, senders[peer].keys(consents(here))) for peer in (*order[:4], order[0])]
     assert unlocked == [False, False, False, True, True]
     np.testing.assert_array_equal(receiver.total(), sum(np.arange(4) + NAMES.index(peer) for peer in order[:4]))
 
@@ -212,16 +209,16 @@ def test_whatever_a_receiver_says_it_gets_one_sum_and_never_both_masks_of_one_ho
     count, helpers, rolls, told = deceit
     which = the_sum(count, colluders=1 + len(helpers))
     senders, _ = everybody(which)
-    given = {Consent(SLOT, peer, here) for peer in helpers for here in rolls}
+    given = {(peer, here) for peer in helpers for here in rolls}
     honest = [peer for peer in which.senders if peer not in helpers]
     for peer in honest:
         for here in told[peer]:
             with suppress(PrivacyError):
-                given |= {senders[peer].consent(Roll(SLOT, here))} - {None}
+                given |= {(peer, here)} if senders[peer].consent(here) else set()
     revealed = {}
     for peer, here in itertools.product(honest, rolls):
         with suppress(PrivacyError):
-            revealed[peer] = senders[peer].keys([each for each in given if each.here == here])
+            revealed[peer] = senders[peer].keys({each: agreed for each, agreed in given if agreed == here})
     assert len({tuple(sorted(keys.pairs)) for keys in revealed.values()}) <= 1
     for peer, keys in revealed.items():
         assert not {*keys.pairs} & {*revealed}, f"{peer} gave a mask of somebody who gave its own key"
@@ -237,7 +234,7 @@ def test_senders_are_not_split_into_two_sums():
             one = sender(which, peer, secrets=secrets)
             one.share(np.zeros(2, np.int64))
             with pytest.raises(PrivacyError, match="has 3 terms and needs 4"):
-                one.consent(Roll(SLOT, half))
+                one.consent(half)
 
 
 def test_two_rolls_that_differ_by_one_peer_unmask_nobody():
@@ -245,11 +242,12 @@ def test_two_rolls_that_differ_by_one_peer_unmask_nobody():
     which = the_sum()
     senders, _ = everybody(which)
     everyone, fewer = NAMES, NAMES[1:]
-    given = [senders["ada"].consent(Roll(SLOT, everyone))]
-    given += [senders[peer].consent(Roll(SLOT, fewer)) for peer in fewer]
+    assert senders["ada"].consent(everyone)
+    assert all(senders[peer].consent(fewer) for peer in fewer)
+    given = {"ada": everyone} | consents(fewer)
     with pytest.raises(PrivacyError, match="bob, cleo, dan, eve did not consent to the participant set"):
         senders["ada"].keys(given)
-    assert "ada" in senders["bob"].keys([each for each in given if each.here == fewer]).pairs
+    assert "ada" in senders["bob"].keys(given).pairs
 
 
 # Refusals
@@ -258,30 +256,30 @@ def test_two_rolls_that_differ_by_one_peer_unmask_nobody():
 def test_who_was_declared_missing_sends_nothing_any_more():
     which = the_sum()
     late = sender(which)
-    assert late.consent(Roll(SLOT, NAMES[1:])) is None
+    assert not late.consent(NAMES[1:])
     assert late.missing
-    for act in (lambda: late.share(np.zeros(4, np.int64)), lambda: late.keys(consents(which, NAMES[1:]))):
+    for act in (lambda: late.share(np.zeros(4, np.int64)), lambda: late.keys(consents(NAMES[1:]))):
         with pytest.raises(PrivacyError, match="missing"):
             act()
-    assert late.consent(Roll(SLOT, NAMES)) is None  # whatever it is told later
+    assert not late.consent(NAMES)  # whatever it is told later
 
 
 def test_who_was_declared_missing_after_it_sent_never_gives_its_own_key():
     which = the_sum()
     senders, _ = everybody(which)
-    assert senders["ada"].consent(Roll(SLOT, NAMES[1:])) is None
+    assert not senders["ada"].consent(NAMES[1:])
     with pytest.raises(PrivacyError, match="was declared missing in"):
-        senders["ada"].keys(consents(which, NAMES))
+        senders["ada"].keys(consents(NAMES))
 
 
 def test_a_second_roll_that_differs_is_refused_and_the_same_one_answered_alike():
     which = the_sum()
     senders, _ = everybody(which)
-    first = senders["ada"].consent(Roll(SLOT, NAMES))
-    assert senders["ada"].consent(Roll(SLOT, NAMES)) == first
+    assert senders["ada"].consent(NAMES)
+    assert senders["ada"].consent(NAMES)
     with pytest.raises(PrivacyError, match="rob has sent two different participant sets"):
-        senders["ada"].consent(Roll(SLOT, NAMES[:4]))
-    assert senders["ada"].keys(consents(which, NAMES)) is senders["ada"].keys(consents(which, NAMES))
+        senders["ada"].consent(NAMES[:4])
+    assert senders["ada"].keys(consents(NAMES)) is senders["ada"].keys(consents(NAMES))
 
 
 @pytest.mark.parametrize(
@@ -296,12 +294,12 @@ def test_a_second_roll_that_differs_is_refused_and_the_same_one_answered_alike()
 def test_a_roll_that_no_honest_receiver_sends_is_refused(here, why):
     senders, _ = everybody(the_sum())
     with pytest.raises(PrivacyError, match=why):
-        senders["ada"].consent(Roll(SLOT, here))
+        senders["ada"].consent(here)
 
 
 def test_a_roll_with_somebody_who_has_sent_nothing_is_refused():
     with pytest.raises(PrivacyError, match="includes ada, which has sent nothing"):
-        sender(the_sum()).consent(Roll(SLOT, NAMES))
+        sender(the_sum()).consent(NAMES)
 
 
 def test_a_share_is_made_once():
@@ -316,25 +314,18 @@ def test_keys_need_everybodys_consent():
     which = the_sum()
     senders, _ = everybody(which)
     with pytest.raises(PrivacyError, match="has not consented"):
-        senders["ada"].keys(consents(which, NAMES))
-    senders["ada"].consent(Roll(SLOT, NAMES))
+        senders["ada"].keys(consents(NAMES))
+    senders["ada"].consent(NAMES)
     with pytest.raises(PrivacyError, match="eve did not consent"):
-        senders["ada"].keys(consents(which, NAMES)[:4])
+        senders["ada"].keys(dict.fromkeys(NAMES[:4], NAMES))
 
 
-def test_messages_of_another_sum_are_ignored():
-    which, other = the_sum(), the_sum(slot=SumSlot("rob", 3, 2))
-    senders, shares = everybody(which)
-    _, others = everybody(other)
+def test_messages_of_a_stranger_and_of_one_whose_share_is_missing_are_ignored():
+    which = the_sum()
+    _, shares = everybody(which)
     receiver = Receiver(which)
-    receiver.take(shares[0])
-    stranger = MaskedTerm(SLOT, "mallory", shares[0].values)
-    for act in (
-        lambda: receiver.take(others[1]),
-        lambda: receiver.take(stranger),
-        lambda: senders["ada"].consent(Roll(other.slot, NAMES)),
-        lambda: receiver.collect(Consent(SLOT, "eve", NAMES)),
-    ):
+    receiver.take("ada", shares[0])
+    for act in (lambda: receiver.take("mallory", shares[0]), lambda: receiver.unlock("eve", Keys(bytes(32), {}))):
         with pytest.raises(PrivacyError, match="ignore it"):
             act()
 
@@ -342,36 +333,33 @@ def test_messages_of_another_sum_are_ignored():
 @pytest.mark.parametrize("values", [np.zeros(5, np.uint64), np.zeros(4, np.uint32), np.zeros(4, np.int64)])
 def test_a_share_of_another_shape_is_refused(values):
     with pytest.raises(PrivacyError, match="the sum 4 numbers of 64 bits"):
-        Receiver(the_sum()).take(MaskedTerm(SLOT, "ada", values))
+        Receiver(the_sum()).take("ada", values)
 
 
 def test_keys_for_others_than_the_missing_are_refused():
     which = the_sum()
     senders, shares = everybody(which)
     receiver = Receiver(which)
-    for share in shares[:4]:
-        receiver.take(share)
-    roll = receiver.close()
-    for peer in roll.here:
-        agreed = receiver.collect(senders[peer].consent(roll))
-    good = senders["ada"].keys(agreed)
+    for peer, share in zip(NAMES[:4], shares, strict=False):
+        receiver.take(peer, share)
+    here = receiver.close()
+    assert senders["ada"].consent(here)
+    good = senders["ada"].keys(consents(here))
     for pairs in ({}, {"bob": bytes(32)}, {"eve": bytes(31)}):
         with pytest.raises(PrivacyError, match="not those of ada's masks with eve"):
-            receiver.unlock(Keys(SLOT, "ada", good.own, pairs))
+            receiver.unlock("ada", Keys(good.own, pairs))
 
 
 def test_without_one_answer_there_is_no_sum():
     which = the_sum()
     senders, shares = everybody(which)
     receiver = Receiver(which)
-    for share in shares:
-        receiver.take(share)
-    assert receiver.complete
-    roll = receiver.close()
-    for peer in NAMES:
-        agreed = receiver.collect(senders[peer].consent(roll))
+    for peer, share in zip(NAMES, shares, strict=True):
+        receiver.take(peer, share)
+    assert receiver.close() == NAMES
     for peer in NAMES[:4]:
-        receiver.unlock(senders[peer].keys(agreed))
+        assert senders[peer].consent(NAMES)
+        receiver.unlock(peer, senders[peer].keys(consents(NAMES)))
     assert receiver.total() is None
 
 
@@ -379,11 +367,11 @@ def test_fewer_shares_than_are_needed_give_no_roll():
     which = the_sum(colluders=2)
     _, shares = everybody(which)
     receiver = Receiver(which)
-    for share in shares[:4]:
-        receiver.take(share)
-    assert receiver.close() is None
+    for peer, share in zip(NAMES[:4], shares, strict=False):
+        receiver.take(peer, share)
+    assert receiver.close() == ()
     assert receiver.total() is None
-    assert not receiver.take(shares[4])
+    assert not receiver.take("eve", shares[4])
 
 
 @pytest.mark.parametrize(
@@ -431,6 +419,6 @@ def test_twos_complement_goes_there_and_back(numbers):
 def test_keys_do_not_show_in_a_representation():
     which = the_sum()
     senders, _ = everybody(which)
-    senders["ada"].consent(Roll(SLOT, NAMES))
-    keys = senders["ada"].keys(consents(which, NAMES))
+    senders["ada"].consent(NAMES)
+    keys = senders["ada"].keys(consents(NAMES))
     assert repr(keys.own) not in repr(keys)

@@ -1,29 +1,135 @@
-"""Records and results of peers that run in this process, and the summary of their run."""
+"""Results of peers that have ended, and the summaries of their runs."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from p2pfl.algorithms import State
+import msgspec
+import torch
+
+from p2pfl.algorithms import State, Statistics
 from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import alike, reported, scaled
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
-from p2pfl.privacy.accounting.examples import SampledSteps
+from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.results import Record, Run
-from p2pfl.results.content import Summary
+from p2pfl.results.content import PeerSummary, Summary
 from p2pfl.results.models.model_description import described
+from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.meter import stopped
-from p2pfl.results.summary import Durations, scores, summarise
+from p2pfl.results.spending.stated import StatedGuarantee
+from p2pfl.results.summary import Durations, describe, explained, scores, summarise
+
+
+def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
+    """Return the results of a peer that has ended in a state, whose process has so many bytes; this may take long."""
+    learner = peer.plan.learner
+    return Done(
+        peer.name,
+        scores(learner.evaluate(state.rows, peers=(peer.name,)), 0),
+        memory,
+        common=peer.ended.common,
+        stopped=peer.stopped,
+        best=peer.best.best,
+        unsettled=peer.ended.unsettled or None,
+        spent=peer.meter.spent,
+        samplings=peer.meter.samples.reported(peer.name),
+        explained=explained(learner, state.rows[0]),
+    )
+
+
+def summarise_peers(
+    resolved: Plan,
+    done: Mapping[str, Done],
+    run: Run,
+    *,
+    agreed: Statistics | None,
+    seconds: Durations,
+    alarms: Sequence[MasksUncancelled | LossRose],
+    baselines: bool,
+    models: Callable[[], Mapping[str, torch.Tensor]],
+) -> Summary:
+    """Return the summary of a run of live peers.
+
+    Parameters
+    ----------
+    resolved
+        Plan with the data of all peers, scaled by what they agreed on.
+    done
+        Results of the peers.
+    run
+        Run with the records.
+    agreed
+        Statistics of the features that all peers agreed on; ``None`` without them.
+    seconds, alarms, baselines, models
+        Arguments of :func:`p2pfl.results.summary.summarise`.
+    """
+    ended, common = done.items(), alike([each.common for each in done.values()])
+    memory = [each.memory for each in done.values() if each.memory is not None]
+    return summarise(
+        resolved,
+        together={name: each.scores for name, each in ended},
+        records=run.metrics,
+        seconds=seconds,
+        memory=int(statistics.median(memory)) if memory else None,
+        agreed={"statistics": None if agreed is None else reported(agreed), "common": common},
+        stopped=stopped([each.stopped for each in done.values()]),
+        alarms=alarms,
+        unsettled={name: each.unsettled for name, each in ended if each.unsettled},
+        best={name: kept(name, each.best) for name, each in ended if each.best is not None},
+        spent=max((each.spent for each in done.values() if each.spent is not None), default=None),
+        played={name: each.played for name, each in ended if each.played is not None} or None,
+        baselines=baselines,
+        models=models,
+    )
+
+
+def concluded(
+    plan: Plan,
+    done: Done,
+    *,
+    alarms: Sequence[MasksUncancelled | LossRose],
+    alone: Alone | None = None,
+) -> PeerSummary:
+    """Return the summary of one peer.
+
+    Parameters
+    ----------
+    plan
+        Experiment, resolved for this peer.
+    done
+        Results of the peer.
+    alarms
+        Alarms of the run.
+    alone
+        Model that the peer has trained alone; ``None`` if it has not.
+    """
+    played = None if done.played is None else {done.peer: done.played}
+    return PeerSummary(
+        name=plan.experiment.name,
+        peer=done.peer,
+        accounted=plan.accounted,
+        scores=done.scores,
+        alone=None if alone is None else alone.scores,
+        intervals={} if alone is None else alone.intervals,
+        common=done.common,
+        stopped=done.stopped,
+        privacy=msgspec.convert(describe(plan, spent=done.spent, played=played), StatedGuarantee),
+        alarms=tuple(alarms),
+        unsettled={done.peer: done.unsettled} if done.unsettled else {},
+        best={} if done.best is None else {done.peer: kept(done.peer, done.best)},
+        explained=done.explained,
+    )
 
 
 @dataclass
 class Ended:
-    """Records of peers while they run, and the peers that have ended.
+    """Records of the peers of this process while they run, and the peers that have ended.
 
     Parameters
     ----------
@@ -51,64 +157,30 @@ class Ended:
         if self.observe is not None and len(self.rounds[record.round]) == self.peers:
             self.observe(self.rounds[record.round])
 
-    def keep(self) -> dict[str, Mapping[str, float]]:
-        """Store the final and the best models, on the scale of their training; return the scores of the final ones."""
-        names = next(iter(self.states.values()))[0].plan.topology.peers
-        return {name: _kept(*self.states[name], self.run) for name in names}
+    def keep(self) -> dict[str, Done]:
+        """Store the final and the best models, on the scale of their training; return the results of the peers."""
+        last = self.run.metrics[-1].round if self.run.metrics else 0  # a budget may pay for no round
+        done = dict[str, Done]()
+        for name in next(iter(self.states.values()))[0].plan.topology.peers:
+            peer, state = self.states[name]
+            done[name] = done_of(peer, state, memory=None)
+            self.run.describe(described(peer.plan))  # all peers agree
+            own = peer.plan.owned(state.rows[0], peer=name)
+            self.run.save({name: peer.plan.saved(state.rows[0])}, round=last, own={name: own} if own else {})
+            if peer.best.best is not None and peer.best.rows is not None:
+                self.run.save_best(name, peer.plan.saved(peer.best.rows[0]), kept(name, peer.best.best))
+        return done
 
-    def summary(
-        self,
-        resolved: Plan,
-        together: Mapping[str, Mapping[str, float]],
-        *,
-        seconds: Durations,
-        baselines: bool,
-    ) -> Summary:
-        """Return the summary of the run.
-
-        Parameters
-        ----------
-        resolved
-            Plan with the data of all peers.
-        together
-            Scores of the final models.
-        seconds
-            Durations of the run.
-        baselines
-            Argument of :func:`p2pfl.results.summary.summarise`.
-        """
-        peers = [peer for peer, _ in self.states.values()]
-        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.ended.common for peer in peers])}
-        if peers[0].statistics is not None:
-            agreed["statistics"] = reported(peers[0].statistics)
-            resolved = scaled(resolved, peers[0].statistics)
-        return summarise(
-            resolved,
-            together=together,
-            records=self.run.metrics,
-            seconds=seconds,
+    def summary(self, resolved: Plan, done: Mapping[str, Done], *, seconds: Durations, baselines: bool) -> Summary:
+        """Return the summary of the run; the arguments are those of :func:`summarise_peers`."""
+        agreed = next(iter(self.states.values()))[0].statistics
+        return summarise_peers(
+            resolved if agreed is None else scaled(resolved, agreed),
+            done,
+            self.run,
             agreed=agreed,
-            stopped=stopped([peer.stopped for peer in peers]),
-            spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
-            played=_trained(peers),
-            baselines=baselines,
+            seconds=seconds,
             alarms=self.log.alarms,
-            best={name: kept(name, best) for name in together if (best := self.states[name][0].best.best) is not None},
+            baselines=baselines,
             models=lambda: {name: state.rows[0] for name, (_, state) in self.states.items()},
         )
-
-
-def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[SampledSteps, int]] | None:
-    """Return by peer the number of rounds for each sampling of DP-SGD; ``None`` without a guarantee for samples."""
-    return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
-
-
-def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
-    """Describe and store the final and the best model of a peer; return the scores of the final one."""
-    run.describe(described(peer.plan))  # all peers agree
-    last = run.metrics[-1].round if run.metrics else 0  # a budget may pay for no round
-    own = peer.plan.owned(state.rows[0], peer=peer.name)
-    run.save({peer.name: peer.plan.saved(state.rows[0])}, round=last, own={peer.name: own} if own else {})
-    if peer.best.best is not None and peer.best.rows is not None:
-        run.save_best(peer.name, peer.plan.saved(peer.best.rows[0]), kept(peer.name, peer.best.best))
-    return scores(peer.plan.learner.evaluate(state.rows, peers=(peer.name,)), 0)

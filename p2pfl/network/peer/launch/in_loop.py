@@ -19,7 +19,6 @@ from p2pfl.learning import Learner
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
-from p2pfl.network.peer.updates import Done
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
@@ -117,11 +116,11 @@ async def live(
     with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await _lives(plans, ended, source=source)
-    together = await asyncio.to_thread(ended.keep)
-    for name, scores in together.items():
-        log.observe(Done(name, {**scores}, None))
+    done = await asyncio.to_thread(ended.keep)
+    for each in done.values():
+        log.observe(each)
     seconds = _durations(run.metrics, began=began, total=time.perf_counter() - first)
-    summarised = partial(ended.summary, resolved, together, seconds=seconds)
+    summarised = partial(ended.summary, resolved, done, seconds=seconds)
     run.finish(await asyncio.to_thread(summarised, baselines=baselines))
     return run
 

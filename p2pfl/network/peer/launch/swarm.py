@@ -7,7 +7,6 @@ import contextlib
 import os
 import secrets
 import signal
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +15,18 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from p2pfl.algorithms import Statistics
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.swarm_agreement import alike, directly, reported
+from p2pfl.experiment.swarm_agreement import directly
 from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, overhearing
+from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.launch.worker import BEAT, earlier, main
-from p2pfl.network.peer.storage.best import kept
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
@@ -37,8 +36,7 @@ from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
 from p2pfl.results.lock import RUN, WITHIN, Owner, owned
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
-from p2pfl.results.spending.meter import stopped
-from p2pfl.results.summary import Durations, summarise
+from p2pfl.results.summary import Durations
 
 GRACE = 1.0
 """Seconds that a process has to end after it was asked to."""
@@ -225,24 +223,16 @@ def run(
         done = dict(sorted(done.items()))
         stack.pop_all().close()
         ended = time.perf_counter()
-        memory = [peer.memory for peer in done.values() if peer.memory is not None]
-        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in done.values()])}
+        agreed: Statistics | None = None
         if experiment.data.scale:
-            resolved, found = directly(resolved)
-            agreed["statistics"] = reported(found)
-        summary = summarise(
+            resolved, agreed = directly(resolved)
+        summary = summarise_peers(
             resolved,
-            together={name: peer.scores for name, peer in done.items()},
-            records=result.metrics,
-            seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
-            memory=int(statistics.median(memory)) if memory else None,
+            done,
+            result,
             agreed=agreed,
-            stopped=stopped([peer.stopped for peer in done.values()]),
+            seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
             alarms=log.alarms,
-            unsettled={name: peer.unsettled for name, peer in done.items() if peer.unsettled},
-            best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
-            spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
-            played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
             baselines=baselines,
             models=partial(_models, folder, names),
         )

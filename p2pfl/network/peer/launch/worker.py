@@ -26,12 +26,13 @@ from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
 from p2pfl.network.peer.joining.incarnation import started
 from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.ended import done_of
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.peer_telemetry import Telemetry
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.network.peer.storage.credentials import Credentials, credentials
-from p2pfl.network.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
+from p2pfl.network.peer.updates import Alive, Alone, Event, Failed, ModelDescription, Progress
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
@@ -39,7 +40,7 @@ from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import described, metadata
 from p2pfl.results.notices.kinds import STALLED, Notice
-from p2pfl.results.summary import explained
+from p2pfl.results.summary import scores as scores_of
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -140,35 +141,19 @@ async def live(
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         peer = lives.peer
-        learner = peer.plan.learner
-        evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
-        stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
+        done = await asyncio.to_thread(done_of, peer, state, memory=private_memory())
     finally:
         watching.cancel()
-    found = {key: float(value[0]) for key, value in evaluated.items()}
     notify(peer.progress)  # a short last phase may have passed between two looks
-    notify(
-        Done(
-            name,
-            found,
-            private_memory(),
-            common=peer.ended.common,
-            stopped=stopped,
-            best=peer.best.best,
-            unsettled=peer.ended.unsettled or None,
-            spent=spent,
-            samplings=peer.meter.samples.reported(name),
-            explained=explained(learner, state.rows[0]),
-        )
-    )
+    notify(done)
     if compare:
-        row = await _alone(learner, name, rounds=peer.done)
-        notify(await asyncio.to_thread(_compared, peer.plan, name, alone=row, together=state.rows, scores=found))
+        row = await _alone(peer.plan.learner, name, rounds=peer.done)
+        notify(await asyncio.to_thread(_compared, peer.plan, name, alone=row, together=state.rows, scores=done.scores))
 
 
 def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Mapping[str, float]) -> Alone:
     """Return the scores of a model that a peer has trained alone, and the intervals of what it gained."""
-    apart = {key: float(value[0]) for key, value in plan.learner.evaluate(alone, peers=(name,)).items()}
+    apart = scores_of(plan.learner.evaluate(alone, peers=(name,)), 0)
     intervals = {
         key: gain_interval(
             plan.learner,

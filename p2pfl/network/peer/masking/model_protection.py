@@ -9,6 +9,7 @@ from typing import Any
 
 from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.swarm_agreement import masks_of
@@ -164,7 +165,7 @@ class ModelProtection:
             self.masks,
             self.meter,
             plan.topology.at(0),
-            steps=1 if declared(self.algorithm).single_step else plan.gossip.steps,
+            steps=1 if declared(self.algorithm, UNDECLARED).single_step else plan.gossip.steps,
             goes_on=self.departures == "go_on",
             members=plan.topology.peers,
             attempt=ledger.attempt,

@@ -35,7 +35,6 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.incoming.equivocation import Proof
@@ -80,7 +79,7 @@ def rounds_apart(plan: Plan) -> int:
     plan
         The experiment, resolved for this peer.
     """
-    fragile = plan.decided or plan.codec is not None or plan.asynchronous or declared(plan.algorithm).state_per_edge
+    fragile = plan.decided or plan.codec is not None or plan.asynchronous or plan.asked.algorithm.state_per_edge
     return 1 if fragile else plan.experiment.transport.checkpoint
 
 

@@ -22,7 +22,7 @@ from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring_masks import Ring, mask
-from p2pfl.privacy.secagg.protocol import MaskedTerm, Sender, Sum, SumSlot
+from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.topology import complete
 
 PEERS = 4
@@ -195,11 +195,11 @@ class TappedSumSender(SumSender):
         super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         self.terms = terms
 
-    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, MaskedTerm]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
-        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.values.copy())
+        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import socket
 import ssl
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -15,40 +14,20 @@ from p2pfl.core.errors import BrokerError
 from p2pfl.experiment import schema
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.reasons import clock_behind, unreachable
-from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, warning
+from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, warning
 from p2pfl.plugins.operate.checks.identity_checks import SOON
 
-PATIENCE = 5.0
-"""Seconds that the broker has to answer."""
+SECONDS_TO_ANSWER = 5.0
+"""Time that the broker has to answer."""
 
 
-@dataclass
-class Way:
-    """Findings on the way to one broker.
-
-    Attributes
-    ----------
-    url
-        URL of the broker.
-    findings
-        Results, in the order of the way.
-    open
-        True if TLS, or TCP where there is none, works.
-    latest
-        By source, seconds since 1970 that have passed for certain.
-    """
-
-    url: str
-    findings: list[Finding] = field(default_factory=list)
-    open: bool = False
-    latest: dict[str, float] = field(default_factory=dict)
-
-
-def way(url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> Way:
-    """Check name, port and TLS of a broker.
+def check_address(report: Report, url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> bool:
+    """Check name, port and TLS of a broker; return whether a peer can connect.
 
     Parameters
     ----------
+    report
+        Report that gains the findings.
     url
         URL of the broker.
     settings
@@ -56,58 +35,49 @@ def way(url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> Wa
     now
         The time.
     """
-    found = Way(url)
     try:
         where = Address.parse(url)
         paths = [None if each is None else Path(each) for each in (settings.ca, settings.certificate, settings.key)]
         context = where.tls(*paths)
     except BrokerError as error:
-        found.findings.append(problem("broker", str(error)))
-        return found
+        return report.add(problem("broker", str(error)))
     try:
         numbers = {each[4][0] for each in socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
         text = f"the host {where.host} is not known here; check its spelling, the network, and the name server"
-        found.findings.append(problem("name", text))
-        return found
-    found.findings.append(ok("name", f"{where.host} is {', '.join(sorted(map(str, numbers)))}"))
+        return report.add(problem("name", text))
+    report.add(ok("name", f"{where.host} is {', '.join(sorted(map(str, numbers)))}"))
     try:
-        with socket.create_connection((where.host, where.port), timeout=PATIENCE):
+        with socket.create_connection((where.host, where.port), timeout=SECONDS_TO_ANSWER):
             pass
     except OSError as error:
-        found.findings.append(problem("port", unreachable(where, error, code=None)))
-        return found
-    found.findings.append(ok("port", f"{where.host}:{where.port} is open"))
-    if context is None:
-        found.open = True
-        if not where.here:
-            text = f"{where} is not encrypted, so the network sees which peers communicate; use mqtts:// or wss://"
-            found.findings.append(warning("tls", text))
-        return found
-    found.findings.append(_handshake(where, context, ca=paths[0], now=now, found=found))
-    return found
+        return report.add(problem("port", unreachable(where, error, code=None)))
+    report.add(ok("port", f"{where.host}:{where.port} is open"))
+    if context is not None:
+        return report.add(_handshake(where, context, ca=paths[0], now=now, latest=report.latest))
+    text = f"{where} is not encrypted, so the network sees which peers communicate; use mqtts:// or wss://"
+    return report.add(None if where.here else warning("tls", text))
 
 
-def _handshake(where: Address, context: ssl.SSLContext, *, ca: Path | None, now: dt.datetime, found: Way) -> Finding:
+def _handshake(
+    where: Address, context: ssl.SSLContext, *, ca: Path | None, now: dt.datetime, latest: dict[str, float]
+) -> Finding:
     """Return what is wrong with the broker's certificate, or how long it is valid."""
     reason = _refusal(where, context)
     shown = _certificate(where)
     if shown is None:
-        if reason is None:
-            reason = ssl.SSLError("no certificate")
-        return problem("tls", unreachable(where, reason, code=None))
-    begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc
+        return problem("tls", unreachable(where, reason or ssl.SSLError("no certificate"), code=None))
     if reason is None or clock_behind(reason):
-        found.latest["the certificate of the broker"] = begins.timestamp()
+        latest["the certificate of the broker"] = shown.not_valid_before_utc.timestamp()
     if reason is not None:
         return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
-    found.open = True
-    left = duration((ends - now).total_seconds())
-    if ends - now < SOON:
+    left = shown.not_valid_after_utc - now
+    for_ = duration(left.total_seconds())
+    if left < SOON:
         return warning(
-            "tls", f"the certificate of the broker expires in {left}; renew it, and give all peers the new one"
+            "tls", f"the certificate of the broker expires in {for_}; renew it, and give all peers the new one"
         )
-    return ok("tls", f"the certificate of the broker is trusted and valid for {left}")
+    return ok("tls", f"the certificate of the broker is trusted and valid for {for_}")
 
 
 def _distrusted(
@@ -139,7 +109,7 @@ def _refusal(where: Address, context: ssl.SSLContext) -> Exception | None:
     """Return why a TLS handshake fails; ``None`` if it does not."""
     try:
         with (
-            socket.create_connection((where.host, where.port), timeout=PATIENCE) as plain,
+            socket.create_connection((where.host, where.port), timeout=SECONDS_TO_ANSWER) as plain,
             context.wrap_socket(plain, server_hostname=where.host),
         ):
             return None
@@ -154,7 +124,7 @@ def _certificate(where: Address) -> x509.Certificate | None:
     context.verify_mode = ssl.CERT_NONE  # only to describe it: nothing is sent over this connection
     try:
         with (
-            socket.create_connection((where.host, where.port), timeout=PATIENCE) as plain,
+            socket.create_connection((where.host, where.port), timeout=SECONDS_TO_ANSWER) as plain,
             context.wrap_socket(plain, server_hostname=where.host) as secure,
         ):
             data = secure.getpeercert(binary_form=True)

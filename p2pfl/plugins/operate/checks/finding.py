@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["ok", "warning", "problem"]
@@ -27,9 +26,27 @@ class Finding:
     status: Status
     message: str
 
-    def results(self) -> Mapping[str, str]:
-        """Return what ``--json`` prints."""
-        return asdict(self)
+
+@dataclass
+class Report:
+    """Findings of all checks, in order.
+
+    Attributes
+    ----------
+    findings
+        Results.
+    latest
+        By source, seconds since 1970 that have passed for certain.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    latest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, *findings: Finding | None) -> bool:
+        """Add findings, but ``None``; return whether none of them is a problem."""
+        found = [each for each in findings if each is not None]
+        self.findings += found
+        return all(each.status != "problem" for each in found)
 
 
 def ok(check: str, message: str) -> Finding:
@@ -63,17 +80,6 @@ def duration(seconds: float) -> str:
         if seconds >= least:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def about(seconds: float) -> str:
-    """Return an estimate of a duration.
-
-    Examples
-    --------
-    >>> about(0.0001), about(90)
-    ('less than 1 ms', 'about 90 s')
-    """
-    return duration(seconds) if seconds < 0.001 else f"about {duration(seconds)}"
 
 
 def size(amount: float) -> str:

@@ -20,7 +20,7 @@ SOON = dt.timedelta(days=30)
 """Time before the end of a certificate in which to renew it."""
 
 
-def key(settings: schema.TrustSettings, *, peer: str, user: int | None = None) -> tuple[Finding, Identity | None]:
+def check_key(settings: schema.TrustSettings, *, peer: str, user: int | None = None) -> tuple[Finding, Identity | None]:
     """Check the private key of a peer, and return it.
 
     Parameters
@@ -57,7 +57,9 @@ def key(settings: schema.TrustSettings, *, peer: str, user: int | None = None) -
     return ok("key", f"{path} has the fingerprint {identity.fingerprint}"), identity
 
 
-def roster(settings: schema.TrustSettings, *, peer: str, identity: Identity | None, peers: Iterable[str]) -> Finding:
+def check_roster(
+    settings: schema.TrustSettings, *, peer: str, identity: Identity | None, peers: Iterable[str]
+) -> Finding:
     """Check that the roster lists this peer with its key, and all others.
 
     Parameters
@@ -86,7 +88,9 @@ def roster(settings: schema.TrustSettings, *, peer: str, identity: Identity | No
     return ok("roster", f"{settings.roster} lists all {len(read.peers)} peers, digest {read.digest[:12]}")
 
 
-def shown(settings: schema.TransportSettings, *, peer: str, environment: Mapping[str, str]) -> Finding | None:
+def check_login_file(
+    settings: schema.TransportSettings, *, peer: str, environment: Mapping[str, str]
+) -> Finding | None:
     """Check the user and password that the peer shows the broker; ``None`` if there are none.
 
     Parameters
@@ -111,7 +115,7 @@ def shown(settings: schema.TransportSettings, *, peer: str, environment: Mapping
     return ok("credentials", f'the login of "{found.user}"')
 
 
-def certificate(settings: schema.TransportSettings, *, peer: str, now: dt.datetime) -> Finding | None:
+def check_certificate(settings: schema.TransportSettings, *, peer: str, now: dt.datetime) -> Finding | None:
     """Check the client certificate; ``None`` if there is none.
 
     Parameters

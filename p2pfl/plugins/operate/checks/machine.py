@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import math
 import os
 import platform
 import shutil
@@ -12,9 +12,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import torch
 
 import p2pfl
+from p2pfl.core.errors import P2PFLError
+from p2pfl.experiment import Plan
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
 
 OLDEST_TORCH = (2, 6)
@@ -33,50 +36,67 @@ SLOW_FSYNC = 0.1
 """Seconds above which a round waits noticeably for the disk."""
 
 TRIES = 5
-"""Files that are written to time the disk."""
+"""Files that are written to time the disk, and training steps that are timed after a first one."""
 
 SLIP = 60.0
 """Seconds by which clocks may differ."""
 
 
-def builds() -> Finding:
-    """Check Python and torch, without which nothing runs."""
-    try:
-        torch: Any = importlib.import_module("torch")
-    except (ImportError, OSError) as error:
-        return problem("torch", f"torch cannot be imported ({error}); install it as docs/install.md says")
-    facts = {
-        "version": str(torch.__version__),
-        "cuda": torch.version.cuda,
-        "usable": torch.cuda.is_available(),
-        "machine": platform.machine(),
-    }
-    return build(facts)
+def check_torch() -> Finding:
+    """Check Python and torch."""
+    return judge_torch(torch.__version__, cuda=torch.version.cuda, usable=torch.cuda.is_available())
 
 
-def build(facts: Mapping[str, Any]) -> Finding:
+def judge_torch(version: str, *, cuda: str | None, usable: bool) -> Finding:
     """Judge a build of torch.
 
     Parameters
     ----------
-    facts
-        ``version`` of torch, its ``cuda`` if it has one, whether a GPU is ``usable``, and the ``machine``.
+    version
+        Version of torch.
+    cuda
+        Version of CUDA, if the build has one.
+    usable
+        Whether a GPU can be used.
     """
-    version, cuda, machine = facts["version"], facts["cuda"], facts["machine"]
-    found = f"p2pfl {p2pfl.__version__}, Python {platform.python_version()}, torch {version} on {machine}"
-    if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_TORCH:
+    if tuple(map(int, version.split("+", maxsplit=1)[0].split(".")[:2])) < OLDEST_TORCH:
         least = ".".join(map(str, OLDEST_TORCH))
         return problem("torch", f"torch {version} is too old; install torch {least} or later")
-    if cuda and not facts["usable"]:
+    if cuda and not usable:
         text = (
             f"torch {version} is a build for CUDA {cuda}, which takes up to 3 GB, and no GPU can be used here; install "
             'the CPU build (on aarch64 "torch<2.11", elsewhere --index-url https://download.pytorch.org/whl/cpu)'
         )
         return warning("torch", text)
-    return ok("torch", found)
+    machine, python = platform.machine(), platform.python_version()
+    return ok("torch", f"p2pfl {p2pfl.__version__}, Python {python}, torch {version} on {machine}")
 
 
-def memory(parameters: int | None, *, available: int | None = None) -> Finding:
+def check_training(plan: Plan, *, peer: str) -> Finding | None:
+    """Time a training step on the peer's own data; ``None`` for models that do not train in steps."""
+    learning, patience = plan.experiment.learning, plan.experiment.transport.patience
+    if plan.asked.algorithm.additive or learning.learner is not None:
+        return None
+    samples = len(plan.federation.train[peer])
+    batches = 1 if learning.batch == "all" else math.ceil(samples / learning.batch)
+    steps = learning.steps or learning.epochs * batches
+    rows, seconds = plan.learner.start((peer,)), []
+    try:
+        for step in range(TRIES + 1):
+            began = time.perf_counter()
+            plan.learner.gradient(rows, peers=(peer,), round=0, step=step)
+            seconds.append(time.perf_counter() - began)
+    except P2PFLError as error:
+        return problem("training", str(error))
+    one = statistics.median(seconds[1:])
+    text = f"a training step takes {duration(one)}; a round has {steps} and takes about {duration(one * steps)}"
+    if one * steps > patience:
+        text = f"{text}, longer than neighbours wait (transport.patience = {patience:g})"
+        return warning("training", f"{text}; take fewer steps or a smaller model, or raise it on all devices")
+    return ok("training", text)
+
+
+def check_memory(parameters: int | None, *, available: int | None = None) -> Finding:
     """Check the memory for a model.
 
     Parameters
@@ -116,7 +136,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
     return free + pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def disk(runs: Path, parameters: int | None) -> list[Finding]:
+def check_disk(runs: Path, parameters: int | None) -> Finding:
     """Check that run directories can be written, and how fast.
 
     Parameters
@@ -132,17 +152,15 @@ def disk(runs: Path, parameters: int | None) -> list[Finding]:
         seconds = [_synced(place, size=needed if number == 0 else 4096) for number in range(TRIES)]
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return [problem("disk", f"{place} cannot be written ({error.strerror}); choose another folder with --runs")]
+        return problem("disk", f"{place} cannot be written ({error.strerror}); choose another folder with --runs")
     if free < needed:
         text = f"{size(free)} are free in {place} and a run needs about {size(needed)}; free some space"
-        return [problem("disk", f"{text}, or choose another folder with --runs")]
-    took = statistics.median(seconds[1:])
-    if took > SLOW_FSYNC:
-        text = (
-            f"{place} takes {duration(took)} to sync a small file, and a peer syncs in every round; use a faster disk"
-        )
-        return [warning("disk", f"{text}, or write checkpoints in fewer rounds (transport.checkpoint)")]
-    return [ok("disk", f"{size(free)} are free in {place}, a small file is synced in {duration(took)}")]
+        return problem("disk", f"{text}, or choose another folder with --runs")
+    took = duration(statistics.median(seconds[1:]))
+    if statistics.median(seconds[1:]) > SLOW_FSYNC:
+        text = f"{place} takes {took} to sync a small file, and a peer syncs in every round; use a faster disk"
+        return warning("disk", f"{text}, or write checkpoints in fewer rounds (transport.checkpoint)")
+    return ok("disk", f"{size(free)} are free in {place}, a small file is synced in {took}")
 
 
 def _synced(place: Path, *, size: int) -> float:
@@ -155,18 +173,17 @@ def _synced(place: Path, *, size: int) -> float:
     return time.perf_counter() - began
 
 
-def clock(*, now: float | None = None, latest: Mapping[str, float] | None = None) -> Finding:
+def check_clock(latest: Mapping[str, float], *, now: float) -> Finding:
     """Check the clock against the age of the installed files and against what others have announced.
 
     Parameters
     ----------
-    now
-        Seconds since 1970; the time of this device by default.
     latest
         By source, seconds since 1970 that have passed for certain, such as the start of a certificate.
+    now
+        Seconds since 1970 by the clock of this device.
     """
-    now = time.time() if now is None else now
-    known = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **(latest or {})}
+    known = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **latest}
     source, least = max(known.items(), key=lambda each: each[1])
     if least - now > SLIP:
         text = (

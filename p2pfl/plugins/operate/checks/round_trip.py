@@ -8,14 +8,14 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p2pfl.core.errors import BrokerError, RefusedError, TransportError
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.message_codec import MessageCodec, inbox, outlet
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel, Transport
-from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
+from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, size, warning
 from p2pfl.privacy.keys import KEY_BYTES
 
 PATIENCE = 3.0
@@ -68,43 +68,43 @@ class Probe:
             yield channel
 
 
-async def login(probe: Probe) -> tuple[Finding, Probe]:
-    """Check that the broker lets the peer in; return also how to reach it with reasons for refusals, if possible."""
+async def check_login(report: Report, probe: Probe) -> Probe | None:
+    """Check that the broker lets the peer in; return how to reach it, with reasons for refusals if possible."""
     try:
         async with probe.join():
-            pass
+            report.add(ok("login", f'the broker lets "{probe.peer}" in'))
     except (BrokerError, TransportError) as error:
-        return problem("login", str(error)), probe
-    found = ok("login", f'the broker lets "{probe.peer}" in')
+        report.add(problem("login", str(error)))
+        return None
     try:
         async with probe.join(5):
-            return found, Probe(probe.joins, 5, probe.swarm, probe.peer)
+            return replace(probe, version=5)
     except (BrokerError, TransportError):
-        return found, probe  # it speaks an older version, which gives no reasons
+        return probe  # it speaks an older version, which gives no reasons
 
 
-async def permissions(probe: Probe) -> list[Finding]:
+async def check_permissions(report: Report, probe: Probe) -> bool:
     """Check that the peer may publish and read where p2pfl does, and may not publish in the name of others."""
     codec = probe.codec
     own = f"in/{probe.peer}"
     claim = codec.seal(own, Claim(0, secrets.token_bytes(KEY_BYTES)))  # with 0 nobody answers it
-    tried = {
-        own: await _carried(probe, codec.topic(own), claim),
-        "pub/doctor": await _carried(probe, codec.topic("pub/doctor"), secrets.token_bytes(16)),  # nobody subscribes
-        "state": await _carried(probe, codec.topic("state"), b""),  # not retained, and ignored
-    }
-    refused = [problem("topics", why) for why in tried.values() if why is not None]
+    answers = [
+        await _carried(probe, codec.topic(own), claim),
+        await _carried(probe, codec.topic("pub/doctor"), secrets.token_bytes(16)),  # nobody subscribes
+        await _carried(probe, codec.topic("state"), b""),  # not retained, and ignored
+    ]
+    refused = [problem("topics", why) for why in answers if why is not None]
     if refused:
-        return refused
-    found = [ok("topics", f"this peer may publish and read below {codec.root}/{probe.peer}")]
+        return report.add(*refused)
+    report.add(ok("topics", f"this peer may publish and read below {codec.root}/{probe.peer}"))
     stranger = f"{codec.root}/nobody-{secrets.token_hex(4)}/pub/doctor"
     if await _carried(probe, stranger, secrets.token_bytes(16)) is None:
         text = "the broker lets this peer publish in the name of any other, so a device can disturb a run (it cannot"
-        found.append(warning("access list", f"{text} forge models); use an access list as docs/brokers.md says"))
-    return found
+        report.add(warning("access list", f"{text} forge models); use an access list as docs/brokers.md says"))
+    return True
 
 
-async def telemetry(probe: Probe) -> Finding:
+async def check_telemetry(probe: Probe) -> Finding:
     """Check that observers can reach the peer, and that it can answer: both topics that an access list may forget.
 
     The peer plays its own observer, with messages that neither a peer nor an observer uses.
@@ -155,7 +155,7 @@ async def _arrives(channel: Channel, data: bytes) -> None:
                 return
 
 
-async def trip(probe: Probe) -> Finding:
+async def check_round_trip(probe: Probe) -> Finding:
     """Time a small message to the broker and back."""
     topic = probe.codec.topic("pub/doctor")
     taken = []
@@ -176,7 +176,7 @@ async def trip(probe: Probe) -> Finding:
     return ok("round trip", f"a message takes {duration(middle)} to the broker and back")
 
 
-async def largest(probe: Probe, *, chunk: int, model: int | None) -> Finding:
+async def check_largest_message(probe: Probe, *, chunk: int, model: int | None) -> Finding:
     """Check that the messages of a model pass the broker; find the largest that does, if they do not.
 
     Parameters

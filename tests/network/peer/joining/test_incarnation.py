@@ -12,6 +12,7 @@ from p2pfl.network.peer.joining import incarnation
 from p2pfl.network.peer.joining.incarnation import AHEAD, SECOND, announced, numbered, started
 from p2pfl.network.peer.launch import worker as child
 from p2pfl.network.peer.storage.credentials import Credentials
+from p2pfl.network.peer.updates import Done
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.network.transport import MemoryTransport
@@ -261,4 +262,4 @@ async def test_a_peer_of_a_device_whose_clock_is_behind_its_last_start_says_so_a
     with embedded() as broker:
         await asyncio.wait_for(main(broker.url), 60)
     assert ClockBehind(peer="peer1", seconds=round((before - after) / SECOND)) in events
-    assert {event.peer for event in events if isinstance(event, child.Done)} == set(names)
+    assert {event.peer for event in events if isinstance(event, Done)} == set(names)

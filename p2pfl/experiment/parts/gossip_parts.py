@@ -1,18 +1,54 @@
-"""Gossip steps of a round, and how many of them carry a message to all peers."""
+"""Mixing weights from ``gossip.weights``, the gossip steps of a round, and how many carry a message to all peers."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.catalogue import mode_traits, traits_of
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 
+WEIGHTS = {
+    "metropolis": graphs.metropolis,
+    "max_degree": graphs.max_degree,
+    "push": graphs.push,
+}
+"""``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
+
+
+def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
+    """Return the weights of each gossip step of a period.
+
+    Raises
+    ------
+    ExperimentError
+        The file of weights is missing or holds no matrix.
+    """
+    kind = experiment.gossip.weights
+    return tuple(_weights(kind, topology.at(phase)) for phase in range(topology.period))
+
+
+def _weights(kind: str | None, topology: graphs.Topology) -> graphs.Weights:
+    if kind is None:
+        return graphs.natural(topology)
+    if kind in WEIGHTS:
+        return WEIGHTS[kind](topology)
+    try:
+        matrix = np.load(kind) if kind.endswith(".npy") else np.loadtxt(kind, ndmin=2)
+    except (OSError, ValueError) as error:
+        known = ", ".join(f'"{name}"' for name in WEIGHTS)
+        raise ExperimentError(
+            f'gossip.weights is "{kind}", which is no file with a matrix ({error}); set it to {known} or to such a file'
+        ) from None
+    return graphs.given(topology, matrix)
+
 
 def steps_of_round(
-    experiment: Experiment,
+    asked: Composition,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     hidden: Protection | None = None,
@@ -24,8 +60,9 @@ def steps_of_round(
     ExperimentError
         No peer would take part in a round, or accelerated weights might be too close to zero.
     """
+    experiment, traits = asked.experiment, asked.algorithm
     gossip = experiment.gossip
-    if mode_traits(experiment.privacy.mode).sums:
+    if asked.mode.sums:
         return 1, None
     rho = graphs.contraction(weights[:1]) if gossip.acceleration == "chebyshev" else None
     share = _taking_part(experiment) * (1.0 if hidden is None else hidden.settings.participation)
@@ -34,7 +71,6 @@ def steps_of_round(
             tolerance = _near_one(share=part, peers=len(topology.peers))
             _check_masses(experiment, fewest=graphs.chebyshev_steps(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
-    traits = traits_of(experiment.learning.algorithm)
     if traits.full_participation or traits.single_step:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import p2pfl
 from p2pfl.core.errors import BrokerError, DecodeError, PeerError, TransportError, VersionError
@@ -20,7 +19,7 @@ from p2pfl.network.protocol.membership.refusals import (
 )
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel
-from p2pfl.plugins.operate.checks.finding import Finding, ok, problem, warning
+from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem, warning
 from p2pfl.plugins.operate.checks.round_trip import PATIENCE, Probe
 from p2pfl.privacy.keys import KEY_BYTES, Roster
 
@@ -31,29 +30,15 @@ SECOND = 10**9
 """Nanoseconds in a second; the number of a start is its time in nanoseconds."""
 
 
-@dataclass
-class Others:
-    """Announcements of the neighbours.
-
-    Attributes
-    ----------
-    findings
-        One for each neighbour.
-    latest
-        By source, seconds since 1970 that have passed for certain, if the clocks of the others are right.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    latest: dict[str, float] = field(default_factory=dict)
-
-
-async def others(
-    probe: Probe, neighbours: Iterable[str], *, facts: Mapping[str, str] | None, roster: Roster | None
-) -> Others:
+async def check_neighbours(
+    report: Report, probe: Probe, neighbours: Iterable[str], *, facts: Mapping[str, str] | None, roster: Roster | None
+) -> None:
     """Read the announcements of the neighbours, and listen whether those who are up send anything.
 
     Parameters
     ----------
+    report
+        Report that gains a finding for each neighbour, and when they started.
     probe
         Transport to the broker.
     neighbours
@@ -63,7 +48,7 @@ async def others(
     roster
         Roster of the owners' keys; ``None`` without one.
     """
-    names, found = sorted(neighbours), Others()
+    names = sorted(neighbours)
     try:
         async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
             announced = await _announced(channel, probe, names)
@@ -71,15 +56,14 @@ async def others(
             received = await _active(channel, probe, up) if up else set()
     except (BrokerError, TransportError, TimeoutError) as error:
         reason = str(error) or "the broker does not deliver them; check its access list"
-        found.findings.append(problem("peers", f"announcements cannot be read: {reason}"))
-        return found
+        report.add(problem("peers", f"announcements cannot be read: {reason}"))
+        return
     for name in names:
-        data = announced.get(name, b"")
-        finding, announcement = _judged(name, data, probe=probe, facts=facts, roster=roster, received=name in received)
-        found.findings.append(finding)
-        if announcement is not None and finding.status != "problem":
-            found.latest[f"the last start of {name}"] = announcement.incarnation / SECOND
-    return found
+        announcement = _read(name, announced.get(name, b""), probe=probe, roster=roster)
+        if isinstance(announcement, Finding):
+            report.add(announcement)
+        elif report.add(_present(announcement, facts=facts, received=name in received)):
+            report.latest[f"the last start of {name}"] = announcement.incarnation / SECOND
 
 
 async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
@@ -116,45 +100,33 @@ async def _active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
     return received
 
 
-def _judged(
-    name: str, data: bytes, *, probe: Probe, facts: Mapping[str, str] | None, roster: Roster | None, received: bool
-) -> tuple[Finding, Announcement | None]:
-    """Return what an announcement says, and the announcement if it can be read."""
-    check = f"peer {name}"
-    if not data:
-        return warning(check, f"{name} has announced nothing on this broker; start it, or look at its own doctor"), None
-    try:
-        announcement = _genuine(name, probe.codec.open(name, data), probe=probe, roster=roster)
-    except VersionError as error:
-        return problem(check, text(OtherWireFormat(name, theirs=error.theirs, ours=error.ours))), None
-    except DecodeError as error:
-        return problem(check, f"{text(NotReadable(name, str(error)))}; install one version of p2pfl everywhere"), None
-    if isinstance(announcement, Finding):
-        return announcement, None
-    return _present(check, announcement, facts=facts, received=received), announcement
-
-
-def _genuine(name: str, announcement: object, *, probe: Probe, roster: Roster | None) -> Announcement | Finding:
+def _read(name: str, data: bytes, *, probe: Probe, roster: Roster | None) -> Announcement | Finding:
     """Return an announcement if the peer has signed it, or what is wrong with it."""
     check = f"peer {name}"
-    if (
-        not isinstance(announcement, Announcement)
-        or announcement.peer != name
-        or not announcement.authentic(swarm=probe.swarm)
-    ):
-        theirs = escaped(announcement.version) if isinstance(announcement, Announcement) else ""
+    if not data:
+        return warning(check, f"{name} has announced nothing on this broker; start it, or look at its own doctor")
+    try:
+        announcement = probe.codec.open(name, data)
+    except VersionError as error:
+        return problem(check, text(OtherWireFormat(name, theirs=error.theirs, ours=error.ours)))
+    except DecodeError as error:
+        return problem(check, f"{text(NotReadable(name, str(error)))}; install one version of p2pfl everywhere")
+    if not isinstance(announcement, Announcement):
+        return problem(check, text(NotSigned(name, theirs="", ours=p2pfl.__version__)))
+    if announcement.peer != name or not announcement.authentic(swarm=probe.swarm):
+        theirs = escaped(announcement.version)
         return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
-    if roster is not None:
-        try:
+    try:
+        if roster is not None:
             roster.check(name, announcement.identity)
-        except PeerError as error:
-            return problem(check, text(NotTrusted(name, str(error))))
+    except PeerError as error:
+        return problem(check, text(NotTrusted(name, str(error))))
     return announcement
 
 
-def _present(check: str, announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
+def _present(announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
     """Return whether a peer takes part, by its announcement and by what it sends."""
-    name = announcement.peer
+    name, check = announcement.peer, f"peer {announcement.peer}"
     if announcement.status != "up":
         how = "said goodbye" if announcement.status == "left" else "lost its connection"
         return warning(check, f"{name} {how}; start it with --resume")
