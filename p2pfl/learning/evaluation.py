@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,10 +17,7 @@ from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.scores.set_scores import Kept, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
-
-if TYPE_CHECKING:
-    from p2pfl.learning.steps.training import Engine
-    from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.learning.steps.training import Engine, StackedLearner
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
@@ -31,7 +27,7 @@ FEW = 32
 """Samples of a row that are so few that padding to them costs less than a further block."""
 
 
-def evaluate(learner: TorchLearner, rows: Rows, part: DeviceSamples, *, engine: Engine) -> dict[str, torch.Tensor]:
+def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine) -> dict[str, torch.Tensor]:
     """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
 
     The loss and most metrics are means over samples; others are scores of all samples
@@ -114,7 +110,7 @@ class _Found:
 
 
 def predict_row(
-    learner: TorchLearner, rows: Rows, part: DeviceSamples, *, engine: Engine
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the outputs ``[n, *outputs]`` of a single row ``[1, P]`` on all samples of its part, and their targets."""
     chunks = [
@@ -125,7 +121,9 @@ def predict_row(
     return torch.cat(outputs), torch.cat(targets)
 
 
-def tally_rows(learner: TorchLearner, rows: Rows, part: DeviceSamples, *, engine: Engine, classes: int) -> torch.Tensor:
+def tally_rows(
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine, classes: int
+) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):
@@ -135,7 +133,7 @@ def tally_rows(learner: TorchLearner, rows: Rows, part: DeviceSamples, *, engine
     return found
 
 
-def _divided(learner: TorchLearner, part: DeviceSamples) -> list[IntArray]:
+def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first.
 
     Rows are padded to the longest of their block, so a block of long rows has none with less than half of its samples.
@@ -156,7 +154,7 @@ def _divided(learner: TorchLearner, part: DeviceSamples) -> list[IntArray]:
 
 
 def _outputs(
-    learner: TorchLearner, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Engine, shared: bool
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Engine, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = to_device(torch.from_numpy(chosen), rows.device)  # [K]

@@ -30,7 +30,7 @@ from p2pfl.learning.scores.set_scores import WHOLE, SetScore, choose_usual, r2, 
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augment, make_augmenting
 from p2pfl.learning.steps.autograd import Plain
-from p2pfl.learning.steps.batching import Held, schedule_batches
+from p2pfl.learning.steps.batching import Held
 from p2pfl.learning.steps.inputs import check_inputs, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
@@ -370,7 +370,7 @@ class TorchLearner:
             A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
-        schedule = schedule_batches(self, peers, round=round, active=active)
+        schedule = training.schedule_batches(self, peers, round=round, active=active)
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
@@ -438,7 +438,7 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
-        schedule = schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
+        schedule = training.schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
         start = rows.to(self.device, self.dtype, copy=True)
         work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
         self._train(work, slope=training.Slope())
