@@ -51,8 +51,8 @@ class TopologySettings(Section, frozen=True):
         Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
     options
         Further arguments: ``rewire`` of small worlds, ``probability`` of Erdős-Rényi graphs, ``rows`` of grids and
-        tori, ``branching`` of trees, ``clusters``, ``inside`` and ``every`` of hierarchical schedules, ``levels`` of
-        ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
+        tori, ``branching`` of trees, ``clusters`` and ``every`` of hierarchical schedules, ``levels`` of ``nested``,
+        such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
         function.
     """
 

@@ -8,15 +8,14 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.charts import Chart, Curve, Interval, over_rounds, score
+from p2pfl.results.charts import Chart, Curve, Interval
 from p2pfl.results.facts import Figure
-from p2pfl.results.records import Record, by_round
 
 if TYPE_CHECKING:
     from p2pfl.topology import Topology
@@ -24,17 +23,14 @@ if TYPE_CHECKING:
 MISSING = 'plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"'
 """Remedy where matplotlib is missing."""
 
-DECADE = 10.0
-"""Ratio of the largest to the smallest distance from which the axis is logarithmic."""
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 """Colours that people with any colour vision tell apart (Okabe and Ito), the dark ones first."""
 
 STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 """Strokes of lines, which differ in grey as well."""
 
-RED, TEAL, GREY = "#8a1c1c", "#30636b", "#666666"
-"""Colours of attackers and what has failed, of the rest of a whole, and of what is compared with."""
+RED, GREY = "#8a1c1c", "#666666"
+"""Colours of attackers, and of what is compared with."""
 
 STYLE: Any = {
     "font.size": 9,
@@ -58,6 +54,8 @@ PAGE: Any = {
     **STYLE,
     **dict.fromkeys(["text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"], GREY),
     "savefig.bbox": None,  # figures side by side have one width
+    "xtick.bottom": False,
+    "ytick.left": False,  # lines of the grid mark the values
 }
 """Style of matplotlib for pages."""
 
@@ -69,7 +67,6 @@ THEME = {
     "#e69f00": "var(--c4)",
     "#56b4e9": "var(--c5)",
     RED: "var(--c6)",
-    TEAL: "var(--c7)",
     GREY: "var(--faint)",
     "#000000": "var(--text)",
     "#e6e6e6": "var(--rule)",
@@ -77,14 +74,14 @@ THEME = {
 }
 """Colours of the style sheet of pages for those of figures."""
 
+SPARE = re.compile(r'font-family: [^;]*; | transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"')
+"""Parts of SVG that a page does not need: its style sheet has the font."""
+
 WIDTH, HEIGHT = 4.6, 2.8
 """Inches of a figure of a page."""
 
 HANDLE, CHARACTER, ENTRY = 0.62, 0.072, 0.2
 """Inches of a legend: a line with its margins, a letter beside it, and the height of both."""
-
-LONGEST_NAME = 28
-"""Characters of a name beside a bar."""
 
 MAX_NAMED_PEERS = 40
 """Peers up to which a drawing of a graph has names."""
@@ -174,8 +171,11 @@ def svg(draw: Callable[[], Any], *, name: str, shown: Callable[[str], object]) -
     def adapted(match: re.Match[str]) -> str:
         part = match[0]
         if not part.startswith("<"):
-            return html.escape(str(shown(html.unescape(part))))
-        part = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), part)
+            return html.escape(str(shown(html.unescape(part)))) if part.strip() else ""
+        part = re.sub(r"\s+", " ", part)
+        part = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r" ?([A-Za-z]) ", r"\1", path[0]), part)
+        part = re.sub(r"(\.\d\d)\d+", r"\1", part)
+        part = SPARE.sub("", part)
         part = re.sub(r'( id="|url\(#|href="#)', rf"\1{name}-", part)
         return re.sub("#[0-9a-f]{6}", lambda colour: THEME.get(colour[0], colour[0]), part)
 
@@ -194,24 +194,61 @@ def chart_figure(chart: Chart | None) -> Figure | None:
 
 def lines(chart: Chart) -> Any:
     """Draw the curves and levels of a chart."""
-    curves, strokes = chart.clean(), ("--", ":", "-.")
-    labels = [*(curve.label for curve in curves), *(f"{label}: {value:.3f}" for label, value in chart.levels)]
+    labels = [*(curve.label for curve in chart.clean()), *(f"{label}: {value:.3f}" for label, value in chart.levels)]
     columns, texts, below = legend_of(labels, width=WIDTH)
     picture = blank(height=HEIGHT + below)
     axes = picture.subplots()
-    for curve in curves:
-        draw_curve(axes, curve)
-    for place, (_, value) in enumerate(chart.levels):
-        axes.axhline(value, color=GREY, linestyle=strokes[place % len(strokes)], linewidth=1.5)
-    axes.set(xlabel=chart.x, ylabel=chart.y.replace("_", " "))
-    if chart.log:
-        _make_logarithmic(axes)
-    if chart.whole:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+    draw_chart(axes, chart)
     if len(labels) > 1:
-        handles = [line for line in axes.lines if not line.get_label().startswith("_edge")]
+        handles, _ = axes.get_legend_handles_labels()
         picture.legend(handles, texts, loc="outside lower left", ncols=columns, handlelength=3)
     return picture
+
+
+def draw_charts(charts: Sequence[Chart], *, title: str = "", path: str | Path | None = None) -> Any:
+    """Draw charts over the same rounds, one below the other.
+
+    Parameters
+    ----------
+    charts
+        The charts.
+    title
+        Title of the picture.
+    path
+        Path of the file; ``None`` writes none.
+
+    Raises
+    ------
+    InputError
+        Matplotlib is not installed, or the file cannot be written.
+    """
+    picture = blank(width=8, height=1 + 3.5 * len(charts))
+    for axes, chart in zip(picture.subplots(len(charts), sharex=True, squeeze=False)[:, 0], charts, strict=True):
+        draw_chart(axes, chart)
+        axes.legend()
+        axes.label_outer()
+    picture.axes[0].set_title(title, loc="left")
+    if path is not None:
+        keep(picture, path)
+    return picture
+
+
+def draw_chart(axes: Any, chart: Chart) -> None:
+    """Draw the curves and levels of a chart into axes."""
+    strokes = ("--", ":", "-.")
+    for curve in chart.clean():
+        draw_curve(axes, curve)
+    for place, (label, value) in enumerate(chart.levels):
+        stroke = strokes[place % len(strokes)]
+        axes.axhline(value, color=GREY, linestyle=stroke, linewidth=1.5, label=f"{label}: {value:.3f}")
+    axes.set(xlabel=chart.x, ylabel=chart.y.replace("_", " "))
+    if chart.log:
+        axes.set_yscale("log", subs=[2, 5])
+        axes.yaxis.set_major_formatter("{x:g}")
+        low, high = axes.get_ylim()
+        axes.yaxis.set_minor_formatter("{x:g}" if high < 100 * low else "")
+    if chart.whole:
+        axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def legend_of(labels: Sequence[str], *, width: float) -> tuple[int, list[str], float]:
@@ -222,47 +259,15 @@ def legend_of(labels: Sequence[str], *, width: float) -> tuple[int, list[str], f
     return columns, texts, ENTRY * high * math.ceil(len(labels) / columns) if len(labels) > 1 else 0.0
 
 
-def draw_curve(axes: Any, curve: Curve, *, label: str | None = None) -> None:
-    """Draw a curve with its band."""
+def draw_curve(axes: Any, curve: Curve, **look: Any) -> None:
+    """Draw a curve with its band; a look is that of the line in matplotlib."""
     style = curve.style
     colour = GREY if style is None else COLOURS[style % len(COLOURS)]
     stroke = "-" if style is None else STROKES[(style + style // len(COLOURS)) % len(STROKES)]
     if curve.low:
         axes.fill_between(curve.xs, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-    marker = "o" if len(curve.xs) == 1 else None
-    axes.plot(curve.xs, curve.ys, color=colour, linestyle=stroke, linewidth=1.8, marker=marker, label=label)
-
-
-def bars(rows: Mapping[str, Sequence[float]], parts: Mapping[str, str], *, form: Callable[[float], str]) -> Any:
-    """Draw stacked horizontal bars, one below the other.
-
-    Parameters
-    ----------
-    rows
-        By name of the bar, the length of each part.
-    parts
-        Names and colours of the parts.
-    form
-        Function that writes a total.
-    """
-    columns, texts, below = legend_of([*parts], width=WIDTH)
-    picture = blank(height=0.3 + 0.21 * len(rows) + below)
-    axes = picture.subplots()
-    names = [row if len(row) <= LONGEST_NAME else f"{row[: LONGEST_NAME - 1]}…" for row in rows]
-    left = [0.0] * len(rows)
-    for place, colour in enumerate(parts.values()):
-        lengths = [each[place] for each in rows.values()]
-        drawn = axes.barh(range(len(rows)), lengths, left=left, height=0.7, color=colour)
-        left = [before + length for before, length in zip(left, lengths, strict=True)]
-    axes.bar_label(drawn, [form(total) for total in left], padding=4)
-    axes.set_yticks(range(len(rows)), names)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.18 * max(left)), xticks=[])
-    axes.tick_params(length=0)
-    axes.grid(visible=False)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    if len(parts) > 1:
-        picture.legend(axes.containers, texts, loc="outside lower left", ncols=columns)
-    return picture
+    usual = {"linewidth": 1.8, "marker": "o" if len(curve.xs) == 1 else None, "label": curve.label}
+    axes.plot(curve.xs, curve.ys, color=colour, linestyle=stroke, **usual | look)
 
 
 def intervals(entries: Sequence[Interval], *, x: str) -> Any:
@@ -315,114 +320,3 @@ def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: 
     axes.set(aspect="equal", xlim=(-1.35, 1.35), ylim=(-1.2, 1.2))
     axes.set_axis_off()
     return picture
-
-
-def figure(
-    records: Sequence[Record], summary: Mapping[str, Any], *, distance: bool = True, path: str | Path | None = None
-) -> Any:
-    """Plot the score of the peers over rounds, and the distance by which the last gossip step moved their models.
-
-    Parameters
-    ----------
-    records
-        Records of the peers.
-    summary
-        Content of ``summary.json``; empty if the run has not ended.
-    distance
-        False to leave out the distance.
-    path
-        Path of the file; ``None`` writes none.
-
-    Raises
-    ------
-    InputError
-        The run has no records or scores, matplotlib is not installed, or the file cannot be written.
-    """
-    picture = blank(width=8, height=6 if distance else 4)
-    if not records:
-        raise InputError("the run has no records to plot; let it run longer")
-    known = dict.fromkeys(name for record in records for name in record.scores)
-    metric = summary.get("metric") or next((name for name in known if name != "loss"), "loss")
-    if metric not in known:
-        raise InputError(f"the run has no {metric} to plot; give the learner a function evaluate")
-    rounds = by_round(records)
-    upper, *lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1)) if distance else [picture.subplots()]
-    draw_curve(upper, over_rounds(rounds, score(metric), label=""), label="together: mean, and range of the peers")
-    averaged = {record.round + 1: record.mean_model[metric] for record in records if metric in record.mean_model}
-    if averaged:
-        upper.plot([*averaged], [*averaged.values()], color="0.2", linewidth=1, label="mean of all models")
-    for name, style, label in (("alone", ":", "alone: mean"), ("pooled", "--", "one model on all data")):
-        if summary.get(name) is not None and "per_peer" in summary:
-            upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=label)
-    upper.set_ylabel(metric)
-    upper.legend()
-    for axes in lower:
-        draw_curve(axes, over_rounds(rounds, lambda record: record.distance, label=""))
-        axes.set_ylabel("distance (L2)")
-        low, high = min(record.distance for record in records), max(record.distance for record in records)
-        if 0 < DECADE * low <= high:
-            axes.set_yscale("log")
-    picture.axes[-1].set_xlabel("round")
-    picture.axes[-1].xaxis.get_major_locator().set_params(integer=True)
-    upper.set_title(f"{summary['name']}: {summary['peers']} peers" if "peers" in summary else "", loc="left")
-    if path is not None:
-        keep(picture, path)
-    return picture
-
-
-def spending(
-    rounds: Sequence[int],
-    curves: Mapping[str, Sequence[float]],
-    *,
-    delta: float,
-    budget: float | None = None,
-    title: str = "",
-    path: str | Path | None = None,
-) -> Any:
-    """Plot epsilon over rounds against each observer, and the budget.
-
-    Parameters
-    ----------
-    rounds
-        Numbers of rounds, increasing.
-    curves
-        Epsilon after these rounds by observer, from the one that knows least to the one that knows most.
-    delta
-        Delta of these values.
-    budget
-        Largest permitted epsilon.
-    title
-        Title of the plot.
-    path
-        Path of the file.
-
-    Raises
-    ------
-    InputError
-        Matplotlib is not installed, or the file cannot be written.
-    """
-    picture = blank(width=8, height=5)
-    axes = picture.subplots()
-    marker = "o" if len(rounds) == 1 else None
-    for number, (observer, values) in reversed(list(enumerate(curves.items()))):  # the highest first, as in the legend
-        axes.plot(rounds, values, color=f"C{number}", linewidth=2, marker=marker, label=f"{observer}: {values[-1]:.3g}")
-    if budget is not None:
-        axes.axhline(budget, color="0.4", linestyle="--", linewidth=1.5, label=f"budget: {budget:g}")
-    if min(values[0] for values in curves.values()) > 0:  # very large noise costs nothing at this delta
-        _make_logarithmic(axes)
-    axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylabel(f"epsilon at delta {delta:g}")
-    axes.grid(visible=True, which="both", color="0.9")
-    axes.set_title(title, loc="left")
-    axes.legend(title=f"after round {rounds[-1]}, against")
-    if path is not None:
-        keep(picture, path)
-    return picture
-
-
-def _make_logarithmic(axes: Any) -> None:
-    axes.set_yscale("log", subs=[2, 5])
-    axes.yaxis.set_major_formatter("{x:g}")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_minor_formatter("{x:g}" if high < 30 * low else "")

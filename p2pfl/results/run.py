@@ -44,7 +44,7 @@ from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.repeating.own_code import FOLDER as MODULES
 from p2pfl.results.repeating.own_code import OwnCode, named_modules, own_code
-from p2pfl.results.run_files import apart_by_masks, events_of, records_of, table_of
+from p2pfl.results.run_files import events_of, records_of, table_of
 from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
 
 
@@ -295,14 +295,16 @@ class Run:
         return [record for record in self.metrics if record.peer not in attackers] or self.metrics
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Plot score and distance over rounds; write the plot to ``path``, or return the matplotlib figure.
+        """Plot the score, and how far models move, over rounds; write the plot to ``path``, or return the figure."""
+        from p2pfl.results.pages import run_charts  # noqa: PLC0415 (matplotlib is an extra)
+        from p2pfl.results.plots import draw_charts  # noqa: PLC0415
 
-        It leaves out the distance where that measures the masks.
-        """
-        from p2pfl.results.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
-
-        distance = not apart_by_masks(self.summary, self.experiment)
-        return figure(self.honest, self.summary, distance=distance, path=path)
+        if not any(record.scores for record in self.metrics):
+            raise InputError(
+                "the run has no scores to plot; let it run longer, or give its learner a function evaluate"
+            )
+        charts = [next(run_charts.scores(self)), run_charts.consensus(self)]
+        return draw_charts([chart for chart in charts if chart is not None], title=self.experiment.name, path=path)
 
     def __repr__(self) -> str:
         """Return the name of the experiment, its rounds and, once it is known, the score."""

@@ -24,9 +24,7 @@ from .connectivity import owners as owners
 from .connectivity import partition as partition
 from .connectivity import spanning as spanning
 from .finite_time import base as base
-from .gradient_noise import best_rate as best_rate
 from .gradient_noise import effective_neighbours as effective_neighbours
-from .gradient_noise import rate as rate
 from .gradient_noise import remainder as remainder
 from .graph import UNBOUND as UNBOUND
 from .graph import NetworkxGraph as NetworkxGraph
@@ -36,7 +34,6 @@ from .graph import as_topology as as_topology
 from .graph import check_connected as check_connected
 from .graph import turns as turns
 from .networkx_graphs import load as load
-from .networkx_graphs import save as save
 from .schedules import double_binary_tree as double_binary_tree
 from .schedules import epidemic_local as epidemic_local
 from .schedules import epidemic_oracle as epidemic_oracle

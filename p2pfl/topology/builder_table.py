@@ -36,7 +36,6 @@ def build(
     rows: int | None = None,
     branching: int = 2,
     clusters: int = 4,
-    inside: str = "complete",
     every: int = 4,
     levels: Sequence[int] = (),
     period: int = 64,
@@ -80,7 +79,7 @@ def build(
             raise TopologyError(f"a hypercube needs a power of two of peers, but there are {peers}; use {nearest}")
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
-    options |= {"branching": branching, "clusters": clusters, "inside": inside, "every": every, "period": period}
+    options |= {"branching": branching, "clusters": clusters, "every": every, "period": period}
     options["levels"] = levels
     known = inspect.signature(BUILDERS[kind]).parameters
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})

@@ -389,14 +389,23 @@ def random_regular(n: int, *, degree: int, seed: int) -> Topology:
     >>> {len(random_regular(8, degree=3, seed=0).neighbours(f"peer{i}")) for i in range(8)}
     {3}
     """
+    check_regular(n, degree)
+    return _connected(lambda rng: draw_regular(n, degree, rng), seed=seed)
+
+
+def check_regular(n: int, degree: int) -> None:
+    """Raise :class:`TopologyError` if no graph of ``n`` peers has this degree at every peer."""
     check_degree(n, degree)
     if n * degree % 2:
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
+
+
+def draw_regular(n: int, degree: int, rng: np.random.Generator) -> nx.Graph:
+    """Draw a regular graph, which need not be connected."""
     if 2 * degree < n:
-        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=_shuffler(rng)), seed=seed)
+        return nx.random_regular_graph(degree, n, seed=_shuffler(rng))
     # Pairing up a dense graph takes many attempts; pairing up its complement does not.
-    rest = n - 1 - degree
-    return _connected(lambda rng: nx.complement(nx.random_regular_graph(rest, n, seed=_shuffler(rng))), seed=seed)
+    return nx.complement(nx.random_regular_graph(n - 1 - degree, n, seed=_shuffler(rng)))
 
 
 def random_k_out(n: int, *, degree: int, seed: int) -> Topology:

@@ -7,12 +7,10 @@ noise over many peers early, which another number measures: the effective neighb
     NeurIPS 2022.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.sparse
 
 from p2pfl.core.errors import TopologyError
@@ -61,80 +59,6 @@ def effective_neighbours(weights: Sequence[Weights], *, decay: float) -> float:
     if not 0 <= decay < 1:
         raise TopologyError(f"the decay must be at least 0 and below 1, but it is {decay}; change it")
     return 1 / ((1 - decay) * float(np.mean(_settled(weights)(decay))))
-
-
-def rate(weights: Sequence[Weights], *, step: float, noise: float) -> float:
-    r"""Return the factor by which a round of learning shrinks the squared error on random quadratics.
-
-    Every peer sees :math:`\tfrac12 (d^\top x)^2` for random d with :math:`E\,dd^\top = I` and
-    :math:`E\,(dd^\top)^2 = \zeta I`, takes a gradient step :math:`\eta`, and mixes. Then
-    :math:`E\,x_t^2 = (1 - r)\,E\,x_{t-1}^2`, where r solves
-
-    .. math:: r = 1 - (1 - \eta)^2 - \frac{(\zeta - 1)\,\eta^2}{n_W(\gamma)}, \qquad
-              \gamma = \frac{(1 - \eta)^2}{1 - r},
-
-    evaluated at the smallest number of effective neighbours that any peer has in any gossip step: the result is
-    exact where all peers are alike, and a bound elsewhere.
-
-    Parameters
-    ----------
-    weights
-        Weights of a period; rows sum to one.
-    step
-        Step size :math:`\eta`, between 0 and 1.
-    noise
-        Noise :math:`\zeta`, at least 1.
-
-    Returns
-    -------
-    float
-        The rate r.
-
-    Raises
-    ------
-    TopologyError
-        ``step`` is not between 0 and 1, ``noise`` is below 1, or rows do not sum to one.
-
-    Examples
-    --------
-    >>> from p2pfl.topology import metropolis, ring
-    >>> round(rate([metropolis(ring(32))], step=0.0574, noise=100), 5)
-    0.0797
-    """
-    if not (0 < step < 1 and noise >= 1):
-        raise TopologyError(
-            f"step must be between 0 and 1 and noise at least 1, but they are {step} and {noise}; change them"
-        )
-    return _rate(_settled(weights), step, noise)
-
-
-def best_rate(weights: Sequence[Weights], *, noise: float) -> tuple[float, float]:
-    """Return the largest :func:`rate` over all step sizes, and the step size that gives it.
-
-    Raises
-    ------
-    TopologyError
-        As :func:`rate`.
-
-    Examples
-    --------
-    >>> from p2pfl.topology import complete, metropolis
-    >>> [round(each, 4) for each in best_rate([metropolis(complete(32))], noise=100)]
-    [0.2443, 0.2443]
-    """
-    if noise < 1:
-        raise TopologyError(f"noise must be at least 1, but it is {noise}; raise it")
-    variances = _settled(weights)
-    found = scipy.optimize.minimize_scalar(
-        lambda log: -_rate(variances, math.exp(log), noise),
-        bounds=(
-            -math.log(noise) - 1e-3,
-            -1e-6,
-        ),  # 1 / noise is the best step of a single peer, and mixing allows larger ones
-        method="bounded",
-        options={"xatol": 1e-7},
-    )
-    return -float(found.fun), math.exp(found.x)
 
 
 def remainder(weights: Sequence[Weights]) -> float:
@@ -191,18 +115,3 @@ def _covariances(matrices: list[scipy.sparse.csr_array], decay: float) -> list[F
         start = walk(matrix, start)
         found.append(start.diagonal())
     return found
-
-
-def _rate(variances: Callable[[float], list[Floats]], step: float, noise: float) -> float:
-    kept = (1 - step) ** 2  # gamma (1 - r)
-
-    def excess(left: float) -> float:
-        """Return the fresh variance of a round minus the variance that may remain, if the error shrinks to ``left``."""
-        worst = max(float(each.max()) for each in variances(kept / left))
-        return (noise - 1) * step**2 * worst - left
-
-    # 1 - r lies between no noise, where errors shrink by (1 - eta)^2, and noise that nobody averages.
-    alone = kept + (noise - 1) * step**2
-    if noise == 1:
-        return 1 - kept
-    return 1 - float(scipy.optimize.brentq(excess, kept * (1 + 1e-12), alone * (1 + 1e-9), xtol=1e-13))

@@ -65,31 +65,6 @@ def load(path: str | Path) -> Topology:
         raise TopologyError(f'in "{path}": {error}') from error
 
 
-def save(topology: Topology, path: str | Path) -> None:
-    """Write a topology as node-link JSON; equal graphs give equal bytes.
-
-    Parameters
-    ----------
-    topology
-        The graph to write.
-    path
-        Path of the file, which ends in ``.json``.
-
-    Raises
-    ------
-    TopologyError
-        The path does not end in ``.json`` or cannot be written.
-    """
-    path = Path(path)
-    if path.suffix != ".json":
-        raise TopologyError(f'a topology is saved as .json, but the path is "{path}"; rename it')
-    data = nx.node_link_data(topology.to_graph(), edges="edges")
-    try:
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise TopologyError(f'"{path}" cannot be written ({error.strerror}); choose another path') from error
-
-
 def _gml(path: Path) -> Any:
     try:
         return nx.read_gml(path)

@@ -4,15 +4,14 @@ All peers compute the same schedule, by key where it is random, without communic
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology import lazy_networkx as nx
-from p2pfl.topology.builders import bits, build_numbered, check_at_least_one, check_degree
+from p2pfl.topology.builders import bits, build_numbered, check_at_least_one, check_degree, check_regular, draw_regular
 from p2pfl.topology.graph import Schedule, Topology
 
 
@@ -69,14 +68,14 @@ def double_binary_tree(n: int) -> Schedule:
     return Schedule((build_numbered(n, edges), build_numbered(n, ((moved[a], moved[b]) for a, b in edges))))
 
 
-def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: int = 4) -> Schedule:
+def hierarchical(n: int, *, clusters: int = 4, every: int = 4) -> Schedule:
     """Build clusters that mix in every gossip step, with bridges between them in the last one of ``every`` steps.
 
-    Clusters are consecutive peers, of equal size up to one; a bridge joins the last peer of each cluster with the
-    first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps with bridges,
-    each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges of bridging
-    peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not shrink as
-    clusters grow.
+    Clusters are complete graphs of consecutive peers, of equal size up to one; a bridge joins the last peer of each
+    cluster with the first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps
+    with bridges, each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges
+    of bridging peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not
+    shrink as clusters grow.
 
     Parameters
     ----------
@@ -84,8 +83,6 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
         Number of peers.
     clusters
         Number of clusters; 1 has no bridges.
-    inside
-        Kind of graph inside each cluster, ``complete`` or ``ring``.
     every
         K, the number of gossip steps from one use of the bridges to the next.
 
@@ -97,7 +94,7 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
     Raises
     ------
     TopologyError
-        There are more clusters than peers, ``every`` is below 1, or ``inside`` is another kind.
+        There are more clusters than peers, or ``every`` is below 1.
 
     Examples
     --------
@@ -107,13 +104,11 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
     """
     check_at_least_one(n)
     check_at_least_one(every, "gossip steps from bridge to bridge (topology.options.every)")
-    if inside not in {"complete", "ring"}:
-        raise TopologyError(f'a cluster cannot be a "{inside}"; use "complete" or "ring"')
     if not 1 <= clusters <= n:
         raise TopologyError(f"{n} peers cannot form {clusters} clusters; use 1 to {n}")
     first = [n * c // clusters for c in range(clusters + 1)]
     groups = [range(a, b) for a, b in pairwise(first)]
-    inner = build_numbered(n, (edge for group in groups for edge in _inside(group, inside)))
+    inner = build_numbered(n, (edge for group in groups for edge in combinations(group, 2)))
     if clusters == 1:
         return Schedule((inner,))
     outer = build_numbered(n, ((groups[c - 1][-1], groups[c][0]) for c in range(clusters)))
@@ -211,17 +206,10 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
     >>> {len(graph.neighbours("peer0")) for graph in epidemic_oracle(6, degree=3, period=4, seed=1).topologies}
     {3}
     """
-    check_degree(n, degree)
+    check_regular(n, degree)
     check_at_least_one(period, "gossip steps in a period (topology.options.period)")
-    if n * degree % 2:
-        raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
-    sparse = 2 * degree < n  # pairing up a dense graph takes many attempts; pairing up its complement does not
-    graphs = []
-    for step in range(period):
-        rng = draw(seed, "topology", round=step)
-        graph = nx.random_regular_graph(degree if sparse else n - 1 - degree, n, seed=rng)
-        graphs.append(build_numbered(n, (graph if sparse else nx.complement(graph)).edges()))
-    return Schedule(tuple(graphs))
+    graphs = (draw_regular(n, degree, draw(seed, "topology", round=step)) for step in range(period))
+    return Schedule(tuple(build_numbered(n, graph.edges()) for graph in graphs))
 
 
 def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> Schedule:
@@ -269,12 +257,6 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     check_degree(n, degree)
     check_at_least_one(period, "gossip steps in a period (topology.options.period)")
     return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
-
-
-def _inside(group: range, kind: str) -> Iterable[tuple[int, int]]:
-    if kind == "ring":
-        return zip(group, [*group[1:], group[0]], strict=True)
-    return combinations(group, 2)
 
 
 def _bridged(inner: Topology, outer: Topology) -> Topology:

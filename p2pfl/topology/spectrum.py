@@ -94,13 +94,13 @@ def gap(weights: Sequence[Weights]) -> float:
     return 1.0 - contraction(weights)
 
 
-def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: float) -> int:
+def steps(weights: Sequence[Weights], *, tolerance: float) -> int:
     r"""Return the smallest number of gossip steps, at least 1, whose contraction is at most ``tolerance``.
 
     Parameters
     ----------
     weights
-        Weights of a period, which repeats, or a function of the gossip step. A symmetric or normal W needs
+        Weights of a period, which repeats. A symmetric or normal W needs
         :math:`\lceil \log \tau / \log \rho \rceil`; others are searched by bisection, because no step undoes
         the contraction of another. Weights that are not doubly stochastic may undo a little of it; then a
         smaller number may exist.
@@ -124,16 +124,14 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
     5
     """
     _check_tolerance(tolerance)
-    if not callable(weights):
-        _check_joined(weights)
-        if len(weights) == 1 and weights[0].keeps_mean and _normal(weights[0].matrix):
-            rho = contraction(weights)
-            _check_contracts(rho)
-            return _ceil(math.log(tolerance) / math.log(rho)) if rho > tolerance else 1
-    at = weights if callable(weights) else lambda step: weights[step % len(weights)]
+    _check_joined(weights)
+    if len(weights) == 1 and weights[0].keeps_mean and _normal(weights[0].matrix):
+        rho = contraction(weights)
+        _check_contracts(rho)
+        return _ceil(math.log(tolerance) / math.log(rho)) if rho > tolerance else 1
 
     def reached(count: int) -> bool:
-        return contraction([at(step) for step in range(count)]) <= tolerance * (1 + _SLACK)
+        return contraction([weights[step % len(weights)] for step in range(count)]) <= tolerance * (1 + _SLACK)
 
     enough = 1
     while not reached(enough):

@@ -115,15 +115,10 @@ def metropolis(topology: Topology) -> Weights:
     return _filled(topology, 1.0 / (1.0 + np.maximum(received[hears.row], received[hears.col])))
 
 
-def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
+def max_degree(topology: Topology) -> Weights:
     r"""Return maximum-degree weights: :math:`W_{ij} = 1 / (1 + \max_k d_k)`, the rest on the diagonal.
 
     They also exist for directed graphs in which every peer sends to as many peers as it receives from.
-
-    Parameters
-    ----------
-    degree
-        Degree to use as the maximum, for graphs that are a part of a graph of this degree.
 
     Returns
     -------
@@ -133,8 +128,7 @@ def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
     Raises
     ------
     TopologyError
-        The graph is directed and some peer sends to more or fewer peers than it receives from; or some peer
-        receives from more than ``degree`` peers.
+        The graph is directed and some peer sends to more or fewer peers than it receives from.
 
     Examples
     --------
@@ -145,12 +139,7 @@ def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
     received = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(received - sent), "equally many peers")
-    most = int(received.max())
-    if degree is not None and most > degree:
-        raise TopologyError(
-            f"a peer receives from {most} others, more than the given degree of {degree}; raise the degree"
-        )
-    return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + (most if degree is None else degree))))
+    return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + received.max())))
 
 
 def push(topology: Topology) -> Weights:

@@ -4,9 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from graph_files import save_graph
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.topology import ring, save, star
+from p2pfl.topology import ring, star
 
 TABLE = {"topology": {"kind": "ring", "peers": 4}, "data": {"name": "wine"}, "model": {"name": "mlp", "hidden": [4]}}
 
@@ -28,7 +29,7 @@ def test_peers_whose_frozen_weights_differ_do_not_mix_what_was_trained_on_them(t
 
 def test_several_files_are_a_schedule_in_the_order_given(tmp_path):
     for name, graph in (("a", ring(4)), ("b", star(4))):
-        save(graph, tmp_path / f"{name}.json")
+        save_graph(graph, tmp_path / f"{name}.json")
     table = TABLE | {"topology": {"kind": ["a.json", "b.json"]}}
     (tmp_path / "e.toml").write_text('[topology]\nkind = ["a.json", "b.json"]\n[data]\nname = "wine"\n')
     topology = plan(read(tmp_path / "e.toml")).topology

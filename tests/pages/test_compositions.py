@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from p2pfl import topology
+from benchmarks.compositions import COLUMNS, asked, one_way, refusal
+from graph_files import save_graph
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal
 from p2pfl.simulation import simulate
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
@@ -42,7 +42,7 @@ def test_every_refusal_is_one_sentence_with_what_to_do(refusals):
 @pytest.mark.slow
 def test_what_the_rules_refuse_is_what_a_plan_refuses(refusals, tmp_path):
     """The table is read from the rules alone; here each of its cells is resolved."""
-    topology.save(one_way(), tmp_path / "one_way.json")
+    save_graph(one_way(), tmp_path / "one_way.json")
     for (name, column), why in refusals.items():
         table = asked(name, COLUMNS[column])
         if column == "one-way":
@@ -65,7 +65,7 @@ def refused(table):
 
 @pytest.mark.parametrize("name", ["gossip_learning", "multitask"])
 def test_who_weighs_what_it_hears_learns_over_one_way_edges(name, tmp_path):
-    topology.save(one_way(), tmp_path / "one_way.json")
+    save_graph(one_way(), tmp_path / "one_way.json")
     table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"kind": str(tmp_path / "one_way.json")}}
     run = simulate(table, baselines=False)
     losses = [record.scores["loss"] for record in run.metrics if record.peer == "peer1"]

@@ -12,7 +12,7 @@ from p2pfl.results.charts import MAX_POINTS, Chart, Curve, Interval
 from p2pfl.results.comparing.figures import MAX_LINES
 from p2pfl.results.facts import Figure
 from p2pfl.results.pages.rendering import page
-from p2pfl.results.plots import COLOURS, bars, blank, chart_figure, intervals, lines
+from p2pfl.results.plots import COLOURS, blank, chart_figure, intervals, lines
 
 pytest.importorskip("matplotlib")
 
@@ -63,12 +63,6 @@ def test_intervals_lie_beside_zero_on_their_side():
     low, high = axes.get_xlim()
     assert low < -0.3
     assert high > 0.3
-
-
-def test_bars_are_as_long_as_what_they_show():
-    axes = bars({"ada": [3.0, 1.0], "bob": [2.0, 0.0]}, {"a": "#0072B2", "b": "#D55E00"}, form=str).axes[0]
-    assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 3), (0, 2), (3, 1), (2, 0)]
-    assert [text.get_text() for text in axes.texts] == ["4.0", "2.0"]
 
 
 def named(text):

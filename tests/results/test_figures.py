@@ -83,14 +83,6 @@ def test_the_axis_shows_all_runs_and_not_the_interval_of_two():
     assert (min(ends), max(ends)) == (0, 1)
 
 
-@pytest.mark.slow
-def test_many_settings_have_thin_edges_in_place_of_bands():
-    table = {(f"{place}",): [[0.1, 0.2 + place / 100], [0.2, 0.3]] for place in range(4)}
-    [axes] = figure(*compared(table, keys=("learning.rate",))).axes
-    assert not axes.collections
-    assert len([line for line in axes.lines if line.get_linewidth() < 1]) == 8
-
-
 def test_a_legend_of_long_labels_is_inside_of_the_picture():
     table = {(f"{'very ' * 12}long {place}",): [[0.1, 0.2]] for place in range(3)}
     picture = figure(*compared(table, keys=("learning.algorithm",)))

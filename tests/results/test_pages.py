@@ -11,20 +11,16 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from matplotlib.colors import to_rgb
 
-from growing import PEERS, Growing, began, ended, waits
 from markup import HOSTILE, checked
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.results.comparing.comparison import RunOutcome, compare
 from p2pfl.results.notices.kinds import KeyTrusted, MasksUncancelled, MasksUnsettled, PeerFailed
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
-from p2pfl.results.pages.costs import lanes
 from p2pfl.results.pages.gains import gains, verdict
 from p2pfl.results.pages.run_charts import scores
 from p2pfl.results.pages.run_page import run_page
-from p2pfl.results.plots import COLOURS
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
@@ -396,24 +392,3 @@ def test_a_score_with_the_name_of_a_field_has_a_column_of_its_own(run):
     columns = columns_of(other)
     assert columns["round"] == [record.round for record in run.metrics]
     assert columns["score round"] == [0.5] * len(other)
-
-
-@pytest.mark.slow
-def test_a_page_shows_what_each_peer_did_where_somebody_lost_time(tmp_path):
-    growing = Growing(tmp_path / "run")
-    growing.log(*(began(peer) for peer in PEERS))
-    growing.learn(2)
-    page = checked(run_page(Run.load(growing.folder)))
-    assert "What each peer did" not in "".join(page.text)
-    growing.log(waits("peer1", "peer2", seconds=7.0))
-    growing.record(ended("peer2", 2, seconds=26.0))
-    run = Run.load(growing.folder)
-    page = checked(run_page(run))
-    assert "What each peer did" in "".join(page.text)
-    assert "peer1 lost most time: 20 s of 26 s without training." in "".join(page.text)
-    axes = lanes(run).draw().axes[0]
-    waited = [each for each in axes.collections if each.get_facecolor().tolist() == [[*to_rgb(COLOURS[1]), 1.0]]]
-    [(left, right)] = [
-        (path.vertices[:, 0].min(), path.vertices[:, 0].max()) for each in waited for path in each.get_paths()
-    ]
-    assert (left, right) == (6.0, 26.0)

@@ -12,7 +12,6 @@ from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import read
 from p2pfl.results import Record, Run
 from p2pfl.results.content.exact_statistics import EXACT_STATISTICS
-from p2pfl.results.plots import figure
 from p2pfl.simulation import simulate
 
 EXPERIMENT = read({"name": "test"})
@@ -216,19 +215,20 @@ def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_wit
         for peer, accuracy in (("ada", 0.25), ("bob", 0.75))
     ]
     summary = {"name": "test", "peers": 2, "metric": "accuracy", "alone": 0.5, "pooled": None, "per_peer": {}}
-    picture = figure(records, summary, path=tmp_path / "curves.svg")
-    upper, _ = picture.axes
+    run = Run(EXPERIMENT)
+    run.metrics, run.summary = records, summary
+    upper, _ = run.plot(tmp_path / "curves.svg").axes
     assert upper.lines[0].get_ydata() == pytest.approx([0.5, 0.6, 0.7])
     assert [text.get_text() for text in upper.get_legend().get_texts()] == [
-        "together: mean, and range of the peers",
-        "alone: mean",
+        "together: mean and range of the peers",
+        "alone, mean: 0.500",
     ]
     assert (tmp_path / "curves.svg").exists()
 
 
 def test_a_run_without_rounds_has_no_picture():
-    with pytest.raises(InputError, match="the run has no records to plot; let it run longer"):
-        figure([], {})
+    with pytest.raises(InputError, match="the run has no scores to plot; let it run longer"):
+        Run(EXPERIMENT).plot()
 
 
 def test_a_run_without_a_directory_keeps_everything_in_memory(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import sys
 from unittest import mock
 
 import pytest
-from msgspec.structs import replace
 
 from markup import checked
 from p2pfl import topology as graphs
@@ -17,7 +16,6 @@ from p2pfl.results.pages.gains import gains
 from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import fragment
 from p2pfl.results.pages.run_page import run_page
-from p2pfl.results.plots import figure
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import apart_by_masks
 from p2pfl.simulation import simulate
@@ -80,8 +78,7 @@ def test_the_graph_of_a_run_is_drawn_and_listed(run):
     assert len(edges) == len(lines.get_segments()) == 12
     assert len(dots.get_offsets()) == 6
     assert {text.get_text() for text in axes.texts} == {*run.summary["per_peer"]}
-    [gap] = [row[1] for row in of(found, "Graph and consensus") if row[0] == "spectral gap"]
-    assert 0 < float(gap) < 1
+    assert ["edges", "12"] in of(found, "Graph")
 
 
 def test_arrows_of_a_directed_graph_lead_to_the_receivers():
@@ -146,23 +143,9 @@ def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
 def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
     changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
     masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
-    [moved] = [
-        row[1] for row in of(fragment(neighbourhoods(masked)), "Graph and consensus") if row[0].startswith("observed")
-    ]
-    assert moved == "hidden by masks"
     assert "last gossip step, most of it by masks" in run_page(masked)
     plain = run_page(simulate(read(SMALL, changes=[*changes, "privacy.mode=none"])))
     assert "masks" not in plain.partition("how far models move")[2].partition("</figure>")[0]
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_a_plot_leaves_out_distances_that_measure_masks(ended):
-    pytest.importorskip("matplotlib")
-    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
-    for mode, drawn in (("pairwise", 1), ("none", 2)):
-        run = simulate(read(SMALL, changes=[*changes, f"privacy.mode={mode}"]), baselines=False)
-        run.summary = run.summary if ended else {}
-        assert len(run.plot().axes) == drawn
 
 
 @pytest.mark.parametrize(
@@ -190,11 +173,3 @@ def test_a_notebook_shows_a_plot_as_a_picture_with_whole_rounds(monkeypatch):
     picture = simulate(read(SMALL, changes=["rounds=3"]), baselines=False).plot()
     assert picture._repr_png_().startswith(b"\x89PNG")
     assert all(tick == int(tick) for tick in picture.axes[-1].get_xticks())
-
-
-def test_an_axis_of_distances_is_logarithmic_where_they_span_a_decade():
-    pytest.importorskip("matplotlib")
-    run = simulate(read(SMALL, changes=["rounds=2", "privacy.mode=none"]), baselines=False)
-    for ratio, scale in ((2.0, "linear"), (100.0, "log")):
-        changed = [replace(each, distance=ratio**each.round) for each in run.metrics]
-        assert figure(changed, run.summary).axes[-1].get_yscale() == scale

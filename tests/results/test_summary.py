@@ -2,10 +2,7 @@
 
 import pytest
 
-from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.results.plots import figure
-from p2pfl.results.records import Record
 from p2pfl.results.summary import describe
 
 TABLE = {"topology": {"peers": 4}, "data": {"name": "wine"}, "model": {"name": "linear"}}
@@ -29,21 +26,3 @@ def test_only_noise_that_is_there_is_said_to_hide_anything(privacy, said):
     found = describe(plan(read(TABLE | {"privacy": privacy})), spent=None)
     assert [words for words in (MASKS, NOISE, READABLE) if words in found["statement"]] == [said]
     assert found["mode"] == {MASKS: "pairwise", NOISE: "independent", READABLE: "none"}[said]
-
-
-def test_a_run_without_scores_cannot_be_drawn():
-    pytest.importorskip("matplotlib")
-    record = Record(
-        peer="ada",
-        round=0,
-        scores={},
-        training_loss=None,
-        distance=0.0,
-        bytes_out=0,
-        bytes_in=0,
-        seconds_training=0.0,
-        seconds_waiting=0.0,
-        received=0,
-    )
-    with pytest.raises(InputError, match="the run has no loss to plot; give the learner a function evaluate"):
-        figure([record], {"metric": None})

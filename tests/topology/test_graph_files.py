@@ -44,12 +44,6 @@ def test_every_format_networkx_writes_is_read_back(suffix, topology, tmp_path):
     assert graphs.load(tmp_path / f"graph{suffix}") == topology
 
 
-@pytest.mark.parametrize("topology", [*CONNECTED, graphs.exponential(6), Topology(("ada", "bob"), ())])
-def test_what_is_saved_is_loaded(topology, tmp_path):
-    graphs.save(topology, tmp_path / "graph.json")
-    assert graphs.load(str(tmp_path / "graph.json")) == topology
-
-
 def test_numbers_may_be_names_and_parallel_edges_count_once(tmp_path):
     (tmp_path / "bare.gml").write_text("graph [ node [ id 1 ] node [ id 2 ] edge [ source 1 target 2 ] ]")
     (tmp_path / "columns.edges").write_text("# comment\n1 2 0.5\n2 1 7\n")
@@ -147,15 +141,3 @@ def test_files_that_are_no_topology_are_refused_in_one_sentence(name, content, s
     with refuses(sentence) as caught:
         graphs.load(path)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("a.gml", "a topology is saved as .json, but the path is"),
-        ("no/a.json", "cannot be written (No such file or directory); choose another path"),
-    ],
-)
-def test_topologies_are_saved_as_json_where_one_can_write(name, sentence, tmp_path):
-    with refuses(sentence):
-        graphs.save(graphs.ring(3), tmp_path / name)

@@ -183,13 +183,20 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     InputError
         No epsilon is claimed, or nothing to draw with or nowhere to put it.
     """
-    from p2pfl.results.plots import spending  # noqa: PLC0415 (the table need not wait for it)
+    from p2pfl.results.charts import Chart, Curve  # noqa: PLC0415 (the table need not wait for them)
+    from p2pfl.results.plots import draw_charts  # noqa: PLC0415
 
     if not found["claimed"]:
         raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")
-    curves = _curves(found)
-    title = f"{found['name']}: {found['peers']} peers"
-    spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
+    curves = [
+        Curve(f"{observer}: {values[-1]:.3g}", found["curve"]["rounds"], values, style=place)
+        for place, (observer, values) in enumerate(_curves(found).items())
+    ]
+    levels = [] if found["budget"] is None else [("budget", found["budget"])]
+    y = f"epsilon at delta {found['delta']:g}"
+    positive = min(curve.ys[0] for curve in curves) > 0  # very large noise costs nothing at this delta
+    chart = Chart("", "", "round", y, curves, levels=levels, log=positive, whole=True)
+    draw_charts([chart], title=f"{found['name']}: {found['peers']} peers", path=path)
 
 
 def compared(plan: Plan, *, only: str | None = None) -> dict[str, Any] | None:

@@ -465,7 +465,7 @@ MOVED: Mapping[str, str] = {
     "topology.file": "topology.kind",
     **{
         f"topology.{option}": f"topology.options.{option}"
-        for option in ("rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+        for option in ("rewire", "probability", "rows", "branching", "clusters", "every", "levels", "period")
     },
     **{
         f"compression.{option}": f"compression.options.{option}"

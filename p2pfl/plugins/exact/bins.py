@@ -1,4 +1,4 @@
-r"""Bins of features, the same at all peers, from totals.
+r"""Bins of features, the same at all peers: from totals, or of equal width between public bounds.
 
 Peers count their values on a fixed grid, whose cells have a relative width of :math:`2^{-7}`: first by sign and
 exponent (512 cells a feature), then by the next seven bits within each exponent that occurs. Whole numbers up to 256
@@ -9,7 +9,7 @@ end of the next one, which can be a value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +17,36 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Owns, Part
-from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Values, coarse, fine, impossible, live, number_at, possible
-from p2pfl.plugins.exact.sketch import MOST as SKETCHED
+from p2pfl.plugins.exact.columns import check_named, ends, keeps_missing
+from p2pfl.plugins.exact.sketch import (
+    EXPONENTS,
+    FINE,
+    MAX_EXPONENTS,
+    Values,
+    coarse,
+    fine,
+    impossible,
+    live,
+    number_at,
+    possible,
+)
+from p2pfl.plugins.exact.tree_features import TreeFeatures
 
-MOST = 255
+MAX_BINS = 255
 """Largest number of bins, so that a bin and the mark of a missing value fit into a byte."""
 
-LIVE = 64
+MAX_MEAN_EXPONENTS = 64
 """Largest number of exponents in use of a feature, on average; of a few features more may be in use."""
+
+
+LOGARITHMIC = "log"
+"""Third entry of the bounds of a feature whose bins are even in the logarithm of 1 plus its distance from the bound."""
+
+Bounds = Mapping[str, Sequence[float | str]]
+"""Bounds ``[low, high]`` or ``[low, high, "log"]``, by the name of a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +127,13 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
     """
     size = features * EXPONENTS
     total = yield Question(lambda peer: _first(own(peer).train), size=size + features)
-    used = live(total[:size], most=max(SKETCHED, LIVE * features))  # [L] in the order of features
+    used = live(total[:size], most=max(MAX_EXPONENTS, MAX_MEAN_EXPONENTS * features))  # [L] in the order of features
     missing = possible(total[size:])  # [F]
     feature, exponent = used // EXPONENTS, used % EXPONENTS
     total = yield Question(lambda peer: fine(_columns(own(peer).train), used), size=len(used) * FINE)
     cells_of = possible(total).reshape(len(used), FINE)  # [L, 128]
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
-    known = np.zeros((features, MOST), np.bool_) if any(categorical) else None
+    known = np.zeros((features, MAX_BINS), np.bool_) if any(categorical) else None
     for number in range(features):
         here = feature == number
         cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), cells_of[here].ravel()
@@ -127,7 +147,7 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
 def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
     """Return the categories that some cells stand for."""
     values = number_at(cells << 16)
-    if ((values < 0) | (values >= MOST) | (values != np.floor(values))).any():
+    if ((values < 0) | (values >= MAX_BINS) | (values != np.floor(values))).any():
         raise impossible()
     if len(values) > max_bins:
         raise ModelError(
@@ -170,3 +190,82 @@ def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
     beyond, first = number_at((cells[after] + 1) << 16), number_at(cells[after + 1] << 16)
     middle: Floats = (0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64)
     return middle
+
+
+def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tuple[float, ...], ...]:
+    """Return the cuts between the bins of each feature; none of a category.
+
+    Parameters
+    ----------
+    seen
+        Features that trees split. A level that is a feature of its own is 0 or 1, and needs no bounds.
+    bounds
+        Public bounds of the other numbers.
+    max_bins
+        Number of bins of a number.
+
+    Raises
+    ------
+    ModelError
+        Bounds are missing or invalid, or their name is not that of a number.
+
+    Examples
+    --------
+    >>> even_cuts(TreeFeatures.of(1, None, categorical=None), {"x0": [0, 8]}, max_bins=4)
+    ((2.0, 4.0, 6.0),)
+    """
+    check_named(bounds, [name for name, category in zip(seen.names, seen.categorical, strict=True) if not category])
+    cuts = list[tuple[float, ...]]()
+    for name, category in zip(seen.names, seen.categorical, strict=True):
+        if category:
+            cuts.append(())
+        elif "=" in name and name not in bounds:  # a level that is a feature of its own is 0 or 1
+            cuts.append((0.5,))
+        else:
+            cuts.append(_even(name, bounds, max_bins))
+    return tuple(cuts)
+
+
+def even_bins(seen: TreeFeatures, fields: Sequence[Field] | None, bounds: Bounds, *, max_bins: int) -> Bins:
+    """Return bins of equal width between public bounds; each level of a category is a bin.
+
+    Parameters
+    ----------
+    seen, bounds, max_bins
+        As of :func:`even_cuts`.
+    fields
+        Columns of the table. Those whose missing values stay missing have a bin for them, used or not.
+
+    Raises
+    ------
+    ModelError
+        As :func:`even_cuts`; or a category is not a column of levels, so its values are not public.
+    """
+    table = list(fields or (Field(name) for name in seen.names))
+    columns = [table[position] for position in seen.columns]
+    cuts, counts = np.zeros((len(seen), max_bins - 1)), np.zeros(len(seen), np.int64)
+    known = np.zeros((len(seen), MAX_BINS), np.bool_) if any(seen.categorical) else None
+    for number, even in enumerate(even_cuts(seen, bounds, max_bins=max_bins)):
+        own = even
+        if known is not None and seen.categorical[number]:
+            levels = columns[number].levels
+            if levels is None or len(levels) > max_bins:
+                raise ModelError(
+                    f'model.options.edges = "even": the category "{seen.names[number]}" needs declared levels, at '
+                    f"most {max_bins}; declare them, or leave it out of model.options.categorical_features"
+                )
+            known[number, : len(levels)] = True
+            own = tuple(level + 0.5 for level in range(len(levels) - 1))
+        cuts[number, : len(own)], counts[number] = own, len(own)
+    missing = np.array([keeps_missing(each) for each in columns])
+    return Bins(cuts, counts, missing, known)
+
+
+def _even(name: str, bounds: Bounds, bins: int) -> tuple[float, ...]:
+    """Return the cuts between bins of equal width."""
+    given = bounds.get(name, ())
+    logarithmic = len(given) == 3 and given[2] == LOGARITHMIC
+    low, high = ends({name: given[:2]} if logarithmic else bounds, name)
+    shares = np.arange(1, bins) / bins
+    cuts = low + (np.expm1(np.log1p(high - low) * shares) if logarithmic else (high - low) * shares)
+    return tuple(np.unique(cuts.astype(np.float32)).astype(float).tolist())

@@ -6,23 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from p2pfl.core.encodings import Floats
-from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.rows import Layout
 from p2pfl.data.data_description import Field
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
-from p2pfl.plugins.exact.bins import MOST, Bins, sketched
-from p2pfl.plugins.exact.even_bins import even_bins
-from p2pfl.plugins.exact.tensor_model import stopped
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.plugins.exact.bins import Bins, even_bins, sketched
+from p2pfl.plugins.exact.tensor_model import Shapes, check_validated, scalars, stopped
 from p2pfl.plugins.exact.trees.boosting_round import BoostingRound
-from p2pfl.plugins.exact.trees.growing import FIELDS, WORDS
-from p2pfl.plugins.exact.trees.importances import importances
-from p2pfl.plugins.exact.trees.losses.logarithmic import LogLink
+from p2pfl.plugins.exact.trees.losses import LogLink
 from p2pfl.plugins.exact.trees.settings import BoostingSettings
-from p2pfl.plugins.exact.trees.tree_tensors import Forest
+from p2pfl.plugins.exact.trees.tree_model import Forest, bin_tensors, with_trees
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
 GROWN = (
@@ -68,55 +61,20 @@ class Boosting(BoostingSettings):
         return f"{shown}{LEFT}" if options.get("loss") in {"quantile", "absolute_error"} else shown
 
     @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        shapes = self.node_shapes(self.rounds * self.columns, self.nodes) | self.bin_shapes(self.max_bins)
+        return shapes | dict.fromkeys(("training_loss", "validation_loss"), (self.rounds,))
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes = dict.fromkeys(FIELDS, (self.rounds * self.columns, 2 * self.leaves - 1)) | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        features = len(self.seen)
-        sets = {
-            "categories": (self.rounds * self.columns, 2 * self.leaves - 1, WORDS),
-            "known": (features, MOST),
-        }
-        return {
-            **({} if self.seen.plain else sets),
-            "base": (self.columns,),
-            "cuts": (features, self.max_bins - 1),
-            "cut_counts": (features,),
-            "lacking": (features,),
-            "samples": (1,),
-            "scale": (1,),
-            "trees": (1,),
-            "training_loss": (self.rounds,),
-            "validation_loss": (self.rounds,),
-        }
+    def nodes(self) -> int:
+        """Number of nodes for which a tree has room."""
+        return 2 * self.leaves - 1
 
     def module(self) -> Forest:
         """Return the torch module for predictions, whose tensors are those of the model."""
-        trees, size = self.rounds * self.columns, 2 * self.leaves - 1
-        return Forest(
-            trees=trees,
-            size=size,
-            columns=self.columns,
-            classes=self.classes,
-            deepest=min(self.max_depth or size, self.leaves - 1),
-            shapes=self._others,
-            seen=self.seen,
-            logarithmic=self.logarithmic,
-        )
-
-    def start(self) -> Tensors:
-        """Return a model without trees."""
-        found = zeros(self.layout)
-        found["feature"] -= 1.0
-        return found
+        deepest = min(self.max_depth or self.nodes, self.leaves - 1)
+        return Forest(self.shapes, classes=self.classes, deepest=deepest, seen=self.seen, logarithmic=self.logarithmic)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Add a tree for each margin."""
@@ -129,27 +87,19 @@ class Boosting(BoostingSettings):
         work = BoostingRound(self, tensors, own)
         work.root((yield work.question()))
         loss = work.training_loss if self.objective.valued else None
-        found = dict(tensors)
-        found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
-        found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
-        if self.early_stopping and not work.validated:
-            raise ModelError(
-                "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
-                "early_stopping out"
-            )
-        if self.early_stopping and stopped(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
-            return Outcome(found, loss, over=True)
+        losses = {"training_loss": work.training_loss, "validation_loss": work.validation_loss}
+        model = with_trees(tensors, losses, slice(done, done + 1))
+        if self.early_stopping:
+            check_validated(work.validated)
+            if stopped(model["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
+                return Outcome(model, loss, over=True)
         while work.growing:
             work.level((yield work.question()))
-        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=self.learning_rate)
-        if self.objective.quantile is not None:
-            trees = yield from work.set_quantiles(trees, share=self.objective.quantile, rate=self.learning_rate)
-        where = slice(done * self.columns, (done + 1) * self.columns)
-        for name, values in trees.items():
-            found[name] = tensors[name].copy()
-            found[name][where] = values
-        found["trees"] = np.array([done + 1.0])
-        return Outcome(found, loss, over=done + 1 == self.rounds)
+        trees = work.growth.arrays(work.bins, size=self.nodes, rate=self.learning_rate)
+        if self.objective.share is not None:
+            trees = yield from work.set_quantiles(trees, share=self.objective.share, rate=self.learning_rate)
+        model = with_trees(model, trees, slice(done * self.columns, (done + 1) * self.columns))
+        return Outcome(model | scalars(trees=done + 1), loss, over=done + 1 == self.rounds)
 
     def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the prediction without trees.
@@ -173,16 +123,7 @@ class Boosting(BoostingSettings):
         """
         bins = yield from self._binned(own)
         samples, scale, base = yield from self.objective.begin(own)
-        return {
-            **tensors,
-            "cuts": bins.cuts,
-            "cut_counts": bins.counts.astype(np.float64),
-            "lacking": bins.missing.astype(np.float64),
-            **({} if bins.known is None else {"known": bins.known.astype(np.float64)}),
-            "samples": np.array([float(samples)]),
-            "scale": np.array([scale]),
-            "base": base,
-        }
+        return {**tensors, **bin_tensors(bins), **scalars(samples=samples, scale=scale), "base": base}
 
     def _binned(self, own: Owns) -> Asked[Bins]:
         """Agree on bins; even ones need no total."""
@@ -197,16 +138,9 @@ class Boosting(BoostingSettings):
         margins = self.margins(tensors, part)
         if isinstance(self.objective, LogLink):
             return self.objective.predicted(margins)
-        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
+        return margins if self.classes is None else self.logits(margins)
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained:
         """Return the importances of the features, the most important first."""
         del fields, classes
-        trees = int(tensors["trees"][0]) * self.columns
-        return Explained(importances(tensors, self.seen.names, trees=trees, averaged=False))
-
-
-def _with(values: Floats, place: int, value: float) -> Floats:
-    found = values.copy()
-    found[place] = value
-    return found
+        return Explained(self.importances(tensors, averaged=False))

@@ -48,7 +48,7 @@ def keeps_missing(field: Field) -> bool:
     return isinstance(field.missing, float) and math.isnan(field.missing)
 
 
-def ends(bounds: Mapping[str, Sequence[float]], name: str) -> tuple[float, float]:
+def ends(bounds: Mapping[str, Sequence[float | str]], name: str) -> tuple[float, float]:
     """Return the public bounds of a column.
 
     Parameters
@@ -74,9 +74,10 @@ def ends(bounds: Mapping[str, Sequence[float]], name: str) -> tuple[float, float
             f'model.options.bounds: those of "{name}" are missing, and they must not depend on data; write '
             "[low, high], as widely known"
         )
-    if len(given) != 2 or not all(math.isfinite(end) for end in given) or not given[0] < given[1]:
+    numbers = [end for end in given if isinstance(end, int | float) and math.isfinite(end)]
+    if len(given) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1]:
         raise ModelError(f'model.options.bounds: those of "{name}" are {list(given)}; write [low, high]')
-    return float(given[0]), float(given[1])
+    return float(numbers[0]), float(numbers[1])
 
 
 def centered(low: float, high: float) -> tuple[float, float]:

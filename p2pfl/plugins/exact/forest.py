@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.rows import Layout
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
-from p2pfl.plugins.exact.bins import MOST, Bins, sketched
-from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.bagging import features as drawn
-from p2pfl.plugins.exact.trees.bagging import shares, weights
-from p2pfl.plugins.exact.trees.growing import FIELDS
-from p2pfl.plugins.exact.trees.importances import importances
-from p2pfl.plugins.exact.trees.losses.smooth import Numbers, Several, fraction
-from p2pfl.plugins.exact.trees.parallel_trees import Bagged, GrowingTrees, Level, binned
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.plugins.exact.bins import MAX_BINS, Bins, sketched
+from p2pfl.plugins.exact.tensor_model import Shapes, scalars
+from p2pfl.plugins.exact.trees.draws import features, shares, weights
+from p2pfl.plugins.exact.trees.growing import Splits
+from p2pfl.plugins.exact.trees.losses import Numbers, Several, fraction
+from p2pfl.plugins.exact.trees.parallel_trees import BaggedSamples, GrowingTrees, Level, binned
 from p2pfl.plugins.exact.trees.purity import Purity
-from p2pfl.plugins.exact.trees.tree_tensors import RAREST, Margins, Mean
+from p2pfl.plugins.exact.trees.tree_model import RAREST, Mean, TreeModel, bin_tensors, with_trees
 
-DEEPEST = 15
+MAX_DEPTH = 15
 """Largest depth, which bounds the size of a model."""
 
-HEAVIEST = 16.0
+MAX_WEIGHT = 16.0
 """Bound of the weight of a sample in a tree."""
 
 
@@ -44,7 +40,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomForest(ExactModel):
+class RandomForest(TreeModel):
     r"""Random forest from histograms, with the parameters of scikit-learn's ``RandomForest*``.
 
     All trees of a round grow together, level by level. A sample has a weight in each tree that is drawn by a key from
@@ -89,10 +85,6 @@ class RandomForest(ExactModel):
     name: ClassVar[str] = "forest"
     shows: ClassVar[str] = SHOWN.format("in each bin of its features")
 
-    features: int
-    classes: int | None
-    rounds: int
-    seed: int = 0
     n_estimators: int = 100
     max_depth: int = 10
     min_samples_leaf: int = 1
@@ -100,23 +92,19 @@ class RandomForest(ExactModel):
     bootstrap: bool | None = None
     max_bins: int = 64
     extra: bool = False
-    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         wanted = self.max_features
         known = wanted is None or wanted == "sqrt"
         known |= isinstance(wanted, int) and 1 <= wanted <= self.features
         known |= isinstance(wanted, float) and 0 < wanted <= 1
-        bounds = {
-            "n_estimators": (self.n_estimators >= 1, "at least 1"),
-            "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
-            "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
-            "max_features": (known, f'"sqrt", a number from 1 to {self.features}, or a share up to 1.0'),
-            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
-        }
-        for key, (valid, words) in bounds.items():
-            if not valid:
-                raise ModelError(f"model.options.{key} is {getattr(self, key)!r}; set it to {words}")
+        self.check_ranges(
+            n_estimators=(self.n_estimators >= 1, "at least 1"),
+            max_depth=(1 <= self.max_depth <= MAX_DEPTH, f"from 1 to {MAX_DEPTH}"),
+            min_samples_leaf=(self.min_samples_leaf >= 1, "at least 1"),
+            max_features=(known, f'of "sqrt", a number from 1 to {self.features}, or a share up to 1.0'),
+            max_bins=(2 <= self.max_bins <= MAX_BINS, f"from 2 to {MAX_BINS}"),
+        )
 
     @classmethod
     def shown(cls, options: Mapping[str, object]) -> str:
@@ -139,50 +127,19 @@ class RandomForest(ExactModel):
         return self.classes or 1
 
     @property
-    def size(self) -> int:
-        """Number of nodes for which a tree has room."""
-        return int(2 ** (self.max_depth + 1) - 1)
-
-    @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(FIELDS, (self.n_estimators, self.size))
-        shapes |= {"value": (self.n_estimators, self.size, self.columns)} | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        return {
-            "base": (self.columns,),
-            "cuts": (self.features, self.max_bins - 1),
-            "cut_counts": (self.features,),
-            "lacking": (self.features,),
-            "samples": (1,),
-            "scale": (1,),
-            "trees": (1,),
-        }
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        size = 2 ** (self.max_depth + 1) - 1
+        nodes = self.node_shapes(self.n_estimators, size) | {"value": (self.n_estimators, size, self.columns)}
+        return nodes | self.bin_shapes(self.max_bins)
 
     def module(self) -> Mean:
         """Return the torch module for predictions, whose tensors are those of the model."""
-        return Mean(
-            trees=self.n_estimators,
-            size=self.size,
-            columns=self.columns,
-            classes=self.classes,
-            deepest=self.max_depth,
-            shapes=self._others,
-        )
+        return Mean(self.shapes, classes=self.classes, deepest=self.max_depth, seen=self.seen)
 
-    def start(self) -> Tensors:
-        """Return a model without trees."""
-        found = zeros(self.layout)
-        found["feature"] -= 1.0
-        return found
+    def grown(self, tensors: Tensors) -> int:
+        """Return the number of trees that a model has."""
+        return int(tensors["trees"][0])
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Grow the trees of a round."""
@@ -193,43 +150,25 @@ class RandomForest(ExactModel):
         if not more or not tensors["samples"][0]:
             return Outcome(tensors, over=True)
         grown = yield from self._grown(tensors, own, first=done, trees=more)
-        found = dict(tensors)
-        for name, values in grown.items():
-            found[name] = tensors[name].copy()
-            found[name][done : done + more] = values
-        found["trees"] = np.array([float(done + more)])
-        return Outcome(found, over=done + more == self.n_estimators)
+        model = with_trees(tensors, grown, slice(done, done + more)) | scalars(trees=done + more)
+        return Outcome(model, over=done + more == self.n_estimators)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logarithms of probabilities ``[n, C]``, or predicted numbers ``[n, 1]``."""
-        trees = int(tensors["trees"][0])
-        mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
+        mean = self.margins(tensors, part) / max(1, self.grown(tensors))
         return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained:
         """Return the importances of the features, the most important first."""
         del fields, classes
-        names = TreeFeatures.of(self.features, self.fields, categorical=None).names
-        trees = int(tensors["trees"][0])
-        return Explained(importances(tensors, names, trees=trees, averaged=True))
-
-    def bins(self, tensors: Tensors) -> Bins:
-        """Return the bins of a model."""
-        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0)
+        return Explained(self.importances(tensors, averaged=True))
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the unit of the targets."""
         bins = yield from sketched(own, features=self.features, max_bins=self.max_bins)
         loss = Numbers() if self.classes is None else Several(self.classes)
         samples, scale, _ = yield from loss.begin(own)
-        return {
-            **tensors,
-            "cuts": bins.cuts,
-            "cut_counts": bins.counts.astype(np.float64),
-            "lacking": bins.missing.astype(np.float64),
-            "samples": np.array([float(samples)]),
-            "scale": np.array([scale]),
-        }
+        return {**tensors, **bin_tensors(bins), **scalars(samples=samples, scale=scale)}
 
     def _grown(self, tensors: Tensors, own: Owns, *, first: int, trees: int) -> Asked[dict[str, Floats]]:
         """Grow some trees together, and return their tensors."""
@@ -239,26 +178,26 @@ class RandomForest(ExactModel):
         wanted = min(self.wanted, len(useful))
         purity = Purity(self.classes is not None, self.min_samples_leaf)
         growing = GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
-        unit, peers = self._unit(tensors), dict[str, Bagged]()
-        width, depth = (2 if self.classes is None else self.classes), 0
+        samples, scale = int(tensors["samples"][0]), float(tensors["scale"][0])
+        unit = scale * 2.0 ** -fraction(samples, bound=MAX_WEIGHT)  # in which targets are integers
+        width, depth, peers = (2 if self.classes is None else self.classes), 0, dict[str, BaggedSamples]()
 
-        def bagged(peer: str) -> Bagged:
+        def answer(peer: str, block: Level) -> Ints:
             if peer not in peers:
                 peers[peer] = self._bagged(own(peer).train, bins, unit=unit, first=first, trees=trees)
-            return peers[peer]
+            return peers[peer].count(growing, block)
 
         while growing.open:
             level = self._level(growing, useful, wanted=wanted, first=first, depth=depth)
-            splits = dict[int, int]()
+            splits: Splits = {}
             for block in level.blocks(bins, width):
-                size = block.cells(bins).size * width
-                total = yield Question(_answer(bagged, growing, block), size=size)
+                total = yield Question(partial(answer, block=block), size=block.cells(bins).size * width)
                 splits |= growing.split(block, total.reshape(-1, width))
-            for samples in peers.values():
-                samples.move(growing, splits)
+            for routed in peers.values():
+                routed.move(splits)
             growing.proceed(level)
             depth += 1
-        return growing.arrays(size=self.size, width=self.columns, unit=unit)
+        return growing.arrays(size=2 ** (self.max_depth + 1) - 1, width=self.columns, unit=unit)
 
     def _level(self, growing: GrowingTrees, useful: Ints, *, wanted: int, first: int, depth: int) -> Level:
         """Draw the features of all open nodes."""
@@ -268,26 +207,16 @@ class RandomForest(ExactModel):
             (first + int(tree), int(count)) for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
         ]
         key = {"wanted": wanted, "seed": self.seed, "level": depth}
-        features = np.concatenate([drawn(count, among=useful, tree=tree, **key) for tree, count in counts])
+        drawn = np.concatenate([features(count, among=useful, tree=tree, **key) for tree, count in counts])
         if not self.extra:
-            return Level(nodes, features)
+            return Level(nodes, drawn)
         uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
-        return Level(nodes, features, growing.cuts(nodes, features, uniform))
+        return Level(nodes, drawn, growing.cuts(nodes, drawn, uniform))
 
-    def _unit(self, tensors: Tensors) -> float:
-        """Return the unit in which targets are integers."""
-        samples, scale = int(tensors["samples"][0]), float(tensors["scale"][0])
-        return scale * 2.0 ** -fraction(samples, bound=HEAVIEST)
-
-    def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> Bagged:
+    def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> BaggedSamples:
         """Return the samples of a peer with their weights in some trees."""
         bootstrap = not self.extra if self.bootstrap is None else self.bootstrap
         ones = np.ones(len(part), np.int64)
         each = [weights(part, seed=self.seed, tree=first + tree) if bootstrap else ones for tree in range(trees)]
         targets = part.targets if self.classes else np.rint(part.targets / unit).astype(np.int64)
-        return Bagged(binned(part, bins), np.stack(each), targets, self.classes)
-
-
-def _answer(bagged: Callable[[str], Bagged], growing: GrowingTrees, level: Level) -> Callable[[str], Ints]:
-    """Return what a peer adds to the total of some nodes."""
-    return lambda peer: bagged(peer).count(growing, level)
+        return BaggedSamples(binned(part, bins), np.stack(each), targets, self.classes)

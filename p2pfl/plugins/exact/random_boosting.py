@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
-from p2pfl.core.rows import Layout, draw
+from p2pfl.core.rows import draw
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
-from p2pfl.plugins.exact.bins import MOST
-from p2pfl.plugins.exact.elementary import added
-from p2pfl.plugins.exact.even_bins import even_cuts
+from p2pfl.learning.exact_model import Outcome, Owns, Part, Round, Tensors
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.bins import MAX_BINS, even_cuts
+from p2pfl.plugins.exact.tensor_model import Shapes, scalars
 from p2pfl.plugins.exact.tree_features import FROM_DTYPE, TreeFeatures
-from p2pfl.plugins.exact.trees.growing import BITS, FIELDS, WORDS
-from p2pfl.plugins.exact.trees.losses.smooth import Loss, Several, Two
-from p2pfl.plugins.exact.trees.tree_tensors import Forest, Margins
-from p2pfl.plugins.exact.trees.tree_tensors import leaves as leaves_of
-
-FRACTION = 20
-"""Fraction bits of derivatives; private noise is far coarser."""
+from p2pfl.plugins.exact.trees.losses import Loss, Several, Two
+from p2pfl.plugins.exact.trees.tree_model import BITS, WORDS, Forest, TreeModel, with_trees
+from p2pfl.plugins.exact.trees.tree_model import leaves as leaves_of
 
 CURVATURE = 0.5
 """Factor of second derivatives in a total: they need less precision, so the noise beside them may be larger."""
@@ -41,12 +34,12 @@ SPARE = 64
 NOISY = 2.0
 """Deviations of the noise of a first derivative that are added to the sum of second ones."""
 
-DEEPEST = 10
+MAX_DEPTH = 10
 """Largest depth, at which a tree has 1,024 leaves."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomBoosting(ExactModel):
+class RandomBoosting(TreeModel):
     r"""Gradient boosting of trees whose splits are drawn by a key, before any data are seen.
 
     Each level of a tree has one feature and one cut, so a sample belongs to one leaf, and a round is one total of
@@ -98,18 +91,13 @@ class RandomBoosting(ExactModel):
     )
     traits: ClassVar[ModelTraits] = ModelTraits(noisy=True)
 
-    features: int
-    classes: int | None
-    rounds: int
     bounds: dict[str, list[float | str]]
-    seed: int = 0
     learning_rate: float = 0.25
     max_depth: int = 5
     max_bins: int = 32
     l2_regularization: float = 150.0
     clip: float = 0.7
     categorical_features: list[str | int] | str | None = FROM_DTYPE
-    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.classes is None:
@@ -117,16 +105,13 @@ class RandomBoosting(ExactModel):
                 "random_boosting predicts classes, because the range of a number is private; take boosting, or declare "
                 "classes of the target"
             )
-        bounds = {
-            "learning_rate": (self.learning_rate > 0, "above 0"),
-            "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
-            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
-            "l2_regularization": (self.l2_regularization > 0, "above 0"),
-            "clip": (0 < self.clip <= 1, "above 0, at most 1"),
-        }
-        for key, (valid, words) in bounds.items():
-            if not valid:
-                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        self.check_ranges(
+            learning_rate=(self.learning_rate > 0, "above 0"),
+            max_depth=(1 <= self.max_depth <= MAX_DEPTH, f"from 1 to {MAX_DEPTH}"),
+            max_bins=(2 <= self.max_bins <= MAX_BINS, f"from 2 to {MAX_BINS}"),
+            l2_regularization=(self.l2_regularization > 0, "above 0"),
+            clip=(0 < self.clip <= 1, "above 0, at most 1"),
+        )
         _ = self._cuts  # checks the bounds
 
     @cached_property
@@ -159,7 +144,7 @@ class RandomBoosting(ExactModel):
         """
         curves = 1 / 16 if self.columns == 1 else 1 / 4
         exact = math.sqrt(self.steepest**2 + CURVATURE**2 * curves)
-        return exact + math.sqrt(2 * self.columns) * 2.0 ** -(FRACTION + 1)
+        return exact + sums.rounding(2 * self.columns)
 
     @cached_property
     def _cuts(self) -> tuple[tuple[float, ...], ...]:
@@ -167,39 +152,13 @@ class RandomBoosting(ExactModel):
         return even_cuts(self.seen, self.bounds, max_bins=self.max_bins)
 
     @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "classes"
-
-    @property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        trees, size = self.rounds * self.columns, 2 ** (self.max_depth + 1) - 1
-        sets = {} if self.seen.plain else {"categories": (trees, size, WORDS)}
-        return dict.fromkeys(FIELDS, (trees, size)) | sets | {"base": (self.columns,), "trees": (1,)}
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        return Layout(tuple(self._shapes), tuple(self._shapes.values()))
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        return self.node_shapes(self.rounds * self.columns, 2 ** (self.max_depth + 1) - 1)
 
     def module(self) -> Forest:
         """Return the torch module for predictions, whose tensors are those of the model."""
-        shapes = self._shapes
-        return Forest(
-            trees=self.rounds * self.columns,
-            size=shapes["feature"][1],
-            columns=self.columns,
-            classes=self.classes,
-            deepest=self.max_depth,
-            shapes=shapes,
-            seen=self.seen,
-        )
-
-    def start(self) -> Tensors:
-        """Return a model without trees."""
-        found = zeros(self.layout)
-        found["feature"] -= 1.0
-        return found
+        return Forest(self.shapes, classes=self.classes, deepest=self.max_depth, seen=self.seen)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Add a tree for each margin, all of the same structure."""
@@ -209,46 +168,28 @@ class RandomBoosting(ExactModel):
         own, structure = self.seen.owned(own), self._structure(done)
         leaves = 2**self.max_depth
 
-        def answer(peer: str) -> Ints:
+        def answer(peer: str) -> Floats:
             part = own(peer).train
             first = leaves_of(structure, part.features, self.seen.categorical) - (leaves - 1)  # [n]
             slopes, curves = self.objective.derivatives(self.margins(tensors, part), part.targets, 1.0)
             assert curves is not None  # noqa: S101 (log losses curve)
             slopes = slopes * (self.steepest / np.maximum(np.sqrt((slopes * slopes).sum(axis=0)), self.steepest))
-            grid = 2.0**FRACTION
+            grid = 2.0**sums.NOISY_FRACTION
             values = np.concatenate([np.rint(slopes * grid), np.rint(curves * (CURVATURE * grid))])  # [2 C, n]
-            sums = [np.bincount(first, weights=each, minlength=leaves) for each in values]
-            return np.concatenate([*sums, np.zeros(SPARE)]).astype(np.int64)
+            return np.concatenate([np.bincount(first, weights=each, minlength=leaves) for each in values])
 
-        size = 2 * self.columns * leaves + SPARE
-        total = (yield Question(answer, size=size, change=self.change * 2.0**FRACTION)) * 2.0**-FRACTION
-        sums, spare = total[:-SPARE].reshape(2, self.columns, leaves), total[-SPARE:]
-        noise = math.sqrt(added(spare * spare) / SPARE)
-        weight = np.maximum(sums[1] / CURVATURE, 0.0) + self.l2_regularization + NOISY * noise
-        values = np.clip(-sums[0] / weight, -STEEPEST, STEEPEST) * self.learning_rate  # [C, leaves]
-        return Outcome(self._added(tensors, structure, values, done), over=done + 1 == self.rounds)
-
-    def margins(self, tensors: Tensors, part: Part) -> Floats:
-        """Return the margins of samples, ``[n, columns]``."""
-        trees = int(tensors["trees"][0]) * self.columns
-        categorical = () if self.seen.plain else self.seen.categorical
-        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
+        size = 2 * self.columns * leaves
+        total, noise = yield from sums.noisy_total(answer, size=size, change=self.change, spare=SPARE)
+        slopes, curves = total.reshape(2, self.columns, leaves)
+        weight = np.maximum(curves / CURVATURE, 0.0) + self.l2_regularization + NOISY * noise
+        values = np.clip(-slopes / weight, -STEEPEST, STEEPEST) * self.learning_rate  # [C, leaves]
+        where = slice(done * self.columns, (done + 1) * self.columns)
+        model = with_trees(tensors, {**structure, "value": np.pad(values, ((0, 0), (leaves - 1, 0)))}, where)
+        return Outcome(model | scalars(trees=done + 1), over=done + 1 == self.rounds)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``."""
-        margins = self.margins(tensors, part)
-        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.columns == 1 else margins
-
-    def _added(self, tensors: Tensors, structure: Mapping[str, Floats], values: Floats, done: int) -> Tensors:
-        """Return the model with the trees of a round."""
-        leaves, where = 2**self.max_depth, slice(done * self.columns, (done + 1) * self.columns)
-        found = dict(tensors) | {"trees": np.array([done + 1.0])}
-        for name, given in structure.items():
-            found[name] = tensors[name].copy()
-            found[name][where] = given
-        found["value"] = tensors["value"].copy()
-        found["value"][where, leaves - 1 :] = values
-        return found
+        return self.logits(self.margins(tensors, part))
 
     def _structure(self, round: int) -> dict[str, Floats]:
         """Return the splits of the trees of a round: one feature and one cut for each level."""

@@ -20,7 +20,7 @@ EXPONENTS = 512
 FINE = 128
 """Cells of the second total within an exponent."""
 
-MOST = 2**13
+MAX_EXPONENTS = 2**13
 """Largest number of exponents in use over all columns; the second total has 128 counts for each."""
 
 Values = npt.NDArray[np.float32]
@@ -71,7 +71,7 @@ def coarse(columns: list[Values]) -> Ints:
     return np.concatenate(found).astype(np.int64)
 
 
-def live(total: Ints, *, most: int = MOST) -> Ints:
+def live(total: Ints, *, most: int = MAX_EXPONENTS) -> Ints:
     """Return the exponents in use of a total of :func:`coarse`.
 
     Raises

@@ -9,12 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Own, Owns, Part
+from p2pfl.plugins.exact.columns import located, position_of
 
 CODES = 255
 """A category is a whole number below this one."""
+
+INTERACTION_SIZES = {"no_interactions": 1, "pairwise": 2}
+"""Numbers of columns that may split together, by name."""
 
 FROM_DTYPE = "from_dtype"
 """Value of ``categorical_features`` that stands for all columns of a table that have levels."""
@@ -72,27 +77,24 @@ class TreeFeatures:
         ModelError
             A column does not exist.
         """
-        known = fields or tuple(Field(f"x{number}") for number in range(features))
-        chosen = _chosen(known, categorical)
-        names, places, flags, at = list[str](), list[tuple[int, int]](), list[bool](), 0
-        columns = list[int]()
-        for position, field in enumerate(known):
-            levels = [None] if field.levels is None else [*field.levels]
-            if position in chosen and len(levels) > CODES:
+        known = located(features, fields)
+        chosen = _chosen([field for field, _ in known], categorical)
+        names, places, flags, columns = list[str](), list[tuple[int, int]](), list[bool](), list[int]()
+        for position, (field, where) in enumerate(known):
+            joined, levels = position in chosen, field.levels or ()
+            if joined and len(levels) > CODES:
                 raise ModelError(
                     f'column "{field.name}" has {len(levels)} levels, and a category of trees has at most {CODES}; '
                     "leave it out of model.options.categorical_features"
                 )
-            parts = (
-                [(at, at + len(levels))] if position in chosen else [(at + n, at + n + 1) for n in range(len(levels))]
-            )
+            one = joined or field.levels is None
+            parts = [(where.start, where.stop)] if one else [(at, at + 1) for at in range(where.start, where.stop)]
             places += parts
-            flags += [position in chosen] * len(parts)
+            flags += [joined] * len(parts)
             columns += [position] * len(parts)
-            names += [field.name] if position in chosen or levels == [None] else [f"{field.name}={n}" for n in levels]
-            at += len(levels)
-        known_names = tuple(field.name for field in known)
-        return cls(tuple(names), tuple(places), tuple(flags), tuple(columns), known_names)
+            names += [field.name] if one else [f"{field.name}={level}" for level in levels]
+        column_names = tuple(field.name for field, _ in known)
+        return cls(tuple(names), tuple(places), tuple(flags), tuple(columns), column_names)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -183,20 +185,82 @@ def _chosen(fields: Sequence[Field], categorical: Sequence[str | int] | str | No
         return set()
     if categorical == FROM_DTYPE:
         return {position for position, field in enumerate(fields) if field.levels is not None}
-    names = [field.name for field in fields]
-    found = set[int]()
-    for column in categorical:
-        position = names.index(column) if column in names else column
-        if not isinstance(position, int) or not 0 <= position < len(fields):
-            raise ModelError(
-                f"model.options.categorical_features: there is no column {column!r}; write names of columns, or "
-                f"positions from 0 to {len(fields) - 1}"
-            )
-        found.add(position)
-    return found
+    names, key = [field.name for field in fields], "model.options.categorical_features"
+    return {position_of(column, names, key=key) for column in categorical}
 
 
 def _position(hot: torch.Tensor) -> torch.Tensor:
     """Return the position of the one in each row ``[n, L]``, ``[n, 1]``; NaN in a row without one."""
     position = hot.nan_to_num().argmax(dim=1, keepdim=True).to(hot.dtype)
     return torch.where(hot.nan_to_num().amax(dim=1, keepdim=True) > 0, position, torch.nan)
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Sets of columns; the columns above a node and the one that splits it are in one of the sets.
+
+    Parameters
+    ----------
+    columns
+        Column of each feature, ``[F]``.
+    sets
+        Sets of columns. Together they have all columns.
+    size
+        Any set of so many columns is one of the sets; 0 if the sets are given.
+
+    Examples
+    --------
+    >>> pairs = Interactions.of(TreeFeatures.of(3, None, categorical=None), [["x0", "x1"], ["x1", "x2"]])
+    >>> pairs.allowed(frozenset({0}), np.arange(3)).tolist(), pairs.allowed(frozenset({1}), np.arange(3)).tolist()
+    ([0, 1], [0, 1, 2])
+    """
+
+    columns: tuple[int, ...]
+    sets: tuple[frozenset[int], ...] = ()
+    size: int = 0
+
+    @classmethod
+    def of(cls, seen: TreeFeatures, constraints: Sequence[Sequence[str | int]] | str) -> Interactions:
+        """Return the sets of some constraints.
+
+        Parameters
+        ----------
+        seen
+            Features of the trees.
+        constraints
+            Lists of names or positions of columns, ``"pairwise"`` or ``"no_interactions"``. Columns in none of the
+            lists are one further set.
+
+        Raises
+        ------
+        ModelError
+            A column does not exist, or the constraints are another text.
+        """
+        key, columns = "model.options.interaction_cst", tuple(seen.columns)
+        if isinstance(constraints, str):
+            if constraints not in INTERACTION_SIZES:
+                raise ModelError(
+                    f'{key} is "{constraints}"; set it to "pairwise", "no_interactions" or lists of columns'
+                )
+            return cls(columns, size=INTERACTION_SIZES[constraints])
+        sets = [frozenset(position_of(column, seen.column_names, key=key) for column in each) for each in constraints]
+        rest = frozenset(range(len(seen.column_names))).difference(*sets)
+        return cls(columns, tuple(sets) + ((rest,) if rest else ()))
+
+    def allowed(self, used: frozenset[int], features: Ints) -> Ints:
+        """Return those of some features that may split a node.
+
+        Parameters
+        ----------
+        used
+            Features of the splits above it.
+        features
+            Features to choose from.
+        """
+        above = {self.columns[feature] for feature in used}
+        if len(above) < self.size or not above:
+            return features
+        sets = [above] if self.size else [each for each in self.sets if above <= each]
+        together = np.fromiter(frozenset[int]().union(*sets), np.int64)
+        allowed: Ints = features[np.isin(np.asarray(self.columns)[features], together)]
+        return allowed

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from p2pfl.core.errors import InputError
 from p2pfl.results import charts
+from p2pfl.results.charts import Curve
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import Comparison
 from p2pfl.results.comparing.intervals import estimate
 from p2pfl.results.formats import counted
-from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, keep, legend_of
+from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, draw_curve, keep, legend_of
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
 
@@ -48,26 +49,11 @@ PANEL = (2.4, 2.1)
 SHARES = frozenset({"accuracy", "auc", "f1", "macro_f1", "iou", "mean_iou", "concordance"})
 """Scores from 0 to 1, beyond which no interval goes."""
 
-FILLED = 3
-"""Lines of a panel whose intervals are filled, at most; those of more have thin edges."""
+Line = tuple[Curve, list[float]]
+"""Mean of a setting over its seeds with its interval, and the scores of all its runs."""
 
 MARGIN = 0.05
 """Share of the height of an axis that is free above and below what it shows."""
-
-UNITS = ((1e3, "GB"), (1.0, "MB"), (1e-3, "kB"))
-"""Units of megabytes, the largest first."""
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A setting over rounds: place along the axis, mean over the seeds, ends of its interval, lowest and highest."""
-
-    xs: list[float]
-    ys: list[float]
-    low: list[float]
-    high: list[float]
-    least: list[float]
-    most: list[float]
 
 
 def figure(
@@ -116,10 +102,9 @@ def figure(
             f"a figure holds {MAX_PANELS} panels of {MAX_LINES} lines, and the comparison has {len(panels)} of "
             f"{len(labels)}; plot a sweep of fewer settings"
         )
-    scale, unit = _unit([x for line in lines.values() for x in line.xs]) if by == "bytes" else (1.0, "")
+    names = "round" if by == "round" else "MB sent by all peers", comparison.metric.replace("_", " ")
     with mpl.rc_context(STYLE):
-        names = "round" if by == "round" else f"{unit} sent by all peers", comparison.metric.replace("_", " ")
-        picture = _drawn(panels, labels, lines, scale=scale, names=names)
+        picture = _drawn(panels, labels, lines, names=names)
         if path is not None:
             keep(picture, path, undated=True)
     return picture
@@ -133,38 +118,33 @@ def caption(comparison: Comparison) -> str:
     return f"Lines are means over the peers and {seeds}.{bands}"
 
 
-def _line(runs: Sequence[Run], metric: str, *, by: By) -> _Line | None:
+def _line(runs: Sequence[Run], metric: str, *, by: By) -> Line | None:
     """Return the line of runs of one setting; ``None`` where none of them has the score."""
     found = [
-        (curve, charts.sent_megabytes(by_round(run.metrics)))
+        (dict(zip(curve.xs, curve.ys, strict=True)), charts.sent_megabytes(by_round(run.metrics)))
         for run in runs
         if (curve := charts.over_rounds(by_round(run.honest), charts.score(metric), label="")).ys
     ]
-    if not found:
-        return None
-    shared = sorted(set.intersection(*({*curve.xs} for curve, _ in found)))
-    values = [dict(zip(curve.xs, curve.ys, strict=True)) for curve, _ in found]
-    line = _Line([], [], [], [], [], [])
-    for x in shared:
-        column = [each[x] for each in values]
+    points, shown = list[tuple[float, float, float, float]](), list[float]()
+    for x in sorted(set.intersection(*({*values} for values, _ in found))) if found else ():
+        column = [values[x] for values, _ in found]
         if not all(map(math.isfinite, column)):
             continue
         mean = estimate(column)
-        half = mean.half or 0.0
-        low, high = mean.mean - half, mean.mean + half
+        low, high = mean.mean - (mean.half or 0.0), mean.mean + (mean.half or 0.0)
         if metric in SHARES:
             low, high = max(low, 0.0), min(high, 1.0)
         sent = math.fsum(each[int(x) - 1] for _, each in found) / len(found)
-        for numbers, number in zip(
-            (line.xs, line.ys, line.low, line.high, line.least, line.most),
-            (x if by == "round" else sent, mean.mean, low, high, min(column), max(column)),
-            strict=True,
-        ):
-            numbers.append(number)
-    return line if line.xs else None
+        points.append((x if by == "round" else sent, mean.mean, low, high))
+        shown += column
+    if not points:
+        return None
+    xs, ys, low_ends, high_ends = ([*column] for column in zip(*points, strict=True))
+    band = ((), ()) if low_ends == high_ends else (low_ends, high_ends)
+    return Curve("", xs, ys, *band), shown
 
 
-def _panels(comparison: Comparison, lines: dict[int, _Line]) -> dict[str, dict[str, int]]:
+def _panels(comparison: Comparison, lines: dict[int, Line]) -> dict[str, dict[str, int]]:
     """Return the places of settings by the title of their panel and the label of their line."""
     pairs = [
         (comparison.settings[each.setting].values, comparison.settings[each.reference].values)
@@ -185,9 +165,8 @@ def _panels(comparison: Comparison, lines: dict[int, _Line]) -> dict[str, dict[s
 def _drawn(
     panels: dict[str, dict[str, int]],
     labels: Sequence[str],
-    lines: dict[int, _Line],
+    lines: dict[int, Line],
     *,
-    scale: float,
     names: tuple[str, str],
 ) -> Any:
     """Return a figure with a panel for each title, and one legend below them."""
@@ -201,58 +180,23 @@ def _drawn(
         spare.set_visible(False)
     handles: dict[str, Any] = {}
     for place, (each, (title, panel)) in enumerate(zip(axes, panels.items(), strict=False)):
-        filled = len(panel) <= FILLED
         for label, setting in panel.items():
-            handles.setdefault(
-                label, _draw(each, lines[setting], style=labels.index(label), scale=scale, filled=filled)
-            )
+            curve, style = lines[setting][0], labels.index(label)
+            step = max(1, len(curve.xs) // MARKED)
+            look = {"marker": MARKERS[style % len(MARKERS)], "markersize": 4, "markeredgecolor": "white"}
+            look |= {"markeredgewidth": 0.5, "markevery": (style % step, step), "linewidth": 1.4}
+            draw_curve(each, replace(curve, style=style), **look)
+            handles.setdefault(label, each.lines[-1])
         each.set_title(title, loc="left", fontsize="medium")
         each.xaxis.get_major_locator().set_params(integer=names[0] == "round", nbins=5)
         lowest = place + columns >= len(panels) or names[0] != "round"
         each.tick_params(labelbottom=lowest)
         each.set_xlabel(names[0] if lowest else "")
         each.set_ylabel(names[1] if place % columns == 0 else "")
-    axes[0].set_ylim(_limits(lines.values()))
+    shown = [value for _, values in lines.values() for value in values]  # the interval of two runs may be far wider
+    margin = MARGIN * (max(shown) - min(shown) or abs(max(shown)) or 1.0)
+    axes[0].set_ylim(min(shown) - margin, max(shown) + margin)
     if len(labels) > 1:
         found = [handles[label] for label in labels]
         picture.legend(found, texts, loc="outside lower center", ncols=across, handlelength=3.2)
     return picture
-
-
-def _limits(lines: Iterable[_Line]) -> tuple[float, float]:
-    """Return the ends of an axis that shows all runs; the interval of two runs may be many times as high."""
-    shown = [*lines]
-    least, most = min(min(line.least) for line in shown), max(max(line.most) for line in shown)
-    margin = MARGIN * (most - least or abs(most) or 1.0)
-    return least - margin, most + margin
-
-
-def _draw(axes: Any, line: _Line, *, style: int, scale: float, filled: bool) -> Any:
-    """Draw a line and its band, or the edges of it; return what stands for it in a legend."""
-    colour, count = COLOURS[style % len(COLOURS)], len(line.xs)
-    xs = [x / scale for x in line.xs]
-    if line.low != line.high and not filled:
-        for edge in (line.low, line.high):
-            axes.plot(xs, edge, color=colour, linewidth=0.5, alpha=0.6, label="_edge")
-    elif line.low != line.high:
-        axes.fill_between(xs, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
-    step = max(1, count // MARKED)
-    [drawn] = axes.plot(
-        xs,
-        line.ys,
-        color=colour,
-        linestyle=STROKES[(style + style // len(COLOURS)) % len(STROKES)],
-        linewidth=1.4,
-        marker=MARKERS[style % len(MARKERS)],
-        markersize=4,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        markevery=(style % step, step),
-    )
-    return drawn
-
-
-def _unit(megabytes: Sequence[float]) -> tuple[float, str]:
-    """Return the unit in which the largest number has few digits."""
-    largest = max(megabytes, default=0.0)
-    return next(((scale, name) for scale, name in UNITS if largest >= scale), UNITS[-1])

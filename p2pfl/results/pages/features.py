@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
-from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, pairs, shortened
-from p2pfl.results.plots import COLOURS, bars
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, pairs, shortened
 from p2pfl.results.run_files import explained_of
 
-MOST_BARS, MOST_ROWS = 20, 200
+MAX_IMPORTANCES, MAX_COEFFICIENTS = 20, 200
 """Importances, and coefficients, that a page shows."""
 
 REST = ", in summary.json"
@@ -38,7 +36,7 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
         return []
     notes = [Note(text, style="small") for text in _notes(found)]
     if found.regression is None:
-        return [BlockGroup([_bars(found.importances), importance_table(found.importances)], "beside"), *notes]
+        return [importance_table(found.importances), *notes]
     return [
         BlockGroup([coefficient_table(found.regression), pairs("Fit", fit_facts(found.regression))], "beside"),
         *notes,
@@ -49,23 +47,16 @@ def _notes(found: Explained) -> list[str]:
     return [ABOUT] if found.regression is None else [*found.regression.notes()]
 
 
-def _bars(found: Sequence[FeatureImportance]) -> Figure:
-    shown = {each.name: [each.importance] for each in found[:MOST_BARS]}
-    about = f"{len(shown)} bars; the longest is that of {found[0].name}, {100 * found[0].importance:.1f} %."
-    draw = partial(bars, shown, {"importance": COLOURS[0]}, form=lambda share: f"{100 * share:.1f} %")
-    return Figure("Importance", about, draw)
-
-
 def importance_table(found: Sequence[FeatureImportance]) -> FactTable:
     """Return the importances of the features of trees, the most important first."""
-    return FactTable("Importance by feature", HEADS, shortened(map(importance, found), MOST_BARS, rest=REST))
+    return FactTable("Importance by feature", HEADS, shortened(map(importance, found), MAX_IMPORTANCES, rest=REST))
 
 
 def coefficient_table(found: FittedRegression) -> FactTable:
     """Return the coefficients, in the columns that have something."""
     heads = ("feature", "estimate", "std. error", "z", "p", "95 % interval")
     rows = [coefficient(each) for each in found.coefficients]
-    return FactTable("Coefficients", heads, shortened(rows, MOST_ROWS, rest=REST)).dense()
+    return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
 
 
 def fit_facts(found: FittedRegression) -> dict[str, str]:

@@ -26,13 +26,15 @@ def scores(run: Run) -> Iterator[Chart]:
     names.sort(key=lambda name: name != main)
     for name in names:
         curve = over_rounds(rounds, score(name), label=label_of(run))
+        averaged = {record.round + 1: record.mean_model[name] for record in run.metrics if name in record.mean_model}
+        means = [Curve("mean of all models", [*averaged], [*averaged.values()], style=1)] if averaged else []
         known = [
             (label.removesuffix(", mean") if "scores" in run.summary else label, value)
             for key, label in LEVELS.items()
             if (value := _level(run, key, name)) is not None
         ]
         about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in known)
-        yield Chart(f"{name} by round", about, "round", name, [curve], levels=known, whole=True)
+        yield Chart(f"{name} by round", about, "round", name, [curve, *means], levels=known, whole=True)
         if name == main:
             sent = sent_megabytes(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)

@@ -11,14 +11,24 @@ import msgspec
 
 from p2pfl.experiment import Experiment, flat, write
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.results.facts import Block, BlockGroup, Bullets, FactTable, Happening, Note, Section, Styled, pairs
-from p2pfl.results.formats import shown
+from p2pfl.results.facts import (
+    Block,
+    BlockGroup,
+    Bullets,
+    FactTable,
+    Happening,
+    Note,
+    Section,
+    Styled,
+    pairs,
+    shortened,
+)
+from p2pfl.results.formats import exchanged, shown, size
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.pages import run_charts
-from p2pfl.results.pages.costs import costs, lanes
 from p2pfl.results.pages.features import features
-from p2pfl.results.pages.gains import gains, verdict
+from p2pfl.results.pages.gains import MOST_PEERS, gains, verdict
 from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
@@ -54,8 +64,8 @@ def run_page(run: Run) -> str:
         ("features", "Features of the model", features(run.summary)),
         ("graph", "Topology", neighbourhoods(run)),
         ("privacy", "Privacy", _privacy(run)),
-        ("cost", "Cost", costs(run)),
-        ("events", "What happened", [lanes(run), _events(run)]),
+        ("cost", "Cost", _costs(run)),
+        ("events", "What happened", [_events(run)]),
         ("repeat", "How to repeat it", _repeat(run)),
     ]
     who = f", peer {run.summary['peer']}" if "peer" in run.summary else ""
@@ -137,6 +147,52 @@ def _observers(found: Sequence[Mapping[str, Any]]) -> list[Block]:
     heads = ("who looks", "peer", "epsilon", "AUC", "TPR at 1 %")
     caption = "What all rounds give away, by observer"
     return [FactTable(caption, heads, rows, text=2, bold=promised), Note(note, style="small")]
+
+
+def _costs(run: Run) -> list[Block | None]:
+    """Return bytes and seconds by peer and altogether."""
+    last = {record.peer: record for record in run.metrics}
+    if not last:
+        return []
+    spent = {peer: [0.0, 0.0, 0.0] for peer in last}
+    for record in run.metrics:
+        each = record.seconds_training, record.seconds_waiting, len(record.missed)
+        spent[record.peer] = [before + now for before, now in zip(spent[record.peer], each, strict=True)]
+    found = {peer: [last[peer].bytes_out, last[peer].bytes_in, *spent[peer]] for peer in sorted(last)}
+    return [BlockGroup([pairs("The whole run", _totals(run)), _cost_table(found)], "beside")]
+
+
+def _cost_table(found: Mapping[str, Sequence[float]]) -> FactTable | None:
+    """Return bytes sent, bytes received, seconds of training, seconds of waiting, and number of missed models."""
+    forms = [size, size, "{:.1f} s".format, "{:.1f} s".format, "{:.0f}".format]
+    used = [any(column) for column in zip(*found.values(), strict=True)]
+    rows = [
+        [peer, *(form(cost) if shown else "" for form, cost, shown in zip(forms, each, used, strict=True))]
+        for peer, each in found.items()
+    ]
+    heads = ("peer", "sent", "received", "training", "waiting", "missed models")
+    return FactTable("By peer", heads, shortened(rows, MOST_PEERS)).dense() if any(used) else None
+
+
+def _totals(run: Run) -> dict[str, str]:
+    summary = run.summary
+    facts = {"rounds": f"{1 + max(record.round for record in run.metrics)} of {run.experiment.rounds}"}
+    if "wall_s" not in summary:
+        return facts
+    foretold = " (predicted)" if summary.get("predicted") else ""
+    facts |= {
+        "in a round": exchanged(summary["steps"]),
+        "from the first round to the last": f"{summary['wall_s']:.1f} s{foretold}",
+        "before the first round": f"{summary['start_s']:.1f} s{foretold}",
+        "training of all peers": f"{summary['training_s']:.1f} s",
+        "sent by all peers": size(summary["bytes_sent"]),
+        "models that came too late": str(summary["missed"]),
+    }
+    if summary.get("gradients") is not None:
+        facts["gradients of all peers"] = f"{summary['gradients']:,}"
+    if summary["peer_memory"] is not None:
+        facts["private memory of a peer"] = size(summary["peer_memory"])
+    return facts
 
 
 def _events(run: Run) -> Block | None:

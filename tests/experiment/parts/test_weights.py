@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from graph_files import save_graph
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
@@ -70,9 +71,8 @@ def test_accelerated_gossip_conserves_no_flows(kind):
                 "topology.kind=hierarchical",
                 "topology.options.clusters=2",
                 "topology.options.every=3",
-                "topology.options.inside=ring",
             ),
-            graphs.hierarchical(6, clusters=2, every=3, inside="ring"),
+            graphs.hierarchical(6, clusters=2, every=3),
         ),
     ],
 )
@@ -95,7 +95,7 @@ def test_weights_are_those_of_the_graph_unless_others_are_named():
 
 def test_pushed_sums_over_their_masses_are_the_mean_of_all(one_way, tmp_path):
     pushed = (f"topology.kind={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
-    graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
+    save_graph(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
     server = (f"topology.kind={tmp_path / 'complete.json'}",)
     ours, theirs = (simulate(read(SMALL, changes=changes)).models for changes in (pushed, server))
     assert list(ours) == list("abcd")
@@ -122,7 +122,7 @@ def test_masks_that_would_not_cancel_are_refused():
 @pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("name", ["fedprox", "scaffold", "fedadam", "fednova", "per_fedavg", "partial"])
 def test_whatever_divides_by_masses_is_exact_on_one_way_edges(name, one_way, tmp_path):
-    graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
+    save_graph(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
     learning = (f"learning.algorithm={name}", "rounds=2")
     pushed = (*learning, f"topology.kind={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
     server = (*learning, f"topology.kind={tmp_path / 'complete.json'}")

@@ -7,14 +7,12 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Owns, Part, Tensors
-from p2pfl.plugins.exact.trees.counting import Binned, Routes
+from p2pfl.plugins.exact.trees.counting import BinnedSamples, BoostedSamples
 from p2pfl.plugins.exact.trees.growing import Growth, GrowthTask
-from p2pfl.plugins.exact.trees.losses.quantiles import quantiles
-from p2pfl.plugins.exact.trees.losses.smooth import fraction
-from p2pfl.plugins.exact.trees.node_splits import Search
+from p2pfl.plugins.exact.trees.losses import fraction, quantiles
+from p2pfl.plugins.exact.trees.node_splits import Limits, Search
 from p2pfl.plugins.exact.trees.settings import BoostingSettings
-from p2pfl.plugins.exact.trees.split_limits import Limits
-from p2pfl.plugins.exact.trees.tree_tensors import leaves
+from p2pfl.plugins.exact.trees.tree_model import leaves
 
 WORST = 64.0
 """Bound of the loss of a sample; a larger one counts as that."""
@@ -65,7 +63,7 @@ class BoostingRound:
         self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
         self._cells = int(self.bins.sizes.sum())
         self._words = 3 if model.objective.curved else 2
-        self._routes: dict[str, Routes] = {}
+        self._routes: dict[str, BoostedSamples] = {}
         self._values: dict[str, list[Floats]] = {}
 
     @property
@@ -143,12 +141,12 @@ class BoostingRound:
         """Return what a peer adds to the total of a level."""
         if task.splits:
             routes = self._routes[peer]
-            routes.move(task)
+            routes.move(task.splits)
             return routes.count(task, self._values[peer])[:, self._counted].ravel()
         own = self.own(peer)
-        binned = Binned.of(own.train, self.bins)
+        binned = BinnedSamples.of(own.train, self.bins)
         drawn = self.model.sampling.samples(own.train, round=self.round)
-        self._routes[peer] = Routes(binned, self.model.columns, drawn)
+        self._routes[peer] = BoostedSamples(binned, self.model.columns, drawn)
         self._values[peer] = self._derivatives(own.train)
         counted = self._routes[peer].count(task, self._values[peer])[:, self._counted].ravel()
         extras = [self._lost(own.train), self._lost(own.validation), len(own.validation)]

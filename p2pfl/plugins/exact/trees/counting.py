@@ -10,14 +10,14 @@ import scipy.sparse
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.exact_model import Part
-from p2pfl.plugins.exact.bins import MOST, Bins
-from p2pfl.plugins.exact.trees.growing import GrowthTask
+from p2pfl.plugins.exact.bins import MAX_BINS, Bins
+from p2pfl.plugins.exact.trees.growing import GrowthTask, Splits
 
 OUT = -1
 """Node of a sample that is not drawn."""
 
 
-class Binned:
+class BinnedSamples:
     """Samples of a peer as numbers of bins.
 
     The most frequent bin of a feature is left out of the entries: its sums are what the others leave of the sums of the
@@ -50,11 +50,11 @@ class Binned:
         )
 
     @staticmethod
-    def of(part: Part, bins: Bins) -> Binned:
+    def of(part: Part, bins: Bins) -> BinnedSamples:
         """Return the samples as numbers of bins, kept with them."""
-        kept: Binned | None = part.kept.get("binned")
+        kept: BinnedSamples | None = part.kept.get("binned")
         if kept is None or not kept.bins.same(bins):
-            kept = Binned(part, bins)
+            kept = BinnedSamples(part, bins)
             part.kept["binned"] = kept
         return kept
 
@@ -88,8 +88,39 @@ class Binned:
         return found
 
 
-class Routes:
-    """Nodes that the samples of a peer have reached in each tree of a round.
+class RoutedSamples:
+    """Samples of a peer, and the node that each has reached in each tree of a round.
+
+    Parameters
+    ----------
+    codes
+        Bins of the samples, ``[F, n]``.
+    drawn
+        Whether a tree has each sample, ``[trees, n]``; other samples are in no node.
+    """
+
+    def __init__(self, codes: npt.NDArray[np.uint8], drawn: npt.NDArray[np.bool_]) -> None:
+        self.codes = codes
+        self.nodes = np.where(drawn, np.arange(len(drawn))[:, None], OUT)  # [trees, n]
+
+    def move(self, splits: Splits) -> None:
+        """Move samples of nodes that were split to their children."""
+        if not splits:
+            return
+        size = 1 + max(splits)
+        feature, child = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+        lower = np.zeros((size, MAX_BINS + 2), np.bool_)  # [nodes, bins]
+        for number, (chosen, bins, left) in splits.items():
+            feature[number], lower[number, : len(bins)], child[number] = chosen, bins, left
+        for nodes in self.nodes:
+            known = np.where((nodes >= 0) & (nodes < size), nodes, 0)
+            moving = np.flatnonzero((nodes == known) & (feature[known] >= 0))
+            at = nodes[moving]
+            nodes[moving] = child[at] + ~lower[at, self.codes[feature[at], moving]]
+
+
+class BoostedSamples(RoutedSamples):
+    """Samples of a peer in the trees of a round of boosting, and their values.
 
     Parameters
     ----------
@@ -98,28 +129,12 @@ class Routes:
     trees
         Number of trees.
     drawn
-        Which samples are counted, ``[n]``; the others are in no node.
+        Which samples are counted, ``[n]``.
     """
 
-    def __init__(self, binned: Binned, trees: int, drawn: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, binned: BinnedSamples, trees: int, drawn: npt.NDArray[np.bool_]) -> None:
+        super().__init__(binned.codes, np.broadcast_to(drawn, (trees, len(drawn))))
         self.binned = binned
-        self.nodes = np.where(drawn, np.arange(trees)[:, None], OUT)  # [trees, n]
-
-    def move(self, task: GrowthTask) -> None:
-        """Move samples of nodes that were split to their children."""
-        if not task.splits:
-            return
-        size = 1 + max(task.splits)
-        feature, child = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-        lower = np.zeros((size, MOST + 2), np.bool_)  # [nodes, bins]
-        for number, (chosen, bins, left) in task.splits.items():
-            feature[number], lower[number, : len(bins)], child[number] = chosen, bins, left
-        for nodes in self.nodes:
-            known = np.where((nodes >= 0) & (nodes < size), nodes, 0)
-            moving = np.flatnonzero((nodes == known) & (feature[known] >= 0))
-            at = nodes[moving]
-            codes = self.binned.codes[feature[at], moving]
-            nodes[moving] = child[at] + ~lower[at, codes]
 
     def count(self, task: GrowthTask, values: Sequence[npt.NDArray[np.float64]]) -> Ints:
         """Return sums of V values ``[trees, n]`` by counted node and bin, ``[m, cells, V]``.

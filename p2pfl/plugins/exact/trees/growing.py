@@ -17,15 +17,12 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.node_splits import Search, Split
-from p2pfl.plugins.exact.trees.split_limits import UNBOUNDED
+from p2pfl.plugins.exact.trees.node_splits import UNBOUNDED, Search, Split
+from p2pfl.plugins.exact.trees.tree_model import FIELDS, WORDS
 
-FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
-"""Numbers of a node: feature (-1 for a leaf), threshold (below it left), number of the left child (the right one
-follows it), whether missing values go left, value, gain, and number of samples."""
-
-WORDS, BITS = 8, 32
-"""Words of the set of categories that go left, and categories of a word; the name of their field is ``categories``."""
+Splits = dict[int, tuple[int, npt.NDArray[np.bool_], int]]
+"""By number of a node its feature, which of its bins go left (the last one has the missing values), and the number of
+its left child."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +32,12 @@ class GrowthTask:
     Parameters
     ----------
     splits
-        By number of a node its feature, which of its bins go left (the last one has the missing values), and the number
-        of its left child.
+        Nodes that were split.
     counted
         Numbers of the nodes to count.
     """
 
-    splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]]
+    splits: Splits
     counted: tuple[int, ...]
 
 
@@ -140,7 +136,7 @@ class Growth:
 
     def _expand(self) -> None:
         """Split the nodes that may be among the best, and find what is to be counted of their children."""
-        splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]] = {}
+        splits: Splits = {}
         counted = list[int]()
         self._siblings = []
         for tree in range(self.trees):
@@ -220,14 +216,18 @@ class Growth:
             for number in self._best_first(tree):
                 left = self.nodes[number].left
                 places |= {left: used, left + 1: used + 1}
-                self._describe(found, self.nodes[number], (tree, places[number]), left=used, bins=bins)
+                split = self.nodes[number].split
+                assert split is not None  # noqa: S101 (the node is split)
+                larger = bool(split.left[2] > split.right[2])
+                for name, value in split.entries(bins, child=used, larger=larger).items():
+                    found[name][tree, places[number]] = value
                 used += 2
-            split = {*self._best_first(tree)}
+            inner = {*self._best_first(tree)}
             for number, place in places.items():
                 node = self.nodes[number]
                 if node.sums is not None:
                     found["count"][tree, place] = node.sums[2]
-                    if number not in split:
+                    if number not in inner:
                         found["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
         return found
 
@@ -236,24 +236,3 @@ class Growth:
         if limits.signs is not None:
             return rate * float(limits.value(sums, np.array(bounds)))
         return -rate * float(sums[0] * limits.slope) / float(limits.weight(sums))
-
-    @staticmethod
-    def _describe(
-        found: dict[str, Floats], node: GrowingNode, where: tuple[int, int], *, left: int, bins: Bins
-    ) -> None:
-        split = node.split
-        assert split is not None  # noqa: S101 (the node is split)
-        found["feature"][where] = split.feature
-        found["left"][where] = left
-        seen = bins.missing[split.feature]  # else they follow the larger child, as in scikit-learn
-        found["missing"][where] = split.missing_left if seen else split.left[2] > split.right[2]
-        found["gain"][where] = split.gain
-        if split.cut < 0:
-            assert bins.known is not None  # noqa: S101 (the feature is a category)
-            lower = np.full(WORDS * BITS, bool(found["missing"][where]))  # categories that nobody has
-            known = np.flatnonzero(bins.known[split.feature])
-            lower[known] = np.isin(np.arange(len(known)), split.category)
-            found["categories"][where] = lower.reshape(WORDS, BITS) @ 2.0 ** np.arange(BITS)
-            return
-        last = split.cut == bins.counts[split.feature]  # all known values go left
-        found["threshold"][where] = np.finfo(np.float32).max if last else bins.cuts[split.feature, split.cut]

@@ -16,31 +16,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.split_limits import gained
-
-
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """Split of a node.
-
-    Parameters
-    ----------
-    feature, bin
-        Samples in bins up to this one go left.
-    missing_left
-        True if samples without a value go left.
-    gain
-        By how much the score of the children exceeds that of the node.
-    left, right
-        Sums ``[V]`` of the children.
-    """
-
-    feature: int
-    bin: int
-    missing_left: bool
-    gain: float
-    left: Ints
-    right: Ints
+from p2pfl.plugins.exact.trees.node_splits import Split, gained
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +41,14 @@ class HistogramCells:
     @property
     def counts(self) -> Ints:
         """Number of cuts of each histogram, ``[m, K]``."""
-        found: Ints = self.bins.counts[self.features]
-        return found if self.cuts is None else np.minimum(found, 1)
+        counts: Ints = self.bins.counts[self.features]
+        return counts if self.cuts is None else np.minimum(counts, 1)
 
     @property
     def sizes(self) -> Ints:
         """Number of cells of each histogram, that of missing values included, ``[m, K]``."""
-        found: Ints = self.counts + 1 + self.bins.missing[self.features]
-        return found
+        sizes: Ints = self.counts + 1 + self.bins.missing[self.features]
+        return sizes
 
     @property
     def offsets(self) -> Ints:
@@ -102,8 +78,8 @@ class HistogramCells:
         if self.cuts is not None:
             lacking = cells > self.bins.counts[features]
             cells = np.where(lacking, self.counts[slots, column] + 1, cells > self.cuts[slots, column])
-        found: Ints = self.offsets[slots, column] + cells
-        return found
+        places: Ints = self.offsets[slots, column] + cells
+        return places
 
     def bin(self, node: int, column: int, cut: int) -> int:
         """Return the last bin that goes left by a cut of a histogram."""
@@ -143,7 +119,7 @@ class Purity:
         whole = sums[..., 0].astype(np.float64)
         return whole * whole / count
 
-    def best(self, flat: Ints, cells: HistogramCells) -> tuple[list[Cut | None], Ints]:
+    def best(self, flat: Ints, cells: HistogramCells) -> tuple[list[Split | None], Ints]:
         """Return the best split of each node, ``None`` where none gains anything, and the sums of the nodes ``[m, V]``.
 
         Parameters
@@ -168,7 +144,7 @@ class Purity:
         valid = valid[..., : len(ways)]
         valid &= (self.count(left) >= self.min_samples_leaf) & (self.count(right) >= self.min_samples_leaf)
         gains = gained(self.score(left) + self.score(right), self.score(whole), valid).reshape(len(chosen), -1)
-        cuts = list[Cut | None]()
+        cuts = list[Split | None]()
         for node, place in enumerate(gains.argmax(axis=1).tolist()):
             if np.isneginf(gains[node, place]):
                 cuts.append(None)
@@ -176,11 +152,11 @@ class Purity:
             at, bin_, way = np.unravel_index(place, left.shape[1:4])
             where = (node, at, bin_, way)
             cuts.append(
-                Cut(
-                    feature=int(chosen[node, at]),
-                    bin=cells.bin(node, int(at), int(bin_)),
-                    missing_left=bool(way),
+                Split(
                     gain=float(gains[node, place]),
+                    feature=int(chosen[node, at]),
+                    cut=cells.bin(node, int(at), int(bin_)),
+                    missing_left=bool(way),
                     left=left[where],
                     right=right[where],
                 )

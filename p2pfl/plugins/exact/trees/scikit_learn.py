@@ -7,7 +7,6 @@ when it is imported.
 from __future__ import annotations
 
 import json
-import math
 from importlib import resources
 from typing import Any
 
@@ -15,8 +14,7 @@ import msgspec
 import numpy as np
 
 from p2pfl.core.errors import ModelError
-from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.tree_tensors import Forest, Mean
+from p2pfl.plugins.exact.trees.tree_model import Forest, Mean
 from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 
@@ -51,7 +49,7 @@ def encoded(predictor: Predictor, about: str) -> bytes:
 def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[str, Any]:
     """Return the model as JSON values."""
     inputs, outputs = predictor.saved.about.inputs, predictor.saved.about.outputs
-    seen = module.seen or TreeFeatures.of(math.prod(inputs.shape), predictor.fields, categorical=None)
+    seen = module.seen
     tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     averaged = isinstance(module, Mean)
     count = int(tensors["trees"][0]) * (1 if averaged else module.columns)

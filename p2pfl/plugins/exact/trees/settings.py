@@ -5,32 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.data.data_description import Field
-from p2pfl.learning.exact_model import ExactModel, Part, Tensors
 from p2pfl.learning.losses import PerSample
-from p2pfl.plugins.exact.bins import MOST, Bins
-from p2pfl.plugins.exact.even_bins import even_bins
-from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.interactions import Interactions
-from p2pfl.plugins.exact.trees.losses.logarithmic import GammaLoss, LogLink, PoissonLoss
-from p2pfl.plugins.exact.trees.losses.named import objective
-from p2pfl.plugins.exact.trees.losses.own import OwnLoss
-from p2pfl.plugins.exact.trees.losses.quantiles import Quantile
-from p2pfl.plugins.exact.trees.losses.smooth import Loss
-from p2pfl.plugins.exact.trees.tree_sampling import Sampling
-from p2pfl.plugins.exact.trees.tree_tensors import Margins
+from p2pfl.plugins.exact.bins import MAX_BINS, even_bins
+from p2pfl.plugins.exact.tree_features import Interactions, TreeFeatures
+from p2pfl.plugins.exact.trees.draws import Sampling
+from p2pfl.plugins.exact.trees.losses import LogLink, Loss, OwnLoss, Quantile, objective
+from p2pfl.plugins.exact.trees.tree_model import TreeModel
 
-LARGEST = 2**15
+MAX_LEAVES = 2**15
 """Largest number of leaves of a tree."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoostingSettings(ExactModel):
+class BoostingSettings(TreeModel):
     r"""Options of boosting, with the names of scikit-learn's ``HistGradientBoosting*``.
 
     Parameters
@@ -42,7 +33,7 @@ class BoostingSettings(ExactModel):
     loss
         ``"squared_error"``, ``"absolute_error"``, ``"poisson"``, ``"gamma"`` or ``"quantile"`` for numbers,
         ``"log_loss"`` for classes, as in scikit-learn; or ``"package.module:function"``, as
-        :class:`p2pfl.plugins.exact.trees.losses.own.OwnLoss` calls it.
+        :class:`p2pfl.plugins.exact.trees.losses.OwnLoss` calls it.
     quantile
         With the loss of that name, the quantile that is predicted.
     loss_bound
@@ -88,10 +79,6 @@ class BoostingSettings(ExactModel):
         An option has no valid value, or does not go with another one.
     """
 
-    features: int
-    classes: int | None
-    rounds: int
-    seed: int = 0
     learning_rate: float = 0.1
     loss: str | None = None
     quantile: float | None = None
@@ -113,33 +100,29 @@ class BoostingSettings(ExactModel):
     categorical_features: list[str | int] | str | None = None
     monotonic_cst: dict[str, int] | list[int] | None = None
     interaction_cst: list[list[str | int]] | str | None = None
-    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        bounds = {
-            "learning_rate": (self.learning_rate > 0, "above 0"),
-            "max_leaf_nodes": (not self.max_leaf_nodes or self.max_leaf_nodes >= 2, "at least 2, or 0 for no bound"),
-            "max_depth": (self.max_depth is None or self.max_depth >= 1, "at least 1"),
-            "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
-            "min_hessian": (self.min_hessian >= 0, "at least 0"),
-            "l2_regularization": (self.l2_regularization >= 0, "at least 0"),
-            "subsample": (0 < self.subsample <= 1, "above 0, at most 1"),
-            "colsample_bytree": (0 < self.colsample_bytree <= 1, "above 0, at most 1"),
-            "max_features": (0 < self.max_features <= 1, "above 0, at most 1"),
-            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
-            "n_iter_no_change": (self.n_iter_no_change >= 1, "at least 1"),
-            "tol": (self.tol >= 0, "at least 0"),
-        }
-        for key, (valid, words) in bounds.items():
-            if not valid:
-                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        self.check_ranges(
+            learning_rate=(self.learning_rate > 0, "above 0"),
+            max_leaf_nodes=(not self.max_leaf_nodes or self.max_leaf_nodes >= 2, "at least 2, or 0 for no bound"),
+            max_depth=(self.max_depth is None or self.max_depth >= 1, "at least 1"),
+            min_samples_leaf=(self.min_samples_leaf >= 1, "at least 1"),
+            min_hessian=(self.min_hessian >= 0, "at least 0"),
+            l2_regularization=(self.l2_regularization >= 0, "at least 0"),
+            subsample=(0 < self.subsample <= 1, "above 0, at most 1"),
+            colsample_bytree=(0 < self.colsample_bytree <= 1, "above 0, at most 1"),
+            max_features=(0 < self.max_features <= 1, "above 0, at most 1"),
+            max_bins=(2 <= self.max_bins <= MAX_BINS, f"from 2 to {MAX_BINS}"),
+            n_iter_no_change=(self.n_iter_no_change >= 1, "at least 1"),
+            tol=(self.tol >= 0, "at least 0"),
+        )
         self._check_edges()
         self._check_loss()
         self.seen.signs(self.monotonic_cst)
         _ = self.interactions  # checks the columns
-        if self.leaves > LARGEST:
+        if self.leaves > MAX_LEAVES:
             raise ModelError(
-                f"trees of model.options.max_depth = {self.max_depth} could have more than {LARGEST} leaves; set "
+                f"trees of model.options.max_depth = {self.max_depth} could have more than {MAX_LEAVES} leaves; set "
                 "model.options.max_leaf_nodes as well"
             )
 
@@ -161,7 +144,7 @@ class BoostingSettings(ExactModel):
                 f'model.options.early_stopping needs a loss, and "{self.loss}" returns its derivatives alone; leave '
                 "early_stopping out"
             )
-        if self.monotonic_cst is not None and known.quantile is not None:
+        if self.monotonic_cst is not None and known.share is not None:
             raise ModelError(
                 f'model.options.monotonic_cst does not work with loss = "{self.loss}", whose leaves are quantiles that '
                 "need not follow the order of a feature; leave it out, or choose another loss"
@@ -204,10 +187,10 @@ class BoostingSettings(ExactModel):
     @property
     def lost(self) -> PerSample | None:
         """Loss of predicted numbers; ``None`` for the squared error, and for classes."""
-        found = self.objective
-        if not isinstance(found, PoissonLoss | GammaLoss | Quantile):
+        loss = self.objective
+        if not isinstance(loss, LogLink | Quantile):
             return None
-        return lambda outputs, targets: torch.from_numpy(found.lost(outputs[:, 0].numpy(), targets.numpy()))
+        return lambda outputs, targets: torch.from_numpy(loss.lost(outputs[:, 0].numpy(), targets.numpy()))
 
     @property
     def sampling(self) -> Sampling:
@@ -228,14 +211,3 @@ class BoostingSettings(ExactModel):
     def interactions(self) -> Interactions | None:
         """Columns that may split a tree together; ``None`` if all may."""
         return None if self.interaction_cst is None else Interactions.of(self.seen, self.interaction_cst)
-
-    def bins(self, tensors: Tensors) -> Bins:
-        """Return the bins of a model."""
-        known = tensors["known"] > 0 if "known" in tensors else None
-        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
-
-    def margins(self, tensors: Tensors, part: Part) -> Floats:
-        """Return the margins of samples, ``[n, columns]``."""
-        trees = int(tensors["trees"][0]) * self.columns
-        categorical = () if self.seen.plain else self.seen.categorical
-        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)

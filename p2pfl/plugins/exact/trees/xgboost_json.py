@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.errors import ModelError
-from p2pfl.plugins.exact.trees.growing import BITS
-from p2pfl.plugins.exact.trees.tree_tensors import Forest
+from p2pfl.plugins.exact.trees.tree_model import BITS, Forest
 from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 
@@ -48,7 +47,7 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
     """
     module, saved = predictor.saved.module, predictor.saved.about
     path = predictor.saved.path
-    if not isinstance(module, Forest) or saved.model.name not in BOOSTING or module.seen is None:
+    if not isinstance(module, Forest) or saved.model.name not in BOOSTING:
         raise ModelError(f"{path} is {saved.model.name}, and XGBoost's format takes boosting; choose another format")
     if np.any(np.asarray(saved.inputs.mean) != 0) or np.any(np.asarray(saved.inputs.deviation) != 1):
         raise ModelError(

@@ -13,8 +13,8 @@ from p2pfl.core.errors import ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
+from p2pfl.plugins.exact.bins import even_bins
 from p2pfl.plugins.exact.boosting import Boosting
-from p2pfl.plugins.exact.even_bins import even_bins
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
@@ -93,7 +93,7 @@ def test_levels_and_missing_values_have_bins_that_follow_from_the_declaration():
     ("options", "said"),
     [
         ({"edges": "exact"}, r'edges is "exact"; set it to "sketch" or "even" \(exact quantiles are values of single'),
-        ({"edges": "even"}, 'bounds: the bounds of "x0" are missing'),
+        ({"edges": "even"}, 'bounds: those of "x0" are missing'),
         ({"edges": "even", "bounds": {"x0": [1.0, 0.0]}}, r'"x0" are \[1\.0, 0\.0\]; write \[low, high\]'),
         ({"edges": "even", "bounds": {"y": [0.0, 1.0]}}, 'there is no number "y"; choose from x0'),
         ({"bounds": {"x0": [0.0, 1.0]}}, 'bounds has no effect with the sketch; leave it out, or set edges = "even"'),

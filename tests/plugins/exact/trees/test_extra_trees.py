@@ -52,7 +52,7 @@ def test_totals_have_one_cut_of_each_feature_and_their_size_changes_nothing(monk
     assert sizes(model, federation)[3] == 6 * model.wanted * 2 * 3  # trees, features, sides, classes
     assert sum(sizes(model, federation)[3:]) < 0.3 * sum(sizes(trees(features, classes=3, extra=False), federation)[3:])
     _, whole = trained(model, federation, rounds=1)
-    monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.LARGEST", 50)
+    monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.MAX_TOTAL", 50)
     _, parts = trained(model, federation, rounds=1)
     assert all(np.array_equal(whole[name], parts[name]) for name in whole)
 

@@ -15,7 +15,7 @@ from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Part
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import RandomForest
-from p2pfl.plugins.exact.trees.bagging import weights
+from p2pfl.plugins.exact.trees.draws import weights
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.testing import check_algorithm
 from plugins.exact.tables import adult, masked_as_pooled, shared_out, trained
@@ -74,7 +74,7 @@ def test_the_number_of_rounds_and_the_size_of_totals_do_not_change_the_forest(mo
     federation = shared_out(features, targets, classes=3, peers=2)
     _, once = trained(forest(features, classes=3, n_estimators=7), federation, rounds=1)
     _, thrice = trained(forest(features, classes=3, n_estimators=7, rounds=3), federation, rounds=3)
-    monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.LARGEST", 2000)
+    monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.MAX_TOTAL", 2000)
     _, small = trained(forest(features, classes=3, n_estimators=7), federation, rounds=1)
     assert once["trees"] == 7
     for name in once:
@@ -193,10 +193,10 @@ def test_features_without_values_do_no_harm():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_depth": 16}, "max_depth is 16; set it to from 1 to 15"),
-        ({"max_features": "log2"}, "max_features is 'log2'; set it to \"sqrt\""),
+        ({"max_depth": 16}, "max_depth is 16; set it to a value from 1 to 15"),
+        ({"max_features": "log2"}, "max_features is 'log2'; set it to a value of \"sqrt\""),
         ({"max_features": 0}, "max_features is 0"),
-        ({"n_estimators": 0}, "n_estimators is 0; set it to at least 1"),
+        ({"n_estimators": 0}, "n_estimators is 0; set it to a value at least 1"),
     ],
 )
 def test_invalid_options_are_refused(options, said):

@@ -21,7 +21,8 @@ from p2pfl.learning import ExactLearner, Part
 from p2pfl.learning.exact_model import Own
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import RandomBoosting
-from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
+from p2pfl.plugins.exact.random_boosting import SPARE
+from p2pfl.plugins.exact.sums import NOISY_FRACTION
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import account_total, calibrate_total
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -105,13 +106,13 @@ def test_leaves_shrink_by_the_noise_that_a_total_shows():
         question = next(asking)
         total = question.answer("peer0")
         added = np.zeros(len(total))
-        added[-SPARE:] = noise * 2.0**FRACTION
+        added[-SPARE:] = noise * 2.0**NOISY_FRACTION
         with pytest.raises(StopIteration) as ended:
             asking.send(total + added.astype(np.int64))
         found.append(learner.tensors(ended.value.value.row)["value"][0])
     where = found[0] != 0
     assert where.any()
-    curves = total[8:16] * 2.0 ** -(FRACTION - 1) + 1.0  # of the eight leaves, with l2_regularization = 1
+    curves = total[8:16] * 2.0 ** -(NOISY_FRACTION - 1) + 1.0  # of the eight leaves, with l2_regularization = 1
     shrunk = (curves / (curves + 2 * 50.0))[where[7:]]
     assert np.allclose((found[1] / np.where(where, found[0], 1.0))[where], shrunk)
 
@@ -238,7 +239,7 @@ def test_what_noise_does_not_cover_is_refused(change, said):
     ("options", "said"),
     [
         ({"classes": None}, "random_boosting predicts classes"),
-        ({"bounds": {}}, 'bounds of "x0" are missing, and its bins must not depend on data'),
+        ({"bounds": {}}, 'those of "x0" are missing, and they must not depend on data'),
         ({"bounds": WINE | {"age": [0, 1]}}, 'there is no number "age"; choose from x0, x1, x2, x3'),
         ({"bounds": WINE | {"x1": [6, 0]}}, 'those of "x1" are'),
         ({"bounds": WINE | {"x1": [0, 6, "sqrt"]}}, 'those of "x1" are'),

@@ -1,17 +1,20 @@
-r"""Keyed draws of forests: weights of samples for each tree, and features for each node.
+r"""Keyed draws of trees: samples and features of a tree or a node, and weights of samples in forests.
 
-The weight of a sample in a tree is Poisson(1), as in online bagging, and follows from its values, the seed and the
-number of the tree. So it does not depend on who holds the sample, and the forest of all peers is that of their pooled
-data. Samples with equal values have equal weights.
+All of them are public, so they give no privacy. Whether and how often a sample is drawn follows from the seed, the
+number of the tree and its values alone, so it does not depend on who holds it, and the model of all peers is that of
+their pooled data. Samples with equal values are drawn together. Weights of forests are Poisson(1), as in online
+bagging.
 
 References
 ----------
-Oza and Russell, Online bagging and boosting, AISTATS 2001.
+Oza and Russell, Online bagging and boosting, AISTATS 2001; Friedman, Stochastic gradient boosting, Computational
+Statistics and Data Analysis 38, 2002.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import draw
 from p2pfl.learning.exact_model import Part
+from p2pfl.plugins.exact.bins import Bins
 
 _Words = npt.NDArray[np.uint64]
 
@@ -65,8 +69,8 @@ def drawn_uniform(part: Part, purpose: str, *, seed: int, number: int) -> Floats
         Key of the draw; the number is that of a tree or a round.
     """
     key = draw(seed, purpose, round=number).integers(2**63, dtype=np.uint64)
-    found: Floats = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return found
+    uniform: Floats = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform
 
 
 def features(count: int, *, among: Ints, wanted: int, seed: int, tree: int, level: int) -> Ints:
@@ -99,8 +103,8 @@ def shares(count: int, *, wanted: int, seed: int, tree: int, level: int) -> Floa
     seed, tree, level
         Key of the draw.
     """
-    found: Floats = draw(seed, f"cuts {level}", round=tree).random((count, wanted))
-    return found
+    uniform: Floats = draw(seed, f"cuts {level}", round=tree).random((count, wanted))
+    return uniform
 
 
 def _bits(values: npt.NDArray[Any]) -> _Words:
@@ -115,3 +119,54 @@ def _mixed(words: _Words) -> _Words:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Shares of samples and features that are drawn.
+
+    Parameters
+    ----------
+    rows
+        Share of the samples of a round.
+    columns
+        Share of the features of a round; totals have these alone.
+    node_columns
+        Share of them of which a node takes its best split.
+    seed
+        Seed of all draws.
+
+    Examples
+    --------
+    >>> part = Part(np.arange(4000, dtype=np.float32)[:, None], np.zeros(4000, np.int64))
+    >>> round(float(Sampling(rows=0.3, seed=1).samples(part, round=5).mean()), 1)
+    0.3
+    """
+
+    rows: float = 1.0
+    columns: float = 1.0
+    node_columns: float = 1.0
+    seed: int = 0
+
+    def samples(self, part: Part, *, round: int) -> npt.NDArray[np.bool_]:
+        """Return which samples are drawn in a round, ``[n]``."""
+        if self.rows >= 1:
+            return np.ones(len(part), np.bool_)
+        drawn: npt.NDArray[np.bool_] = drawn_uniform(part, "subsample", seed=self.seed, number=round) < self.rows
+        return drawn
+
+    def features(self, bins: Bins, *, round: int) -> Ints:
+        """Return the features of a round in their order, from those that have more than one bin; at least one."""
+        useful = np.flatnonzero(bins.sizes > 1)
+        useful = useful if len(useful) else np.zeros(min(1, len(bins.sizes)), np.int64)
+        if self.columns >= 1:
+            return np.arange(len(bins.sizes))
+        order = draw(self.seed, "columns of a tree", round=round).permutation(useful)
+        return np.sort(order[: max(1, int(self.columns * len(useful)))])
+
+    def candidates(self, features: Ints, *, round: int, node: int) -> Ints:
+        """Return those of some features of which a node takes its best split; at least one, if there are any."""
+        if self.node_columns >= 1:
+            return features
+        order = draw(self.seed, f"columns of node {node}", round=round).permutation(features)
+        return order[: math.ceil(self.node_columns * len(features))]

@@ -1,17 +1,133 @@
-"""Trees as tensors, and as a torch module for predictions elsewhere."""
+"""Trees as tensors: :class:`TreeModel`, what models of trees have in common, and torch modules for predictions."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import FeatureImportance
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Part, Tensors
+from p2pfl.plugins.exact.bins import MAX_BINS, Bins
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
 from p2pfl.plugins.exact.tree_features import TreeFeatures
-from p2pfl.plugins.exact.trees.growing import BITS, FIELDS, WORDS
+
+FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
+"""Numbers of a node: feature (-1 for a leaf), threshold (below it left), number of the left child (the right one
+follows it), whether missing values go left, value, gain, and number of samples."""
+
+WORDS, BITS = 8, 32
+"""Words of the set of categories that go left, and categories of a word; the name of their field is ``categories``."""
+
+
+RAREST = 2.0**-30
+"""Least probability of a class that no tree has found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeModel(TensorModel):
+    """Model of trees.
+
+    Parameters
+    ----------
+    features, classes, rounds, seed
+        Number of features; of classes, ``None`` for a regression; of rounds; and the seed of all draws.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+    """
+
+    features: int
+    classes: int | None
+    rounds: int
+    seed: int = 0
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Number of outputs of a sample: margins, shares of classes, or one mean."""
+
+    @cached_property
+    def seen(self) -> TreeFeatures:
+        """Features that the trees split."""
+        return TreeFeatures.of(self.features, self.fields, categorical=None)
+
+    def check_ranges(self, **ranges: tuple[bool, str]) -> None:
+        """Refuse options that are not valid, given whether each is and which values are.
+
+        Raises
+        ------
+        ModelError
+            One is not valid.
+        """
+        for key, (valid, words) in ranges.items():
+            if not valid:
+                raise ModelError(f"model.options.{key} is {getattr(self, key)!r}; set it to a value {words}")
+
+    def node_shapes(self, trees: int, size: int) -> Shapes:
+        """Return the shapes of the tensors of so many trees, each with room for some nodes."""
+        sets: Shapes = {} if self.seen.plain else {"categories": (trees, size, WORDS)}
+        return dict.fromkeys(FIELDS, (trees, size)) | sets | {"base": (self.columns,), "trees": (1,)}
+
+    def bin_shapes(self, max_bins: int) -> Shapes:
+        """Return the shapes of the tensors of bins, and of what else peers agree on before the first tree."""
+        features = len(self.seen)
+        known: Shapes = {} if self.seen.plain else {"known": (features, MAX_BINS)}
+        shapes: Shapes = {"cuts": (features, max_bins - 1), "cut_counts": (features,), "lacking": (features,)}
+        return known | shapes | {"samples": (1,), "scale": (1,)}
+
+    def bins(self, tensors: Tensors) -> Bins:
+        """Return the bins of a model."""
+        known = tensors["known"] > 0 if "known" in tensors else None
+        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        tensors = dict(super().start())
+        tensors["feature"] -= 1.0
+        return tensors
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the base and the values of all trees, added up, ``[n, columns]``."""
+        categorical = () if self.seen.plain else self.seen.categorical
+        trees = self.grown(tensors)
+        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
+
+    def grown(self, tensors: Tensors) -> int:
+        """Return the number of trees that a model has."""
+        return int(tensors["trees"][0]) * self.columns
+
+    def logits(self, margins: Floats) -> Floats:
+        """Return margins of each class; one margin is that of the second of two."""
+        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.columns == 1 else margins
+
+    def importances(self, tensors: Tensors, *, averaged: bool) -> tuple[FeatureImportance, ...]:
+        """Return the importances of the features, the most important first."""
+        return importances(tensors, self.seen.names, trees=self.grown(tensors), averaged=averaged)
+
+
+def bin_tensors(bins: Bins) -> dict[str, Floats]:
+    """Return the tensors of bins."""
+    known = {} if bins.known is None else {"known": bins.known.astype(np.float64)}
+    counts, missing = bins.counts.astype(np.float64), bins.missing.astype(np.float64)
+    return {"cuts": bins.cuts, "cut_counts": counts, "lacking": missing, **known}
+
+
+def with_trees(tensors: Tensors, trees: Mapping[str, Any], where: slice) -> dict[str, Floats]:
+    """Return a model with the tensors of some trees at their places."""
+    grown = dict(tensors)
+    for name, values in trees.items():
+        grown[name] = tensors[name].copy()
+        grown[name][where] = values
+    return grown
 
 
 def leaves(tree: Mapping[str, Floats], features: np.ndarray, categorical: Sequence[bool] = ()) -> np.ndarray:
@@ -50,10 +166,6 @@ def _members(categories: Floats, nodes: np.ndarray, values: np.ndarray, missing:
     words = categories[nodes, code // BITS].astype(np.int64)
     found: np.ndarray = np.where(valid, (words >> (code % BITS)) & 1 > 0, missing)
     return found
-
-
-RAREST = 2.0**-30
-"""Least probability of a class that no tree has found."""
 
 
 class Margins:
@@ -111,21 +223,17 @@ class Margins:
         self.trees = {name: tensors[name][:trees].copy() for name in kept if name in tensors}
 
 
-class Forest(nn.Module):
+class Forest(TensorModule):
     """Trees that are added up: features in, logits or a predicted number out.
 
     Parameters
     ----------
-    trees, size
-        Number of trees, and of nodes for which each has room.
-    columns
-        C, margins; the trees belong to them in turn.
+    shapes
+        Shapes of the tensors of a :class:`TreeModel`.
     classes
         Number of classes; ``None`` for a regression.
     deepest
         Largest depth of a tree.
-    shapes
-        Shapes of further tensors of the model, which predictions do not need.
     seen
         Features that the trees split.
     logarithmic
@@ -133,7 +241,9 @@ class Forest(nn.Module):
 
     Examples
     --------
-    >>> Forest(trees=1, size=3, columns=1, classes=2, deepest=1)(torch.zeros(4, 2)).shape
+    >>> shapes = dict.fromkeys(FIELDS, (1, 3)) | {"base": (1,)}
+    >>> seen = TreeFeatures.of(2, None, categorical=None)
+    >>> Forest(shapes, classes=2, deepest=1, seen=seen)(torch.zeros(4, 2)).shape
     torch.Size([4, 2])
     """
 
@@ -145,26 +255,11 @@ class Forest(nn.Module):
     base: torch.Tensor
 
     def __init__(
-        self,
-        *,
-        trees: int,
-        size: int,
-        columns: int,
-        classes: int | None,
-        deepest: int,
-        shapes: Mapping[str, Sequence[int]] | None = None,
-        seen: TreeFeatures | None = None,
-        logarithmic: bool = False,
+        self, shapes: Shapes, *, classes: int | None, deepest: int, seen: TreeFeatures, logarithmic: bool = False
     ) -> None:
-        super().__init__()
-        self.logarithmic = logarithmic
-        self.columns, self.classes, self.seen = columns, classes, seen
-        self.deepest = deepest
-        every = (
-            dict.fromkeys(FIELDS, (trees, size)) | {"base": (columns,)} | self._widths(trees, size) | dict(shapes or {})
-        )
-        for name, shape in every.items():
-            self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+        super().__init__(shapes)
+        self.columns, self.classes, self.deepest = shapes["base"][0], classes, deepest
+        self.seen, self.logarithmic = seen, logarithmic
         self.feature -= 1.0
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -179,15 +274,10 @@ class Forest(nn.Module):
             return torch.cat([torch.zeros_like(added), added], dim=1)
         return added.exp() if self.logarithmic else added
 
-    def _widths(self, trees: int, size: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of tensors that differ from those of a number for each node."""
-        del trees, size
-        return {}
-
     def _leaves(self, flat: torch.Tensor) -> torch.Tensor:
         """Return the leaf of each sample in each tree, ``[T, n]``."""
         categorical = None
-        if self.seen is not None and not self.seen.plain:
+        if not self.seen.plain:
             flat = self.seen.joined(flat)
             categorical = torch.tensor(self.seen.categorical, device=flat.device)
         trees = len(self.feature)
@@ -219,11 +309,6 @@ class Mean(Forest):
     """Trees whose predictions are averaged: features in, logarithms of probabilities or a predicted number out.
 
     Its parameters are those of :class:`Forest`; a leaf has a value for each column.
-
-    Examples
-    --------
-    >>> Mean(trees=1, size=3, columns=2, classes=2, deepest=1)(torch.zeros(4, 2)).shape
-    torch.Size([4, 2])
     """
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -233,5 +318,48 @@ class Mean(Forest):
         mean = values.sum(0) / self.get_buffer("trees").clamp_min(1.0)
         return mean if self.classes is None else mean.clamp_min(RAREST).log()
 
-    def _widths(self, trees: int, size: int) -> dict[str, tuple[int, ...]]:
-        return {"value": (trees, size, self.columns), "trees": (1,)}
+
+def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[FeatureImportance, ...]:
+    r"""Return the features that split a node, the most important first; of equals, the first feature.
+
+    Parameters
+    ----------
+    tensors
+        ``feature`` and ``gain`` of the nodes, ``[T, M]``.
+    names
+        Names of the features.
+    trees
+        Number of trees that have grown.
+    averaged
+        True for the mean over trees of the share of a feature in the gains of the tree (the mean decrease in impurity
+        of a forest); else the importance is its share in the gains of all trees.
+
+    Examples
+    --------
+    >>> tensors = {"feature": np.array([[1.0, 0.0, -1.0]]), "gain": np.array([[3.0, 1.0, 0.0]])}
+    >>> [(each.name, each.importance, each.weight) for each in importances(tensors, "ab", trees=1, averaged=False)]
+    [('b', 0.75, 1), ('a', 0.25, 1)]
+
+    References
+    ----------
+    Breiman, Friedman, Olshen and Stone, Classification and regression trees, 1984.
+    """
+    count = len(names)
+    feature, gain = tensors["feature"][:trees].astype(np.int64), tensors["gain"][:trees]
+    split = feature >= 0
+    each = np.zeros((trees, count))  # [T, F]
+    np.add.at(each, (np.nonzero(split)[0], feature[split]), gain[split])
+    weight = np.bincount(feature[split], minlength=count)
+    total = each.sum(axis=0)
+    if averaged:
+        whole = each.sum(axis=1, keepdims=True)
+        shares = (each / np.where(whole > 0, whole, 1.0)).sum(axis=0)
+    else:
+        shares = total
+    shares = shares / shares.sum() if shares.any() else shares
+    order = np.argsort(-shares, kind="stable")
+    return tuple(
+        FeatureImportance(names[number], float(shares[number]), float(total[number]), int(weight[number]))
+        for number in order.tolist()
+        if weight[number]
+    )
