@@ -1,6 +1,6 @@
 """Traits: declarations of algorithms, codecs, privacy modes, robust rules and learners about themselves.
 
-Each class has a class attribute ``traits``. :mod:`p2pfl.experiment.rules` reads nothing else, so a class of your own
+Each class has a class attribute ``traits``. The rules of an experiment read nothing else, so a class of your own
 that declares its traits is validated like a built-in one. A trait that permits something is false by default; a trait
 that forbids something is a text, empty by default, that says why and completes a sentence such as "..., which ...".
 """

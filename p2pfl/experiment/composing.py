@@ -22,18 +22,18 @@ from p2pfl.core.traits import UNDECLARED, CodecTraits, ModeTraits, RuleTraits
 from p2pfl.data import Federation, check_positions, nothing
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, codec_traits, declared, rule_traits
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import check as read_table
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, mode_of, section
 from p2pfl.experiment.parts.codec_parts import FILLED
+from p2pfl.experiment.parts.gossip_parts import mixing
 from p2pfl.experiment.parts.learner_parts import own_options
 from p2pfl.experiment.parts.option_tables import parameters_of
-from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.settings_rules import check
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.topology.graph import brief
 

@@ -18,7 +18,7 @@ import torch
 from p2pfl.algorithms import Algorithm, Idle, State, average_of, share_all
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Public
-from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch

@@ -34,10 +34,10 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits
 from p2pfl.data import Federation
 from p2pfl.experiment.accounts import admitted
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner

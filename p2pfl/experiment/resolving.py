@@ -15,20 +15,19 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.accounts import admitted, data_folder
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.parts.codec_parts import codec
-from p2pfl.experiment.parts.gossip_steps import steps_of_round
+from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
 from p2pfl.experiment.parts.peer_graph import built, check_peers, loaded
 from p2pfl.experiment.parts.robustness_parts import attack, misled, rule
-from p2pfl.experiment.parts.weight_parts import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
+from p2pfl.experiment.settings_rules import check
 from p2pfl.learning import Learner, learner_traits
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")

@@ -161,10 +161,9 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
     dominant where the topology cannot be read.
     """
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
-    from p2pfl.experiment.parts.gossip_steps import steps_of_round  # noqa: PLC0415
+    from p2pfl.experiment.composition import Composition  # noqa: PLC0415
+    from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
-    from p2pfl.experiment.parts.weight_parts import mixing  # noqa: PLC0415
-    from p2pfl.experiment.rules.rule import Composition  # noqa: PLC0415
 
     masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
     if not masked or "steps" in summary:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compositions import COLUMNS, asked, one_way, refusal
 from graph_files import save_graph
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal
 from p2pfl.simulation import simulate
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"

@@ -18,7 +18,6 @@ from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
-from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
@@ -44,7 +43,6 @@ def explained(resolved: Plan) -> dict[str, Any]:
         "cost": _cost(resolved),
         "memory": _memory(resolved),
         "data": _data(resolved),
-        "does_not_go_with": _refused(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
     }
@@ -66,23 +64,11 @@ def show(found: Mapping[str, Any]) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         facts(pairs)
-    refused = found["does_not_go_with"]
-    if refused:
-        console.print()
-        console.print(Text(f"What {found['algorithm']} does not go with", style="bold"))
-        facts(refused)
     console.print()
     console.print(Text(f"privacy: {found['privacy']}"), soft_wrap=not console.is_terminal)
     if found["mask"] is not None:
         said = f"mask: deviation {found['mask']['deviation']:.3g} in each parameter, {found['mask']['origin']}"
         console.print(Text(said), soft_wrap=not console.is_terminal)
-
-
-def _refused(resolved: Plan) -> dict[str, str]:
-    """Return what the algorithm of an experiment does not go with, and why."""
-    experiment = resolved.experiment
-    model = experiment.model.name if experiment.learning.learner is None else None
-    return {key: why for key, why in goes_with(experiment.learning.algorithm, model=model).items() if why}
 
 
 def _mask(resolved: Plan) -> dict[str, Any] | None:

@@ -11,9 +11,9 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODELS
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection, fewest_partners
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, calibrate_total, sensitivity

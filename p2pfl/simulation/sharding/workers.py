@@ -29,9 +29,9 @@ from torch.distributed.rendezvous import rendezvous
 from p2pfl.core.errors import InputError, P2PFLError, RunError
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.parts.peer_graph import loaded
-from p2pfl.experiment.rules.rule import Composition
-from p2pfl.experiment.rules.table import check
+from p2pfl.experiment.settings_rules import check
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard

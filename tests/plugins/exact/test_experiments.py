@@ -14,12 +14,11 @@ from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, model_traits
+from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import mode_of
+from p2pfl.experiment.parts.gossip_parts import mixing
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.peer_graph import built
-from p2pfl.experiment.parts.weight_parts import mixing
-from p2pfl.experiment.rules.matrix import goes_with
-from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
@@ -182,18 +181,6 @@ def test_the_command_explain_promises_no_gossip(tmp_path, capsys):
     assert found["mask"] is None
     assert main(["explain", str(path)]) == 0
     assert "two messages a peer for each total" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_table_of_what_an_algorithm_goes_with_knows_it():
-    refused = {column for column, why in goes_with("exact").items() if why}
-    assert {"noise", "sums", "float16", "differences", "robust"} <= refused
-
-
-@pytest.mark.parametrize("model", ["forest", "private_glm", "cox"])
-def test_refusals_name_the_model_of_the_experiment(model):
-    said = " ".join(goes_with("exact", model=model).values())
-    assert f"because {model} follows from exact totals over all peers" in said
-    assert "boosting follows" not in said
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ separately (:mod:`p2pfl.network.peer.storage.checkpoint`).
 A flow that is found late belongs to the models of an earlier gossip step. In plain gossip it would by now be part of
 them unchanged, so it enters with the next gossip step of the same release, in the next round if necessary. It does not
 enter what is released, which other peers have already received. Accelerated gossip has no such rule: there flows are
-not conserved, and masks are refused (:mod:`p2pfl.experiment.rules.table`).
+not conserved, and masks are refused (:mod:`p2pfl.experiment.settings_rules`).
 """
 
 from __future__ import annotations

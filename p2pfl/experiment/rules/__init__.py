@@ -1,1 +1,0 @@
-"""The rules on which settings go together: one table, read by validation, ``p2pfl explain`` and the docs."""

@@ -1,0 +1,633 @@
+"""One table of combinations that do not work, each with the reason.
+
+Validation, the table of docs/algorithms.md and ``p2pfl explain`` read it. A rule reads settings and declared traits
+only, never names of algorithms, codecs or robust rules, so the same rules apply to a class of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from p2pfl.core.errors import ExperimentError
+from p2pfl.experiment.composition import Composition
+
+When = Callable[[Composition], object]
+"""Condition of a rule: false, or a reason that may be part of its sentence."""
+
+
+@dataclass(frozen=True)
+class SettingsRule:
+    """One combination of settings that is refused.
+
+    Parameters
+    ----------
+    refuses
+        Key of the experiment file whose value is refused.
+    when
+        Condition; what it returns is ``{why}`` in ``because``.
+    because
+        What the value does not work with, and why. ``{algorithm}``, ``{mode}``, ``{codec}``, ``{rule}`` and ``{kind}``
+        are names, ``{it}`` is the composition.
+    remedy
+        Advice to the user.
+    got
+        Refused value if it is not that of the key, with names in braces like ``because``.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment.schema import Experiment, LearningSettings
+    >>> rule = SettingsRule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "leave it out")
+    >>> rule.refusal(Composition.of(Experiment(learning=LearningSettings(algorithm="ditto", stop=0.1))))
+    'learning.stop = 0.1 does not work with ditto; leave it out'
+    """
+
+    refuses: str
+    when: When
+    because: str
+    remedy: str = "leave one of the two out"
+    got: str = ""
+
+    def refusal(self, it: Composition) -> str | None:
+        """Return the sentence that refuses a composition; ``None`` if the rule does not apply."""
+        why = self.when(it)
+        if not why:
+            return None
+        names = {
+            "why": why,
+            "it": it,
+            "algorithm": it.experiment.learning.algorithm,
+            "mode": it.experiment.privacy.mode,
+            "codec": it.experiment.compression.name,
+            "rule": it.experiment.robustness.rule,
+            "kind": it.experiment.topology.kind,
+        }
+        value = it.value(self.refuses)
+        if self.got:
+            refused = f"{self.refuses}: {self.got.format(**names)} does not work"
+        elif value is None:
+            refused = f"{self.refuses} is not set, which does not work"
+        else:
+            refused = f"{self.refuses} = {_shown(value)} does not work"
+        return f"{refused} {self.because.format(**names)}; {self.remedy}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as messages show it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def is_set(key: str) -> When:
+    """Return the condition that a key has a value other than that of an attack on labels."""
+    return lambda it: it.value(key) not in (None, False, 0, "none", "label_flip")
+
+
+def each(*cases: tuple[When, str], keys: tuple[str, ...], remedy: str) -> tuple[SettingsRule, ...]:
+    """Return a rule for each key and each case; it applies if the key is set and the case holds."""
+
+    def applies(key: str, when: When) -> When:
+        asked = is_set(key)
+        return lambda it: asked(it) and when(it)
+
+    return tuple(SettingsRule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)
+
+
+def accelerated(it: Composition) -> object:
+    """Return the name of the acceleration, false if there is none."""
+    return it.experiment.gossip.acceleration != "none" and it.experiment.gossip.acceleration
+
+
+HURRIED: tuple[tuple[When, str], ...] = (
+    (lambda it: it.algorithm.asynchronous, "with {algorithm}, whose peers do not wait for each other"),
+    (
+        lambda it: it.mode.masks or it.mode.sums,
+        'with privacy.mode = "{mode}", where a missing neighbour hides no other peer',
+    ),
+    (lambda it: it.experiment.learning.stop is not None, "with learning.stop, which all peers decide together"),
+    (
+        lambda it: it.experiment.learning.patience is not None,
+        "with learning.patience, after which all peers stop together",
+    ),
+)
+"""Conditions under which no peer leaves slow neighbours behind."""
+
+UNSYNCHRONISED = (
+    (("gossip.acceleration",), "which merges by age and mixes nothing"),
+    (("gossip.steps",), "whose peers send once per cycle and do not wait"),
+    (("learning.stop", "learning.patience"), "whose peers run cycles of their own and take no decision together"),
+    (("data.scale", "learning.consensus"), "whose peers come and go in cycles of their own"),
+    (("compression.name",), "whose peers miss models by design, and each code depends on the one before"),
+)
+"""Keys that do not work with peers that do not wait for each other."""
+
+APART = "leave it out, or take an algorithm whose peers wait for each other"
+
+
+def _hurried(when: When) -> When:
+    return lambda it: it.experiment.transport.hurry < 1 and when(it)
+
+
+WAITING = (
+    *(SettingsRule("transport.hurry", _hurried(when), because) for when, because in HURRIED),
+    *each(
+        (lambda it: not it.algorithm.asynchronous, "with {algorithm}, whose peers wait for each other"),
+        keys=("simulation.delay", "simulation.slow"),
+        remedy="leave it out, or take gossip_learning",
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.asynchronous and (it.mode.masks or it.mode.sums),
+            "with {algorithm}, whose peers merge models of different cycles, in which masks do not cancel",
+        ),
+        keys=("privacy.mode",),
+        remedy=APART,
+    ),
+    *(
+        rule
+        for keys, because in UNSYNCHRONISED
+        for rule in each(
+            (lambda it: it.algorithm.asynchronous, f"with {{algorithm}}, {because}"), keys=keys, remedy=APART
+        )
+    ),
+)
+"""Peers that wait for each other, and peers that do not."""
+
+
+def _changes_in_a_round(it: Composition) -> str:
+    """Return what changes the learning rate within a round; empty if nothing does."""
+    schedule = it.experiment.learning.scheduling
+    return "warmup" if schedule.warmup else 'by = "step"' if schedule.by == "step" else ""
+
+
+LEARNING = (
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: (it.local or it.experiment.model.norm == "local") and not it.algorithm.keeps_local,
+        "with layers that stay with each peer, because it would average them",
+        'set it to fedbn or fedper, or set model.norm to "frozen" or "group"',
+    ),
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.algorithm.needs_local and (it.local is False or it.experiment.model.norm in {"frozen", "group"}),
+        "with a model none of whose layers stays with its peer",
+        "set it to fedavg, or take a model with batch normalisation and leave model.norm out",
+    ),
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.learner and not it.learner.gradients and it.algorithm.needs_gradients,
+        "with this learner, which provides no gradients, because the algorithm {why}",
+        "take fedavg, or a learner that declares gradients",
+    ),
+    SettingsRule(
+        "privacy.mask",
+        lambda it: it.blind_masks,
+        "with this learner, which declares no steps from which masks could be sized",
+        "set it to ten times the change of a parameter in one round, or declare known_steps",
+    ),
+    *each(
+        (
+            lambda it: it.learner and not it.learner.any_data,
+            "with a learner of your own, whose features p2pfl does not know",
+        ),
+        keys=("data.scale",),
+        remedy="leave it out, and scale the features in the learner",
+    ),
+    *each(
+        (
+            lambda it: not it.algorithm.private_examples,
+            "with {algorithm}, whose steps the accountant does not know to take secret batches",
+        ),
+        keys=("learning.example_noise",),
+        remedy="leave it out, or change learning.algorithm to fedavg",
+    ),
+    SettingsRule(
+        "learning.optimizer",
+        lambda it: it.algorithm.plain_sgd_only and not it.plain_sgd,
+        "with {algorithm}, which divides a change by the steps that made it",
+        'set it to "sgd" without momentum, or take another algorithm',
+        '"{it.experiment.learning.optimizer}" with {it.experiment.learning.options}',
+    ),
+    SettingsRule(
+        "learning.schedule",
+        lambda it: (it.algorithm.plain_sgd_only or it.algorithm.own_optimizer) and _changes_in_a_round(it),
+        "with {algorithm}, which needs one learning rate in a round",
+        "leave it out, or take another algorithm",
+        "{why}",
+    ),
+    *each(
+        (
+            lambda it: it.experiment.learning.example_noise > 0,
+            "with learning.example_noise, under which learning.example_clip bounds the gradient of each sample",
+        ),
+        keys=("learning.max_norm",),
+        remedy="leave it out",
+    ),
+    *each(
+        (lambda it: it.algorithm.personal, "with {algorithm}, in which each peer ends with a model of its own"),
+        keys=("learning.consensus",),
+        remedy="leave one of them out",
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.silent_rounds,
+            "with {algorithm}, which has rounds without a new release and would stop in the first of them",
+        ),
+        keys=("learning.stop",),
+        remedy="leave it out",
+    ),
+)
+"""Rules of training."""
+
+COMPRESSED = (
+    *each(
+        (
+            lambda it: it.mode.hides,
+            (
+                'with privacy.mode = "{mode}", whose masks and noise are exact whole numbers and do not cancel after '
+                'a loss (compression.zstd and the algorithm "partial" work)'
+            ),
+        ),
+        (lambda it: it.algorithm.no_compression, "with {algorithm}, which {why}"),
+        (
+            lambda it: it.differences and it.graph and it.graph.period > 1,
+            "on a schedule of topologies, because a peer keeps one weighted sum of what its neighbours have sent",
+        ),
+        (
+            lambda it: it.differences and accelerated(it),
+            'with gossip.acceleration = "{why}", which expects plain mixing',
+        ),
+        keys=("compression.name",),
+        remedy="leave one of the two out",
+    ),
+    SettingsRule(
+        "compression.name",
+        lambda it: it.algorithm.needs_difference_codec and not it.differences,
+        "with {algorithm}, which is defined by the compressed differences that it sends",
+        (
+            'set it to "quantise", "qsgd", "top_k" or "random_k", or take dpsgd with '
+            'learning.algorithm_options.order = "adapt_then_combine"'
+        ),
+    ),
+)
+"""Codecs."""
+
+
+def _averaged(it: Composition) -> str:
+    found = {"learning.consensus": it.experiment.learning.consensus, "data.scale": it.experiment.data.scale}
+    return next((key for key, given in found.items() if given), "")
+
+
+CONTESTED = (
+    *each(
+        (
+            lambda it: it.mode.masks,
+            (
+                'with privacy.mode = "{mode}", under which masks cancel only in the average, so no single model can '
+                "be recognised as Byzantine"
+            ),
+        ),
+        (
+            lambda it: it.mode.sums,
+            'with privacy.mode = "{mode}", under which peers receive sums and no single model',
+        ),
+        (lambda it: it.algorithm.needs_plain_averages, "with {algorithm}, which {why}"),
+        (lambda it: it.algorithm.asynchronous, "with {algorithm}, which merges models of different cycles by age"),
+        (
+            lambda it: it.weighted,
+            "with {why}, because a Byzantine peer would inflate its own weight",
+        ),
+        (accelerated, 'with gossip.acceleration = "{why}", which expects linear mixing'),
+        (_averaged, "with {why}, which takes a plain average that one malicious peer could spoil"),
+        (
+            lambda it: it.differences,
+            'with compression.name = "{codec}", under which peers send differences and no models',
+        ),
+        keys=("robustness.rule", "attack.name"),
+        remedy="change one of the two",
+    ),
+    *each(
+        (lambda it: it.codec, 'with compression.name = "{codec}", which encodes true models'),
+        keys=("attack.name",),
+        remedy='leave one of the two out, or set attack.name to "label_flip"',
+    ),
+)
+"""Robust rules and attacks: both need single, true models that are averaged plainly."""
+
+MIXED = (
+    SettingsRule(
+        "gossip.weights",
+        lambda it: it.tilted and it.algorithm.full_participation,
+        "with {algorithm}, which does not divide by weights",
+        "take sgp or fedavg, or other weights",
+        '"push"',
+    ),
+    SettingsRule(
+        "gossip.weights",
+        lambda it: it.tilted and not it.unequal,
+        "with learning.weighted = false, because it divides by the weights of peers",
+        "set learning.weighted to true, or take other weights",
+        '"push"',
+    ),
+    SettingsRule(
+        "topology.kind",
+        lambda it: it.graph and it.graph.period > 1 and it.algorithm.needs_one_graph,
+        "with {algorithm}, which {why}",
+        "take one graph, such as a ring, or another algorithm",
+        "a schedule of {it.graph.period} graphs",
+    ),
+    SettingsRule(
+        "gossip.weights",
+        lambda it: it.graph and not it.graph.symmetric and it.algorithm.needs_symmetric_weights,
+        "with {algorithm}, which {why}",
+        'take an undirected topology with gossip.weights = "metropolis", or another algorithm',
+        "an asymmetric matrix",
+    ),
+    *each(
+        (lambda it: it.algorithm.no_acceleration, "with {algorithm}, which {why}"),
+        keys=("gossip.acceleration",),
+        remedy="leave it out, or take another algorithm",
+    ),
+    *each(
+        (
+            lambda it: it.graph and (it.graph.period > 1 or it.graph.directed),
+            "on a schedule of topologies or a directed one",
+        ),
+        (lambda it: it.graph and not it.graph.symmetric, "under weights that are not symmetric"),
+        keys=("gossip.acceleration",),
+        remedy="leave it out, or change the topology or gossip.weights",
+    ),
+    *each(
+        (
+            lambda it: it.live and it.mode.masks,
+            (
+                'with privacy.mode = "{mode}" and live peers, because a late model cannot be corrected under '
+                "acceleration, and its masks would stay in the mean"
+            ),
+        ),
+        keys=("gossip.acceleration",),
+        remedy="leave it out, or use p2pfl simulate, where no peer is late",
+    ),
+)
+"""Topologies, weights and acceleration."""
+
+SUMMED: tuple[tuple[str, When, str, str], ...] = (
+    (
+        "learning.stop",
+        lambda it: it.mode.sums and it.experiment.learning.stop is not None,
+        "it shows others how far each model moved",
+        "none",
+    ),
+    (
+        "learning.patience",
+        lambda it: it.mode.sums and it.experiment.learning.patience is not None,
+        "peers show each other whether their validation loss still improves",
+        "none",
+    ),
+    (
+        "learning.fraction",
+        lambda it: it.mode.sums and it.experiment.learning.fraction < 1,
+        "a sum over few participants reveals their models",
+        "1",
+    ),
+    (
+        "privacy.participation",
+        lambda it: it.mode.sums and it.experiment.privacy.participation < 1,
+        "no accountant covers secret participation in sums",
+        "1",
+    ),
+    (
+        "privacy.colluders",
+        lambda it: it.mode.sums and it.experiment.privacy.colluders < 1,
+        "the receiver of a sum is itself a peer",
+        "1 or more",
+    ),
+    (
+        "gossip.steps",
+        lambda it: it.mode.sums and it.experiment.gossip.steps not in (None, 1),
+        "each further gossip step shows every receiver another sum",
+        "1",
+    ),
+    (
+        "gossip.acceleration",
+        lambda it: it.mode.sums and accelerated(it),
+        "there is one gossip step per round",
+        '"none"',
+    ),
+)
+"""Requirements of secure sums: a key, when it is refused, why, and the value to set."""
+
+PAIRWISE = 'change it, or set privacy.mode to "pairwise"'
+PRIVATE = (
+    *each(
+        (lambda it: it.algorithm.no_privacy, "with {algorithm}, which {why}"),
+        keys=("privacy.mode",),
+        remedy="change the mode or the algorithm",
+    ),
+    *each(
+        (
+            lambda it: it.mode.masks and it.algorithm.needs_equal_steps,
+            "with {algorithm} under masks, because it {why} and the masks would not cancel",
+        ),
+        keys=("learning.stragglers",),
+        remedy='set it to 0, or privacy.mode to "none"',
+    ),
+    SettingsRule(
+        "privacy.mode",
+        lambda it: it.mode.masks and it.graph and not it.graph.keeps_mean,
+        "on {kind}, whose weights do not keep the mean in which masks cancel",
+        "change it, or take another topology such as epidemic_oracle",
+    ),
+    *each(
+        (
+            lambda it: it.mode.sums,
+            'with privacy.mode = "{mode}", under which no peer receives the models that it needs',
+        ),
+        keys=("learning.consensus",),
+        remedy="leave one of them out",
+    ),
+    *each(
+        (
+            lambda it: it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums),
+            "with private noise, whose guarantee does not cover the exact statistics of the features",
+        ),
+        keys=("data.scale",),
+        remedy="leave the noise out, or scale the features by known bounds instead",
+    ),
+    *each(
+        (
+            lambda it: it.claims,
+            "with private noise, whose guarantee does not cover whether the validation loss of a peer improves",
+        ),
+        keys=("learning.patience",),
+        remedy="leave one of them out",
+    ),
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.mode.sums and not it.algorithm.linear and it.algorithm.nonlinear,
+        'with privacy.mode = "{mode}", which needs sums of models, because the algorithm {why}',
+        PAIRWISE,
+    ),
+    SettingsRule(
+        "topology.kind",
+        lambda it: it.mode.sums and it.graph and it.graph.period > 1,
+        'with privacy.mode = "{mode}", because each graph shows every receiver another sum',
+        'take one graph for all rounds, or set privacy.mode to "pairwise"',
+        "a schedule of {it.graph.period} graphs",
+    ),
+    *(
+        SettingsRule(
+            key,
+            when,
+            f'with privacy.mode = "{{mode}}", because {because}',
+            f'{"leave it out" if value == "none" else f"set it to {value}"}, or set privacy.mode to "pairwise"',
+        )
+        for key, when, because, value in SUMMED
+    ),
+)
+"""Privacy modes."""
+
+
+def _decided(when: When) -> When:
+    return lambda it: it.mode.masks and it.experiment.privacy.departures != "unsettled" and when(it)
+
+
+def _sparse(it: Composition) -> bool:
+    """Return whether one gossip step does not give everybody the average of all models."""
+    return it.graph is not None and not it.graph.uniform
+
+
+DECIDED = tuple(
+    SettingsRule("privacy.departures", _decided(when), because, "leave one of the two out")
+    for when, because in (
+        (
+            lambda it: it.experiment.privacy.mask_graph != "same",
+            "with privacy.mask_graph, because only neighbours vote on a model",
+        ),
+        (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
+        (
+            lambda it: _sparse(it) and (it.graph.period > 1 or it.graph.directed or not it.graph.symmetric),
+            "on {kind} with these weights, because masks cancel only where both ends of an edge weigh it alike",
+        ),
+        (
+            lambda it: _sparse(it) and it.experiment.learning.stop,
+            "with learning.stop on {kind}, where peers flood the condition to stop after a round counts",
+        ),
+        (
+            lambda it: _sparse(it) and it.experiment.learning.patience,
+            "with learning.patience on {kind}, where peers flood the condition to stop after a round counts",
+        ),
+        (
+            lambda it: _sparse(it) and it.experiment.transport.quorum < 1,
+            "with transport.quorum below 1 on {kind}, where all peers agree on the number of the first attempt",
+        ),
+    )
+)
+"""Agreement on which releases of a round count."""
+
+ADDED = (
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.learner and it.algorithm.additive and not it.learner.additive,
+        "with this learner, whose model does not follow from totals",
+        "take another algorithm, or a model such as boosting",
+    ),
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.learner and it.learner.additive and not it.algorithm.additive,
+        "with this learner, whose model follows from exact totals alone",
+        'set it to "exact"',
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.additive and it.mode.hides and not it.mode.masks and not it.mode.sums,
+            "with {algorithm}, whose totals are exact and have no private noise",
+        ),
+        keys=("privacy.mode",),
+        remedy='set it to "pairwise", which hides the contributions to every total, or to "none"',
+    ),
+    *each(
+        (
+            lambda it: it.exact and it.mode.hides,
+            "with {algorithm} and this model, whose totals have no private noise",
+        ),
+        keys=("privacy.noise", "privacy.epsilon"),
+        remedy=(
+            'leave it out, or set model.name to "random_boosting", "private_glm", "private_description", '
+            '"private_kaplan_meier" or "private_pca", whose totals take noise'
+        ),
+    ),
+    *each(
+        (lambda it: it.algorithm.additive, "with {algorithm}, because a total takes all peers"),
+        keys=("simulation.absence",),
+        remedy="leave it out",
+    ),
+    *each(
+        (lambda it: it.algorithm.additive, "with {algorithm}, whose models end by themselves"),
+        keys=("learning.stop", "learning.patience"),
+        remedy="leave it out, or set model.options.early_stopping where the model has it",
+    ),
+)
+"""Models that follow from exact totals."""
+
+SHARED = (
+    SettingsRule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share != "none" and it.experiment.telemetry.observers is None,
+        "without telemetry.observers, the file with the keys of those who may look",
+        "name one, which p2pfl identity NAME --roster FILE writes",
+    ),
+    SettingsRule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted,
+        "with private noise, whose guarantee does not cover scores of private data",
+        'set it to "health", or set telemetry.unaccounted = true',
+    ),
+    SettingsRule(
+        "telemetry.share",
+        lambda it: (
+            it.experiment.telemetry.share != "none" and it.mode.hides and it.experiment.privacy.participation < 1
+        ),
+        "with privacy.participation below 1, because rounds and times reveal who takes part",
+        'set it to "none"',
+    ),
+    SettingsRule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share != "none" and it.experiment.learning.example_noise > 0,
+        "with learning.example_noise, because the time of a training reveals how large its secret batches are",
+        'set it to "none"',
+    ),
+)
+"""Telemetry for observers."""
+
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+"""All of them, in the order in which they are reported."""
+
+
+def check(it: Composition) -> None:
+    """Refuse a composition whose parts do not work together.
+
+    Raises
+    ------
+    ExperimentError
+        A rule applies; the message is the sentence of the first one.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment.schema import Experiment, LearningSettings
+    >>> check(Composition.of(Experiment(learning=LearningSettings(algorithm="gossip_learning", stop=0.1))))
+    Traceback (most recent call last):
+    p2pfl.core.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles \
+of their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
+    """
+    for said in refusals(it):
+        raise ExperimentError(said)
+
+
+def refusals(it: Composition) -> Iterator[str]:
+    """Return the sentences of all rules that refuse a composition; the first one is reported."""
+    return filter(None, (rule.refusal(it) for rule in RULES))
