@@ -1,4 +1,5 @@
 """Scores of a simulation after each round: of as many peers as counted operations allow, and of the mean model."""
+
 from __future__ import annotations
 
 import math
