@@ -184,8 +184,8 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
         fitting = max(FEWEST_PEERS, int(len(plan.topology.peers) * free.bytes / together * ROUNDING))
         raise InputError(
             f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, but "
-            f"{_stated(free)}; simulate fewer peers (about {fitting:,} fit) or a smaller model, leave the baselines out "
-            "(--no-baselines), or divide the peers with --workers or torchrun"
+            f"{_stated(free)}; simulate fewer peers (about {fitting:,} fit) or a smaller model, leave the "
+            "baselines out (--no-baselines), or divide the peers with --workers or torchrun"
         )
 
 
