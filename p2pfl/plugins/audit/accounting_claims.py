@@ -150,8 +150,8 @@ def _meter(plan: Plan) -> Meter:
     """Return the meter of one peer, whose budget never ends and is in no file."""
     bare = drop_budget(plan.experiment)
     endless = replace(plan.protection, wanted=bare.privacy, before=None)
-    of: dict[str, Any] = {"experiment": bare, "protection": endless, "sized": None}
-    return Meter(replace(plan, **of), plan.protection.graph.peers[:1], run="audit")
+    outside = replace(plan, asked=replace(plan.asked, experiment=bare), protection=endless, sized=None)
+    return Meter(outside, plan.protection.graph.peers[:1], run="audit")
 
 
 def _releases(plan: Plan) -> ExactClaim:

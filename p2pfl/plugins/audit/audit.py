@@ -21,7 +21,7 @@ from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
 from p2pfl.plugins.audit.attacks.inversion import SAMPLES, Inversion, invert
 from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, Inference, infer
-from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import live
@@ -126,31 +126,13 @@ class Audit:
     @property
     def broken(self) -> list[str]:
         """Return a sentence for each claim that does not hold."""
-        sentences = [
-            f"{claim.name}: measured {claim.measured:.6g}, which exceeds {claim.allowed:.6g}"
-            for claim in self.claims
-            if claim.broken
-        ]
-        sentences += [
-            (
-                f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} "
-                f"than the accountant allows: {_excess(game)}"
-            )
-            for game in self.games
-            if game.broken
-        ]
-        sentences += [
-            f"{each.observer} distinguishes canaries too well: {_excess(each)}" for each in self.canaries if each.broken
-        ]
-        sentences += [
-            (
-                f"{each.observer} distinguishes members too well by {each.attack} after round {each.round}: an area "
-                f"of {each.auc:.3f} instead of at most {each.ceiling:.3f}"
-            )
-            for each in self.inferences
-            if each.broken
-        ]
-        return sentences
+        results: Sequence[Result] = (*self.claims, *self.games, *self.canaries, *self.inferences)
+        return [each.fault for each in results if each.broken]
+
+    @property
+    def parts(self) -> list[str]:
+        """Parts of the system that have claims, in order."""
+        return [*dict.fromkeys(claim.part for claim in self.claims)]
 
     def results(self) -> dict[str, Any]:
         """Return everything for machines; infinite numbers become ``None``."""
@@ -287,14 +269,6 @@ def _one_step(experiment: Experiment) -> Experiment:
 def _secret(number: int) -> Source:
     del number
     return SecretSource()
-
-
-def _excess(each: GameResult | Canaries) -> str:
-    return f"mu is above {each.lower:.3g} instead of at most {each.accounted:.3g}"
-
-
-def _times(releases: int) -> str:
-    return "one release" if releases == 1 else f"{releases} releases"
 
 
 def _finite(value: Any) -> Any:

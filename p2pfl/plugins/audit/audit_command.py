@@ -17,8 +17,7 @@ from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
 from p2pfl.plugins.audit.audit_commands import AuditOptions
-from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
+from p2pfl.plugins.audit.audit_page import EXPOSED, EXPOSED_MEANING, audit_page, exposure_table, lessons, table, verdict
 
 MAX_PEERS = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -102,19 +101,19 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(shown(replace(game_table(audit).without("victim"), text=2)))
+        console.print(shown(replace(table("Games by observer", audit.games).without("victim"), text=2)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
         console.print(shown(exposure_table(audit)))
         console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
-    for part in dict.fromkeys(claim.part for claim in audit.claims):
-        found = [claim for claim in audit.claims if claim.part == part]
-        broken = sum(claim.broken for claim in found)
-        said = f"{broken} BROKEN" if broken else "all hold"
-        names = ", ".join(claim.name for claim in found)
-        console.print(Text(f"claims of {part}: {said} ({names})", style="red" if broken else ""), soft_wrap=True)
+    for part in audit.parts:
+        claims = [claim for claim in audit.claims if claim.part == part]
+        broken = sum(claim.broken for claim in claims)
+        names = ", ".join(claim.name for claim in claims)
+        line = f"claims of {part}: {f'{broken} BROKEN' if broken else 'all hold'} ({names})"
+        console.print(Text(line, style="red" if broken else ""), soft_wrap=True)
     console.print()
     for sentence in audit.broken:
         console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)

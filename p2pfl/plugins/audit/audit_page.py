@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from p2pfl.plugins.audit.audit import Audit
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, lessons, list_exposed, number, verdict
-from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section, Styled
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.plugins.audit.attacks.first_tree import Exposure
+from p2pfl.plugins.audit.attacks.inversion import Inversion
+from p2pfl.plugins.audit.attacks.membership_inference import MIXED, best_inference
+from p2pfl.plugins.audit.audit import AccountedBound, Audit
+from p2pfl.plugins.audit.claims import TRAINING, Result, number, share
+from p2pfl.plugins.audit.pipeline import OPEN
+from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section
 from p2pfl.results.pages.rendering import page
+
+EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
+"""Heading of the figures of :func:`exposure_table`."""
+
+EXPOSED_MEANING = (
+    "A bin whose samples all have one class gives that class away, and a bin of one sample its class or target, to "
+    'whoever knows in which bin a person is. "Of one" are bins with one sample; "by a feature" is the share of samples '
+    'that a given feature gives away, in the mean over features; "by any" is the share that at least one does.'
+)
+"""Meaning of the figures of :func:`exposure_table`."""
 
 LIMITS = """\
 An audit finds faults; it does not prove privacy. These attackers reached the measured mu; no attacker can exceed \
@@ -72,100 +89,119 @@ def _attacks(audit: Audit) -> list[Section]:
     if not audit.games:
         reason = "No peer receives a single model, so the attacks on single models are left out."
         return [("attacks", "Attacks on single models", [reason])]
-    members: list[Block | None] = [MEMBERSHIP, _inferences(audit)]
+    members: list[Block | None] = [MEMBERSHIP, table("Attacks by observer", audit.inferences, text=3)]
+    inverted: list[Block | None] = [INVERSION, table("Reconstructions by observer", audit.inversions, text=3)]
+    linear = "The model does not begin with a linear layer, whose gradients give a sample away at once."
     return [
-        ("game", "The game: was the update released?", [GAMES, game_table(audit)]),
-        ("canaries", "Canaries", [CANARIES, _canaries(audit)]),
+        ("game", "The game: was the update released?", [GAMES, table("Games by observer", audit.games, text=3)]),
+        ("canaries", "Canaries", [CANARIES, table("Canaries by observer", audit.canaries)]),
         ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
-        ("inversion", "Reconstructed samples", _inversions(audit)),
+        ("inversion", "Reconstructed samples", inverted if audit.inversions else [linear]),
     ]
 
 
 def _lessons(audit: Audit) -> list[Block | None]:
-    found: list[Block | None] = []
+    blocks = list[Block | None]()
     for lesson in lessons(audit):
-        found.append(Note(f"Promised: {lesson.promised}.", lead=f"{lesson.observer}."))
-        found.append(Bullets([Happening(sentence) for sentence in lesson.sentences]))
-    return found
+        blocks.append(Note(f"Promised: {lesson.promised}.", lead=f"{lesson.observer}."))
+        blocks.append(Bullets([Happening(sentence) for sentence in lesson.sentences]))
+    return blocks
 
 
 def _claims(audit: Audit) -> list[Block | None]:
     if not audit.claims:
         return ["None: nothing is hidden."]
-    tables: dict[str, list[list[object]]] = {}
-    for claim in audit.claims:
-        figures = [number(claim.measured, infinite="all"), number(claim.allowed), _mark(claim.broken)]
-        tables.setdefault(claim.part, []).append([claim.name, claim.sentence, *figures])
-    heads = ("claim", "in words", "found", "at most", "verdict")
-    return [
-        Note(CHANCE, style="small"),
-        *(FactTable(f"Of {part}", heads, rows, text=2) for part, rows in tables.items()),
-    ]
+    parts = {part: [claim for claim in audit.claims if claim.part == part] for part in audit.parts}
+    return [Note(CHANCE, style="small"), *(table(f"Of {part}", claims, text=2) for part, claims in parts.items())]
+
+
+def table(caption: str, results: Sequence[Result | Exposure | Inversion], *, text: int = 1) -> FactTable:
+    """Return results as a table, whose first columns are text."""
+    return FactTable(caption, [*results[0].figures], [[*each.figures.values()] for each in results], text=text)
 
 
 def exposure_table(audit: Audit) -> FactTable:
-    """Return what the totals of the first tree show; without rows for other models."""
-    return FactTable(
-        "By number of peers and observer", EXPOSED_HEADS, [list_exposed(e) for e in audit.exposures], text=2
+    """Return what the totals of the first tree show."""
+    return table("By number of peers and observer", audit.exposures, text=2)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Summary of what one observer can learn.
+
+    Parameters
+    ----------
+    observer
+        Name of the observer, with the peers that help it if they are few.
+    promised
+        Guarantee of the accountant.
+    sentences
+        Results of the attacks.
+    """
+
+    observer: str
+    promised: str
+    sentences: tuple[str, ...]
+
+
+def verdict(audit: Audit) -> str:
+    """Return one sentence that summarises the audit."""
+    broken = len(audit.broken)
+    if broken:
+        return f"{broken} claim{'s' if broken > 1 else ''} of this build {'are' if broken > 1 else 'is'} broken."
+    if audit.promised:
+        return "No attack saw more than the accountant allows."
+    if mode_traits(audit.mode).sums:
+        return "No differential privacy is claimed: peers receive exact sums, and no single model without masks."
+    if audit.mask > 0:
+        return (
+            "No differential privacy is claimed, so none can be broken: masks hide which of the honest peers "
+            "sent which part of the sum, as intended; they do not hide the sum."
+        )
+    if audit.noise > 0:
+        return (
+            "No differential privacy is claimed, as updates are not clipped, so none can be broken: the noise "
+            "is as specified."
+        )
+    if any(claim.part == TRAINING for claim in audit.claims):
+        return "Training hides single samples as is accounted; peers as a whole are not hidden, and send their models."
+    return "Nothing is claimed, so nothing can be broken: models are sent unprotected."
+
+
+def lessons(audit: Audit) -> list[Lesson]:
+    """Return what an unprotected release reveals, and then what each observer can learn."""
+    if not audit.games:
+        return [_lesson(audit, promise) for promise in audit.promises]
+    first = Lesson(
+        "any observer of unprotected updates",
+        "nothing",
+        ("Reads every update as it is.", *_models(audit, OPEN)),
     )
+    second = Lesson(
+        "any receiver of the mixed model", _promised(audit.promises[0]), ("Is post-processing.", *_models(audit, MIXED))
+    )
+    return [first, second, *(_lesson(audit, promise) for promise in audit.promises)]
 
 
-def game_table(audit: Audit) -> FactTable:
-    """Return the games of each observer."""
-    rows = [
-        [
-            *(game.observer, game.victim, game.player, str(game.releases)),
-            *_bounds(game.measured, game.lower, game.accounted),
-            _mark(game.broken, bounded=math.isfinite(game.accounted)),
-        ]
-        for game in audit.games
-    ]
-    heads = ("observer", "victim", "player", "releases", "mu", "surely", "accounted", "verdict")
-    return FactTable("Games by observer", heads, rows, text=3)
+def _lesson(audit: Audit, promise: AccountedBound) -> Lesson:
+    helpers = f" ({', '.join(promise.colluders)})" if 0 < len(promise.colluders) <= 3 else ""
+    sentences = [each.sentence for each in audit.games if each.observer == promise.observer]
+    sentences += [each.sentence for each in audit.canaries if each.observer == promise.observer]
+    return Lesson(promise.observer + helpers, _promised(promise), (*sentences, *_models(audit, promise.observer)))
 
 
-def _bounds(measured: float, lower: float, accounted: float) -> tuple[str, str, str]:
-    return number(measured, infinite="all"), number(lower, infinite="all"), number(accounted)
+def _models(audit: Audit, observer: str) -> list[str]:
+    """Return the results of membership inference and inversion."""
+    members = [each for each in audit.inferences if each.observer == observer]
+    inverted = [each.sentence for each in audit.inversions if each.observer == observer]
+    return [*([best_inference(members)] if members else []), *inverted]
 
 
-def _canaries(audit: Audit) -> FactTable:
-    rows = [
-        [
-            *(each.observer, str(each.count)),
-            *(f"{rate:.3f}" for rate in (each.auc, each.tpr_percent, each.tpr_permille)),
-            *_bounds(each.measured, each.lower, each.accounted),
-            *(f"{each.epsilon:.2f}", number(each.bound)),
-            _mark(each.broken, bounded=math.isfinite(each.accounted)),
-        ]
-        for each in audit.canaries
-    ]
-    heads = ("observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above")
-    return FactTable("Canaries by observer", (*heads, "accounted", "verdict"), rows)
-
-
-def _inferences(audit: Audit) -> FactTable:
-    rows = [
-        [
-            *(each.observer, str(each.round), each.attack),
-            *(f"{each.auc:.3f} ± {each.error:.3f}", f"{each.ceiling:.3f}"),
-            _mark(each.broken, bounded=each.ceiling < 1),
-        ]
-        for each in audit.inferences
-    ]
-    return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", "verdict"), rows, text=3)
-
-
-def _inversions(audit: Audit) -> list[Block | None]:
-    if not audit.inversions:
-        return ["The model does not begin with a linear layer, whose gradients give a sample away at once."]
-    rows = [
-        [each.observer, f"{each.psnr:.1f} dB (constant {each.baseline:.1f})", "yes" if each.recognised else "no"]
-        for each in audit.inversions
-    ]
-    return [INVERSION, FactTable("Reconstructions by observer", ("observer", "PSNR", "recognised"), rows, text=3)]
-
-
-def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (the value to mark)
-    if not bounded:
-        return "no claim"
-    return Styled("broken", "bad") if broken else Styled("holds", "good")
+def _promised(promise: AccountedBound) -> str:
+    if math.isinf(promise.mu):
+        return "nothing"
+    return (
+        f"at most mu {promise.mu:.3g} per release, which is {share(promise.mu)} correct guesses about the "
+        f"update of {promise.victim}, and epsilon {promise.epsilon:.3g} at delta {promise.delta:g} over "
+        f"{promise.rounds} rounds"
+    )

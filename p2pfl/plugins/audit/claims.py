@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from scipy.special import ndtr
 
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.privacy.ring_masks import Ring
+from p2pfl.results.facts import Styled
 
 RELEASE = "the release"
 STACKED = "stacked peers"
@@ -126,6 +129,70 @@ class ExactClaim:
     def broken(self) -> bool:
         """True if the claim does not hold."""
         return not self.measured <= self.allowed
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken claim."""
+        return f"{self.name}: measured {self.measured:.6g}, which exceeds {self.allowed:.6g}"
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table."""
+        found = {"found": number(self.measured, infinite="all"), "at most": number(self.allowed)}
+        return {"claim": self.name, "in words": self.sentence, **found, "verdict": verdict_of(self)}
+
+
+class Result(Protocol):
+    """Claim, or result of an attack of one observer."""
+
+    @property
+    def broken(self) -> bool:
+        """True if more was seen than the guarantee permits."""
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken guarantee."""
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table, by its heads."""
+
+
+def verdict_of(result: Result, *, bounded: bool = True) -> str:
+    """Return the last cell of a row; there is no claim where nothing is ``bounded``."""
+    if not bounded:
+        return "no claim"
+    return Styled("broken", "bad") if result.broken else Styled("holds", "good")
+
+
+def number(value: float, *, infinite: str = "none") -> str:
+    """Format a number for people: few digits, and a word for infinity.
+
+    Examples
+    --------
+    >>> number(0.41234), number(3e9), number(math.inf)
+    ('0.412', 'over 1000', 'none')
+    """
+    if math.isinf(value):
+        return infinite
+    return "over 1000" if value > 1000 else format(value, ".3g")
+
+
+def bounds(measured: float, lower: float, accounted: float) -> dict[str, str]:
+    """Return a measured mu, its lower confidence bound and the accountant's bound as cells of a row."""
+    surely = {"mu": number(measured, infinite="all"), "surely": number(lower, infinite="all")}
+    return {**surely, "accounted": number(accounted)}
+
+
+def share(mu: float) -> str:
+    r"""Return the rate of correct guesses between two equally likely cases at :math:`\mu`, :math:`\Phi(\mu/2)`.
+
+    Examples
+    --------
+    >>> share(0.0), share(1.0), share(math.inf)
+    ('50 %', '69 %', '100 %')
+    """
+    return f"{100 * float(ndtr(mu / 2)):.0f} %"
 
 
 def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: object) -> ExactClaim:

@@ -9,9 +9,8 @@ from p2pfl.results.formats import counted, listed
 from p2pfl.results.notices.alarms import raised
 from p2pfl.results.notices.grouping import alike, repeated
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
-from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
+from p2pfl.results.swarm.blocking import Blockage, blockages, parting, waits_of
 from p2pfl.results.swarm.headline import blocked_since, doing, patience, seconds
-from p2pfl.results.swarm.parting import parting
 from p2pfl.results.swarm.state import Swarm
 
 NAMED = 3
@@ -150,11 +149,11 @@ def _parted(swarm: Swarm) -> Iterator[Alert]:
 
 
 def _rising(swarm: Swarm) -> Iterator[Alert]:
-    rising = swarm.trends.diverging
+    rising = swarm.diverging
     if not rising:
         return
     first = min(rising, key=lambda name: rising[name])
-    course, others = swarm.trends.course(first), len(rising) - 1
+    course, others = swarm.courses[first], len(rising) - 1
     more = "" if not others else f", and that of {counted(others, 'other peer')} as well"
     rose = f"the test loss rose from {course.lowest:.3g} to {course.last:.3g}{more}"
     said = f"{rose}; lower learning.rate, to a tenth at first"

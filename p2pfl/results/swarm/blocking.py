@@ -1,11 +1,11 @@
-"""Peers that block others: the ends of the graph of waits."""
+"""Peers that block others, the ends of the graph of waits; and groups of peers that lost each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from p2pfl.results.swarm.state import ABSENT, Swarm
+from p2pfl.results.swarm.state import ABSENT, PeerState, Swarm
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,22 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
     >>> found.cycle, found.blockers, found.waiting
     (True, ('bob', 'cy'), ('ada',))
     """
-    graph = {peer: sorted({*others} - {peer}) for peer, others in waits.items()}
+    graph = {peer: {*others} - {peer} for peer, others in waits.items()}
     graph = {peer: others for peer, others in graph.items() if others}
-    found = []
-    for group in _groups(graph):
-        if not any(other not in group for peer in group for other in graph.get(peer, ())):
-            behind = _reaching(group, graph) - group
-            found.append(Blockage(tuple(sorted(group)), tuple(sorted(behind))))
+    behind: dict[str, set[str]] = {}
+    for peer, others in graph.items():
+        for other in others:
+            behind.setdefault(other, set()).add(peer)
+    found, known = list[Blockage](), set[str]()
+    for peer in (*graph, *behind):
+        if peer in known:
+            continue
+        end, ahead, back = peer, _reached(peer, graph), _reached(peer, behind)
+        while further := ahead - back:  # from there no wait leads back
+            end = next((each for each in further if each not in graph), None) or min(further)
+            ahead, back = _reached(end, graph), _reached(end, behind)
+        known |= back
+        found.append(Blockage(tuple(sorted(ahead)), tuple(sorted(back - ahead))))
     return sorted(found, key=lambda each: (-len(each.waiting), each.blockers))
 
 
@@ -70,51 +79,60 @@ def urgent_first(found: Iterable[Blockage], swarm: Swarm) -> list[Blockage]:
     return sorted(found, key=lambda each: all(swarm.peers[name].activity not in ABSENT for name in each.blockers))
 
 
-def _groups(graph: Mapping[str, list[str]]) -> Iterator[set[str]]:
-    """Yield the strongly connected components of a graph (Tarjan, without recursion)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_: list[str] = []
-    inside: set[str] = set()
-    for start in graph:
-        if start in order:
-            continue
-        path = [(start, iter(graph.get(start, ())))]
-        order[start] = low[start] = len(order)
-        open_.append(start)
-        inside.add(start)
-        while path:
-            peer, others = path[-1]
-            other = next(others, None)
-            if other is None:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[peer])
-                if low[peer] == order[peer]:
-                    place = open_.index(peer)
-                    group = {*open_[place:]}
-                    del open_[place:]
-                    inside -= group
-                    yield group
-            elif other not in order:
-                order[other] = low[other] = len(order)
-                open_.append(other)
-                inside.add(other)
-                path.append((other, iter(graph.get(other, ()))))
-            elif other in inside:
-                low[peer] = min(low[peer], order[other])
-
-
-def _reaching(group: set[str], graph: Mapping[str, list[str]]) -> set[str]:
-    """Return the peers from which a path leads to a group, with the group."""
-    behind: dict[str, list[str]] = {}
-    for peer, others in graph.items():
-        for other in others:
-            behind.setdefault(other, []).append(peer)
-    found, pending = {*group}, [*group]
+def _reached(start: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the peers to which a path leads from one, with that one."""
+    found, pending = {start}, [start]
     while pending:
-        for peer in behind.get(pending.pop(), ()):
-            if peer not in found:
-                found.add(peer)
-                pending.append(peer)
+        fresh = {*graph.get(pending.pop(), ())} - found
+        found |= fresh
+        pending += fresh
     return found
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Groups of peers that do not reach each other.
+
+    Attributes
+    ----------
+    groups
+        Names of the peers of each group, the smallest group first.
+    since
+        Time at which the last of their edges was lost, in seconds since the start of the run.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    since: float
+
+
+def parting(swarm: Swarm) -> Parting | None:
+    """Return the groups into which the peers of a swarm fall; ``None`` if they are one.
+
+    Only peers that reported something after others had lost them count: a peer that is gone is no group.
+    """
+    active = {peer.name: peer for peer in swarm.peers.values() if _takes_part(peer)}
+    lost = [(peer, name) for peer in active.values() for name in peer.lost_by if name in active]
+    broken = {frozenset((peer.name, name)) for peer, name in lost}
+    graph: dict[str, set[str]] = {name: set() for name in active}
+    for peer in active.values():
+        for name in peer.seen_by & active.keys():
+            if frozenset((peer.name, name)) not in broken:
+                graph[peer.name].add(name)
+                graph[name].add(peer.name)
+    group: dict[str, str] = {}
+    for name in active:
+        if name not in group:
+            group |= dict.fromkeys(_reached(name, graph), name)
+    apart = [peer.lost_at for peer, name in lost if group[peer.name] != group[name] and peer.lost_at is not None]
+    if not apart:
+        return None
+    groups = [tuple(name for name in active if group[name] == head) for head in dict.fromkeys(group.values())]
+    return Parting(tuple(sorted(groups, key=len)), max(apart))
+
+
+def _takes_part(peer: PeerState) -> bool:
+    """Return whether a peer goes on as far as it reports itself, whatever its neighbours report."""
+    reported = peer.last is not None and (peer.lost_at is None or peer.last > peer.lost_at)
+    ended = peer.failure is not None or peer.finished or peer.silent_since is not None or peer.announced == "dead"
+    offline = peer.waiting_since is not None and not peer.connected
+    return reported and peer.phase in {"gathering", "learning"} and not ended and not offline

@@ -8,8 +8,7 @@ import pytest
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit import audit_command
 from p2pfl.plugins.audit.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import audit_page
-from p2pfl.plugins.audit.words import lessons, verdict
+from p2pfl.plugins.audit.audit_page import audit_page, lessons, verdict
 
 LITTLE = Effort(trials=2000, canaries=100, rounds=1, shadows=2, samples=2, keys=100, live=0)
 

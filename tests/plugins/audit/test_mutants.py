@@ -9,8 +9,7 @@ from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import audit_page
-from p2pfl.plugins.audit.words import verdict
+from p2pfl.plugins.audit.audit_page import audit_page, verdict
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,9 @@ from sklearn import datasets
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.audit.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import audit_page
+from p2pfl.plugins.audit.audit_page import EXPOSED, audit_page
 from p2pfl.plugins.audit.total_attacks import _changed
-from p2pfl.plugins.audit.words import EXPOSED
-from p2pfl.plugins.exact import PrivateDescription, PrivateGLM, RandomBoosting
+from p2pfl.plugins.exact import PrivateDescription, RandomBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
 
@@ -28,6 +27,21 @@ TABLE = {
     "model": {"name": "random_boosting", "options": {"bounds": BOUNDS, "max_depth": 3}},
     "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 0.7, "colluders": 2},
 }
+
+
+def declare(monkeypatch, share):
+    """Have models declare a share of what a sample changes in their totals."""
+    asked = ExactLearner.asking
+
+    def declared(self, row, *, round):
+        asking = asked(self, row, round=round)
+        total = yield replace(question := next(asking), change=share * question.change)
+        try:
+            asking.send(total)
+        except StopIteration as ended:
+            return ended.value
+
+    monkeypatch.setattr(ExactLearner, "asking", declared)
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +110,7 @@ def test_what_a_sample_changes_of_private_statistics_is_found(monkeypatch, name,
     else:
         data, options = {"name": "diabetes"}, {"horizon": 3.0, "width": 0.25}
     resolved = plan(read(TABLE | {"data": data, "model": {"name": name, "options": options}, "rounds": 1}))
-    asked = ExactLearner.asking
-
-    def declared(self, row, *, round):
-        asking = asked(self, row, round=round)
-        total = yield replace(question := next(asking), change=share * question.change)
-        try:
-            asking.send(total)
-        except StopIteration as ended:
-            return ended.value
-
-    monkeypatch.setattr(ExactLearner, "asking", declared)
+    declare(monkeypatch, share)
     found = _changed(resolved, seed=0).measured
     assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
@@ -116,12 +120,7 @@ def test_what_a_sample_changes_of_a_private_regression_is_found(monkeypatch, sha
     names = datasets.load_breast_cancer().feature_names
     model = {"name": "private_glm", "options": {"bounds": {name: [-4.0, 4.0] for name in names}}}
     resolved = plan(read(TABLE | {"data": {"name": "breast_cancer"}, "model": model}))
-    asked = PrivateGLM._question
-
-    def declared(self, terms, own, *, size, change, spare=0):
-        return asked(self, terms, own, size=size, change=share * change, spare=spare)
-
-    monkeypatch.setattr(PrivateGLM, "_question", declared)
+    declare(monkeypatch, share)
     found = _changed(resolved, seed=0).measured
     assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 

@@ -19,9 +19,9 @@ from p2pfl.results.notices.kinds import (
 )
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
+from p2pfl.results.swarm.blocking import parting
 from p2pfl.results.swarm.headline import headline
 from p2pfl.results.swarm.lanes import KEPT, Lanes, busiest
-from p2pfl.results.swarm.parting import parting
 from p2pfl.results.swarm.state import Setting, swarm_of
 from swarm_events import PEERS, began, waits
 

@@ -25,6 +25,7 @@ from scipy.stats import binom
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
+from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Floats, Target, numbers, release
 from p2pfl.privacy.accounting import divergence
@@ -84,6 +85,35 @@ class Canaries:
     def broken(self) -> bool:
         """True if the observer learns more than the guarantee permits."""
         return self.lower > self.accounted or self.certain > self.bound
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken guarantee."""
+        mu = f"mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
+        return f"{self.observer} distinguishes canaries too well: {mu}"
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table."""
+        rates = {"AUC": self.auc, "TPR at 1 %": self.tpr_percent, "at 0.1 %": self.tpr_permille}
+        return {
+            "observer": self.observer,
+            "canaries": str(self.count),
+            **{name: f"{rate:.3f}" for name, rate in rates.items()},
+            **bounds(self.measured, self.lower, self.accounted),
+            "epsilon above": f"{self.epsilon:.2f}",
+            "at most": number(self.bound),
+            "verdict": verdict_of(self, bounded=math.isfinite(self.accounted)),
+        }
+
+    @property
+    def sentence(self) -> str:
+        """Result in words."""
+        return (
+            f"Of {self.count} updates, planted or not, the observer orders {100 * self.auc:.0f} % of pairs correctly "
+            f"and finds {100 * self.tpr_percent:.0f} % at one false alarm in a hundred; one run proves epsilon above "
+            f"{self.epsilon:.2f}."
+        )
 
 
 def plant(

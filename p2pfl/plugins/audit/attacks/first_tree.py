@@ -55,6 +55,24 @@ class Exposure:
     given: float
     some: float
 
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table.
+
+        Examples
+        --------
+        >>> [*Exposure(8, "everybody", 800.0, 1200.0, 90.0, 0.125, 0.5).figures.values()]
+        ['8', 'everybody', '800', '1200', '90', '12.5 %', '50.0 %']
+        """
+        counts = {"samples": self.samples, "bins": self.bins, "of one": self.single}
+        shares = {"by a feature": self.given, "by any": self.some}
+        return {
+            "peers": str(self.peers),
+            "seen by": self.observer,
+            **{name: f"{count:.0f}" for name, count in counts.items()},
+            **{name: f"{100 * known:.1f} %" for name, known in shares.items()},
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class FirstTree:

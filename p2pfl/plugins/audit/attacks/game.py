@@ -28,6 +28,7 @@ import numpy as np
 from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
+from p2pfl.plugins.audit.claims import bounds, share, verdict_of
 from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Floats, Pipeline, Target, numbers, release
 from p2pfl.topology import Topology
@@ -84,6 +85,34 @@ class GameResult:
     def broken(self) -> bool:
         """True if the player learns more than the guarantee permits."""
         return self.lower > self.accounted
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken guarantee."""
+        times = "one release" if self.releases == 1 else f"{self.releases} releases"
+        return (
+            f"the {self.player} player of {self.observer} sees more of {self.victim} in {times} than the accountant "
+            f"allows: mu is above {self.lower:.3g} instead of at most {self.accounted:.3g}"
+        )
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table."""
+        names = {"observer": self.observer, "victim": self.victim, "player": self.player}
+        mu = bounds(self.measured, self.lower, self.accounted)
+        verdict = verdict_of(self, bounded=math.isfinite(self.accounted))
+        return {**names, "releases": str(self.releases), **mu, "verdict": verdict}
+
+    @property
+    def sentence(self) -> str:
+        """Result in words."""
+        times = "one release" if self.releases == 1 else f"{self.releases} releases and their mixes"
+        limit = "" if math.isinf(self.accounted) else f", the accountant's limit {share(self.accounted)}"
+        if self.accounted < self.measured and not self.broken:
+            limit += ", within the error of the measurement"
+        warning = ": MORE THAN THE ACCOUNTANT ALLOWS" if self.broken else ""
+        cases = f"about {share(self.measured)} of cases (a coin: 50 %{limit})"
+        return f"From {times} the observer decides {self.question} correctly in {cases}{warning}."
 
 
 def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS) -> list[GameResult]:

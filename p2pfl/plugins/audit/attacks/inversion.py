@@ -60,6 +60,19 @@ class Inversion:
         """True if the reconstruction is more than 3 dB better than a constant."""
         return self.psnr > self.baseline + 3
 
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table."""
+        quality = f"{self.psnr:.1f} dB (constant {self.baseline:.1f})"
+        return {"observer": self.observer, "PSNR": quality, "recognised": "yes" if self.recognised else "no"}
+
+    @property
+    def sentence(self) -> str:
+        """Result in words."""
+        came = "comes back" if self.recognised else "does not come back"
+        quality = f"{self.psnr:.0f} dB, where a constant has {self.baseline:.0f} dB"
+        return f"From the first layer's gradient the one sample of a step {came}: {quality}."
+
 
 @one_thread()
 def invert(

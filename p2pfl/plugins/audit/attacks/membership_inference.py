@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.attacks.separation import Bools, auc, auc_error
+from p2pfl.plugins.audit.claims import verdict_of
 from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import OPEN, Floats, Pipeline, Target, Train
 from p2pfl.privacy.accounting import divergence
@@ -83,6 +85,30 @@ class Inference:
     def broken(self) -> bool:
         """True if the attack learns more than the guarantee permits."""
         return self.auc - CERTAIN * self.error > self.ceiling
+
+    @property
+    def fault(self) -> str:
+        """Sentence for a broken guarantee."""
+        area = f"an area of {self.auc:.3f} instead of at most {self.ceiling:.3f}"
+        return f"{self.observer} distinguishes members too well by {self.attack} after round {self.round}: {area}"
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Row of a table."""
+        names = {"observer": self.observer, "round": str(self.round), "attack": self.attack}
+        areas = {"AUC": f"{self.auc:.3f} ± {self.error:.3f}", "ceiling": f"{self.ceiling:.3f}"}
+        return {**names, **areas, "verdict": verdict_of(self, bounded=self.ceiling < 1)}
+
+
+def best_inference(inferences: Sequence[Inference]) -> str:
+    """Return the best of several attacks of an observer in words."""
+    best = max(inferences, key=lambda each: each.auc)
+    likely = NormalDist().inv_cdf(1 - 0.025 / len(inferences))  # quantile of the best of several by chance
+    chance = ", which is chance" if best.auc - likely * best.error <= 0.5 else ""
+    return (
+        f"Distinguishes a sample that a peer learned from and one that it did not in {100 * best.auc:.0f} % "
+        f"of pairs (± {100 * best.error:.0f} %, best of {len(inferences)} attacks){chance}."
+    )
 
 
 MIXED = "mixed model"

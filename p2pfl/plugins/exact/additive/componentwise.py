@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,18 +12,16 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints, from_wide, wide
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.rows import Layout
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Own, Owns, Part, Round, Tensors, zeros
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact import sums
-from p2pfl.plugins.exact.additive.additive_model import OWN, AdditiveModel
-from p2pfl.plugins.exact.additive.base_learners import DEGREE, BaseLearner
-from p2pfl.plugins.exact.additive.beginning import ends, site_penalty
-from p2pfl.plugins.exact.additive.freedom import penalty_for
+from p2pfl.plugins.exact.additive.base_learners import DEGREE, OWN, AdditiveModel, BaseLearner, penalty_for
 from p2pfl.plugins.exact.additive.site import Log, Site
+from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
-from p2pfl.plugins.exact.tensor_model import stopped
+from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, check_validated, scalars, stopped
 
 FRACTION = 44
 """Fraction bits of the sums of a step; with fewer than 40, choices differ after some thousand steps."""
@@ -31,9 +29,12 @@ FRACTION = 44
 TIE = 1e-9
 """Errors of a shared learner and of own effects that differ by less are equal; the shared one is then chosen."""
 
+CANDIDATES, REFINEMENTS = 64, 12
+"""Penalties of sites that are compared by one total, and such totals."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Componentwise(ExactModel):
+class Componentwise(TensorModel):
     r"""Component-wise boosting with site effects.
 
     Each step fits every base learner to the residuals and adds the one of least squared error:
@@ -53,9 +54,6 @@ class Componentwise(ExactModel):
         Steps of a round.
     learning_rate
         :math:`\nu`.
-    average
-        True to average the fits of the peers, weighted by their samples, in place of fitting the sums: FedAvg of base
-        learners, with which the model is not that of the pooled data.
     df
         Degrees of freedom of a learner, which choose :math:`\lambda_j`.
     site_df
@@ -84,15 +82,11 @@ class Componentwise(ExactModel):
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        found = cls.shows
-        if options.get("average"):
-            found = found.replace("their products with the residuals", "the sums of the peers' own fits")
         more = {
             "site_df": "the sum of the errors of effects of the peers' own",
-            "average": "the sum of the errors of these fits",
             "early_stopping": "the loss of the validation parts",
         }
-        return ", ".join([found, *(words for key, words in more.items() if options.get(key))])
+        return ", ".join([cls.shows, *(words for key, words in more.items() if options.get(key))])
 
     features: int
     classes: int | None
@@ -100,7 +94,6 @@ class Componentwise(ExactModel):
     fields: tuple[Field, ...] | None = None
     every: int = 100
     learning_rate: float = 0.1
-    average: bool = False
     df: float = 5.0
     site_df: float = 0.0
     knots: int = 20
@@ -122,8 +115,6 @@ class Componentwise(ExactModel):
             )
         if not 0 <= self.site_df < math.inf:
             raise ModelError(f"model.options.site_df is {self.site_df}; set it to a number of sites, or to 0 for none")
-        if self.average and self.site_df:
-            raise ModelError("model.options: average = true has no effects of sites; leave out average, or site_df")
         if not (self.n_iter_no_change >= 1 and self.tol >= 0):
             raise ModelError(
                 f"model.options.n_iter_no_change = {self.n_iter_no_change} and tol = {self.tol} stop at no step; set "
@@ -135,30 +126,15 @@ class Componentwise(ExactModel):
                 f'model.options names the column "{unknown[0]}", which has no numbers; choose from {", ".join(named)}'
             )
 
-    @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
-
     @cached_property
     def learners(self) -> tuple[BaseLearner, ...]:
         """Base learners in the order of the columns."""
-        fields = self.fields or tuple(Field(f"x{number}") for number in range(self.features))
-        found, place = [], 0
-        for field in fields:
-            if field.levels is not None:
-                found.append(BaseLearner(field.name, "onehot", place, len(field.levels)))
-            elif field.name in self.linear:
-                found.append(BaseLearner(field.name, "linear", place, 2))
-            else:
-                found.append(BaseLearner(field.name, "spline", place, self.knots + DEGREE + 1))
-            place += 1 if field.levels is None else len(field.levels)
-        return tuple(found)
-
-    @property
-    def fits_alone(self) -> bool:
-        """True if each peer fits learners to its own samples."""
-        return self.average or self.site_df > 0
+        learners = []
+        for field, where in located(self.features, self.fields):
+            kind = "onehot" if field.levels is not None else "linear" if field.name in self.linear else "spline"
+            sizes = {"onehot": where.stop - where.start, "linear": 2, "spline": self.knots + DEGREE + 1}
+            learners.append(BaseLearner(field.name, kind, where.start, sizes[kind]))
+        return tuple(learners)
 
     @property
     def widest(self) -> int:
@@ -166,27 +142,22 @@ class Componentwise(ExactModel):
         return max(learner.size for learner in self.learners)
 
     @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
         many, widest, steps = len(self.learners), self.widest, self.rounds * self.every
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("samples", "offset", "site_penalty", "steps"), (1,))
+        shapes: Shapes = dict.fromkeys(("samples", "offset", "site_penalty", "steps"), (1,))
         shapes |= dict.fromkeys(("low", "high", "penalty"), (many,))
         shapes |= {"coefficients": (many, widest), "gram": (many, widest, widest)}
         shapes |= {"choices": (steps,), "risks": (steps,), "updates": (steps, widest)}
-        shapes |= {"validation": (steps,)} if self.early_stopping else {}
-        return Layout(tuple(shapes), tuple(shapes.values()))
+        return shapes | ({"validation": (steps,)} if self.early_stopping else {})
 
     def module(self) -> AdditiveModel:
         """Return the torch module of the shared effects."""
-        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
+        return self.predictor(())
 
     def predictor(self, names: Collection[str]) -> AdditiveModel:
         """Return the torch module of the shared effects, and of those of a peer's own if the names have them."""
-        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=OWN in names)
-
-    def start(self) -> Tensors:
-        """Return the model without a step."""
-        return zeros(self.layout)
+        return AdditiveModel(self.shapes, self.learners, binary=self.classes is not None, own=OWN in names)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
@@ -230,7 +201,7 @@ class Componentwise(ExactModel):
         solvers = self._solvers(new)
         steps, sites = list[tuple[int, Floats | None]](), dict[str, Site]()
         sizes = [learner.size for learner in self.learners]
-        terms = sum(sizes) + 2 + (len(sizes) if self.fits_alone else 0) + (2 if self.early_stopping else 0)
+        terms = sum(sizes) + 2 + (len(sizes) if self.site_df else 0) + (2 if self.early_stopping else 0)
         taken, stalled = done, False
 
         def answer(peer: str) -> Ints:
@@ -244,18 +215,19 @@ class Componentwise(ExactModel):
             values = from_wide(total, fraction=FRACTION)
             new["risks"][step] = values[sum(sizes) + 1] / new["samples"][0]
             if self.early_stopping:
-                new["validation"][step] = _validated(*values[-2:].tolist())
+                check_validated(values[-1])
+                new["validation"][step] = values[-2] / values[-1]
                 values = values[:-2]
                 stalled = stopped(new["validation"][: step + 1], self.n_iter_no_change, self.tol)
                 if stalled:
                     break
-            choice, theta = self._averaged(values, new) if self.average else self._chosen(values, new["gram"], solvers)
+            choice, theta = self._chosen(values, new["gram"], solvers)
             new["choices"][step], taken = choice, step + 1
             steps.append((choice, theta))
             if theta is not None:
                 new["updates"][step] = theta
                 new["coefficients"][choice] += self.learning_rate * theta
-        new["steps"] = np.array([float(taken)])
+        new |= scalars(steps=taken)
         return Outcome(new, float(new["risks"][step]), over=stalled or taken >= self.rounds * self.every)
 
     def _site(self, tensors: Tensors, own: Own) -> Site:
@@ -274,16 +246,14 @@ class Componentwise(ExactModel):
     def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
         part, checked = own.train, own.validation if self.early_stopping else None
         sites = float(tensors["site_penalty"][0])
-        share = len(part) / float(tensors["samples"][0]) if self.average else 1.0
         penalties = [
-            share * strength * learner.penalty + sites * np.eye(learner.size)
+            strength * learner.penalty + sites * np.eye(learner.size)
             for strength, learner in zip(tensors["penalty"].tolist(), self.learners, strict=True)
         ]
         return Site(
             bases=self._bases(tensors, part),
             targets=part.targets.astype(np.float64),
-            penalties=penalties if self.fits_alone else (),
-            averaged=self.average,
+            penalties=penalties if self.site_df else (),
             offset=float(tensors["offset"][0]),
             rate=self.learning_rate,
             binary=self.classes is not None,
@@ -310,14 +280,6 @@ class Componentwise(ExactModel):
         if len(own) and own.min() < errors[shared] - TIE:
             return many + int(own.argmin()), None
         return shared, thetas[shared]
-
-    def _averaged(self, values: Floats, tensors: Tensors) -> tuple[int, Floats]:
-        """Return the learner whose fits by the peers have the least error in all, and their average."""
-        sizes = [learner.size for learner in self.learners]
-        choice = int(values[sum(sizes) + 2 :].argmin())
-        theta, first = np.zeros(self.widest), sum(sizes[:choice])
-        theta[: sizes[choice]] = values[first : first + sizes[choice]] / float(tensors["samples"][0])
-        return choice, theta
 
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
@@ -350,8 +312,8 @@ class Componentwise(ExactModel):
             raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
         offset = log(mean) - log(1 - mean) if self.classes is not None else mean
         sites = (yield from site_penalty(own, df=self.site_df, fraction=FRACTION)) if self.site_df else 0.0
-        scalars = {"samples": samples, "offset": offset, "site_penalty": sites}
-        return {**given, "gram": gram, "penalty": penalty} | {key: np.array([float(v)]) for key, v in scalars.items()}
+        agreed = scalars(samples=samples, offset=offset, site_penalty=sites)
+        return {**given, "gram": gram, "penalty": penalty, **agreed}
 
     def _products(self, part: Part, tensors: Tensors) -> Ints:
         """Return exact sums of products of functions, that of targets, and the number of samples."""
@@ -364,22 +326,6 @@ class Componentwise(ExactModel):
 
         terms = sum(learner.size**2 for learner in self.learners) + 1
         return np.append(sums.summed(len(part), terms, each), len(part))
-
-
-def _validated(loss: float, samples: float) -> float:
-    """Return the mean loss of the validation parts.
-
-    Raises
-    ------
-    ModelError
-        They have no samples.
-    """
-    if not samples:
-        raise ModelError(
-            "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
-            "early_stopping out"
-        )
-    return loss / samples
 
 
 def _applied(matrices: Floats, vectors: Floats) -> Floats:
@@ -395,3 +341,75 @@ def _log(tensors: Tensors, *, since: int) -> Log:
         (choice, update if choice < many else None)
         for choice, update in zip(choices, tensors["updates"][since:done], strict=True)
     ]
+
+
+def ends(
+    learners: Sequence[BaseLearner], known: Mapping[str, tuple[float, float]], own: Owns, *, model: str
+) -> Asked[tuple[Floats, Floats]]:
+    """Return the ends of each column: those that are given, or those of the cells of its values.
+
+    Parameters
+    ----------
+    learners
+        Base learners, one for each column.
+    known
+        Ends of columns by name.
+    own
+        Samples of a peer.
+    model
+        Name of the model, for errors.
+    """
+    low, high = np.zeros(len(learners)), np.ones(len(learners))
+    asked = [
+        (number, learner.place)
+        for number, learner in enumerate(learners)
+        if learner.kind != "onehot" and learner.column not in known
+    ]
+    for number, learner in enumerate(learners):
+        if learner.column in known:
+            low[number], high[number] = known[learner.column]
+
+    def values(peer: str) -> list[Any]:
+        part = own(peer).train
+        part.check_complete(peer, model=model)
+        return [part.features[:, place] for _, place in asked]
+
+    if not asked:
+        return low, high
+    total = yield Question(lambda peer: coarse(values(peer)), size=len(asked) * EXPONENTS)
+    used = live(total)
+    total = yield Question(lambda peer: fine(values(peer), used), size=len(used) * FINE)
+    for (number, _), sketch in zip(asked, sketches(used, total, columns=len(asked)), strict=True):
+        if len(sketch.counts):
+            low[number], high[number] = sketch.low[0], sketch.high[-1]
+    return low, high
+
+
+def site_penalty(own: Owns, *, df: float, fraction: int) -> Asked[float]:
+    """Return the penalty with which a random intercept of the peers has ``df`` degrees of freedom.
+
+    Peers add their degrees of freedom under several penalties at once, so that nobody shows its number of samples.
+
+    Parameters
+    ----------
+    own
+        Samples of a peer.
+    df
+        Degrees of freedom.
+    fraction
+        Fraction bits of what peers add.
+    """
+    low, high = 0.0, 2.0**40
+    for _ in range(REFINEMENTS):
+        tried = low + (high - low) * np.arange(1, CANDIDATES) / CANDIDATES
+
+        def terms(peer: str, tried: Floats = tried) -> Ints:
+            samples = len(own(peer).train)
+            shares = samples / (samples + tried)
+            return wide(2 * shares - shares * shares, fraction=fraction)
+
+        total = yield Question(terms, size=2 * (CANDIDATES - 1))
+        above = from_wide(total, fraction=fraction) > df
+        place = int(above.sum())  # degrees of freedom fall as the penalty rises
+        low, high = (tried[place - 1] if place else low), (tried[place] if place < len(tried) else high)
+    return 0.5 * (low + high)

@@ -35,8 +35,6 @@ class Site:
         Public numbers that all of this follows from.
     validation
         Values of the functions, and targets, of samples that decide when the model is good enough.
-    averaged
-        True if the peer adds its own fits, to be averaged, in place of products.
     """
 
     bases: Sequence[Floats]
@@ -47,7 +45,6 @@ class Site:
     binary: bool
     origin: bytes
     validation: tuple[Sequence[Floats], Floats] | None = None
-    averaged: bool = False
     applied: int = 0
     history: array[float] = field(default_factory=lambda: array("d"))
     scores: Floats = field(init=False)
@@ -60,7 +57,7 @@ class Site:
         self._stacked = np.ascontiguousarray(np.concatenate([*self.bases], axis=1).T)  # [sizes, n]
         self._starts = np.cumsum([0, *(basis.shape[1] for basis in self.bases)])
         self._inverses = [
-            (np.linalg.pinv if self.averaged else np.linalg.inv)(basis.T @ basis + penalty)
+            np.linalg.inv(basis.T @ basis + penalty)
             for basis, penalty in zip(self.bases, self.penalties, strict=bool(self.penalties))
         ]
         self._residuals = self.targets
@@ -104,22 +101,14 @@ class Site:
     def terms(self) -> Floats:
         """Return products of all functions with the residuals, their squares, the loss, and errors of own effects.
 
-        With ``averaged``, the coefficients of own fits, times the number of samples, are in place of the products. With
-        validation samples, their loss and their number follow.
+        With validation samples, their loss and their number follow.
         """
         products, residuals = self._fitted(), self._residuals
         squares = float(residuals @ residuals)
         loss = self._loss(self.targets, self.scores)
         errors = np.add.reduceat(products * (self._errors @ products), self._starts[:-1]) + squares
         checked = [] if self.validation is None else [self._loss(self.validation[1], self._checked), len(self._checked)]
-        if self.averaged:
-            products = len(self.targets) * self._fits(products)
         return np.concatenate([products, [squares, loss], errors if self._inverses else [], checked])
-
-    def _fits(self, products: Floats) -> Floats:
-        """Return the coefficients of a fit of each learner to the own samples, ``[sizes]``."""
-        parts = zip(self._inverses, np.split(products, self._starts[1:-1]), strict=True)
-        return np.concatenate([inverse @ own for inverse, own in parts])
 
     def _loss(self, targets: Floats, scores: Floats) -> float:
         """Return the log loss, or half of the squared error, over samples."""

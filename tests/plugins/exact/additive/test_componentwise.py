@@ -14,8 +14,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact import Componentwise
-from p2pfl.plugins.exact.additive.base_learners import BaseLearner, splines
-from p2pfl.plugins.exact.additive.freedom import penalty_for
+from p2pfl.plugins.exact.additive.base_learners import BaseLearner, penalty_for, splines
 from p2pfl.simulation import simulate
 from plugins.exact.hospitals import FIRST, RISKS, chosen, hashed, hospitals
 from plugins.exact.tables import shared_out, trained
@@ -82,36 +81,6 @@ def test_without_site_effects_the_model_is_that_of_the_pooled_data():
     outputs = module(torch.as_tensor(features[:50]))
     assert np.allclose(outputs.numpy(), model.predicted(found, part), rtol=1e-12)
     assert run.metrics[-1].training_loss < run.metrics[0].training_loss
-
-
-def test_averaged_base_learners_are_the_mean_of_fits_of_the_peers():
-    features, targets = diabetes()
-    names = tuple(f"x{number}" for number in range(4))
-    model = Componentwise(features=4, classes=None, rounds=1, every=1, average=True, linear=names)
-    federation = shared_out(features, targets, classes=None, peers=3)
-    found, _ = played(model, federation, topology.ring(3), privacy=Pairwise(mask_graph="complete"))
-    gaps, errors, thetas = targets.astype(float) - targets.astype(float).mean(), np.zeros(4), np.zeros((4, 2))
-    for held in federation.train.values():
-        for column in range(4):
-            design = np.column_stack([np.ones(len(held)), features[held, column].astype(float)])
-            theta, *_ = np.linalg.lstsq(design, gaps[held], rcond=None)
-            errors[column] += np.square(gaps[held] - design @ theta).sum()
-            thetas[column] += len(held) / len(targets) * theta
-    choice = int(errors.argmin())
-    assert found["choices"].tolist() == [choice]
-    assert np.allclose(found["coefficients"][choice], 0.1 * thetas[choice], rtol=1e-7, atol=1e-9)
-
-
-def test_averages_of_base_learners_lose_what_exact_sums_keep():
-    features, targets = diabetes()
-    federation = shared_out(features, targets, classes=None, peers=6)
-    options = {"features": 4, "classes": None, "rounds": 1, "every": 60, "knots": 6, "df": 3.0}
-    exact, _ = played(Componentwise(**options), federation, topology.ring(6))
-    averaged, _ = played(Componentwise(**options, average=True), federation, topology.ring(6))
-    _, pooled = trained(Componentwise(**options, average=True), federation, rounds=1)
-    assert np.array_equal(pooled["choices"], exact["choices"])  # the mean of one fit
-    assert np.allclose(pooled["risks"], exact["risks"], rtol=1e-9)
-    assert averaged["risks"][-1] > exact["risks"][-1]
 
 
 @pytest.mark.sampled(fast=1)
@@ -181,7 +150,6 @@ def test_penalties_leave_the_degrees_of_freedom(df):
     ("options", "said"),
     [
         ({"classes": 3}, "predicts two classes or a number, not 3"),
-        ({"average": True, "site_df": 1.0}, "average = true has no effects of sites"),
         ({"n_iter_no_change": 0}, "n_iter_no_change = 0 and tol = 1e-07 stop at no step"),
         ({"every": 0}, "every = 0, .* cannot be; set every"),
         ({"site_df": -1.0}, "site_df is -1.0; set it"),
