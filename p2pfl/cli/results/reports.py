@@ -35,7 +35,7 @@ def show(options: ReportOptions) -> int:
     if options.tex:
         _write(options.tex, comparison_tex(found))
     if options.tensorboard:
-        tensorboard.write(_named(found, parts), Path(options.tensorboard), peers=False)
+        tensorboard.write(_named(found, parts), Path(options.tensorboard))
     if options.json:
         print(json.dumps(comparison_json(found), allow_nan=False))
     else:
@@ -53,7 +53,7 @@ def _one(run: Run, options: ReportOptions) -> int:
     if options.csv:
         _write(options.csv, records_csv(run.metrics))
     if options.tensorboard:
-        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard), peers=True)
+        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard))
     if options.json:
         print(json.dumps(run.summary))
     else:
