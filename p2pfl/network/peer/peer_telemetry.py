@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from p2pfl.core.errors import InputError, RefusedError, TransportError
-from p2pfl.experiment import schema
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.launch.event_log import Changes
 from p2pfl.network.protocol.membership.audience import MAX_OBSERVERS, PERIOD, Audience
@@ -24,46 +22,16 @@ READ = 5.0
 """Seconds between two looks at the file of observers."""
 
 
-class Observers:
-    """Public keys of those who may look, from a file that may change.
-
-    Parameters
-    ----------
-    path
-        A roster.
-
-    Attributes
-    ----------
-    keys
-        Key of each observer by name; those that the roster revokes are left out.
+def observer_keys(path: Path) -> dict[str, bytes]:
+    """Return the public key of each observer by name from a roster, without those that it revokes.
 
     Raises
     ------
     InputError
         The file is no roster.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int] | None = None
-        self.keys: dict[str, bytes] = {}
-        self.read()
-
-    def read(self) -> None:
-        """Read the file if it has changed; nobody may look while it cannot be read."""
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 (two numbers of one call)
-        except OSError as error:
-            self._seen, self.keys = None, {}
-            raise InputError(
-                f"{self._path}: the observers cannot be read ({error.strerror}); check telemetry.observers"
-            ) from None
-        seen = found.st_mtime_ns, found.st_ino
-        if seen != self._seen:
-            self._seen, self.keys = None, {}
-            roster = Roster.read(self._path)
-            self._seen = seen
-            self.keys = {name: key for name, key in roster.peers.items() if key not in roster.revoked}
+    roster = Roster.read(path)
+    return {name: key for name, key in roster.peers.items() if key not in roster.revoked}
 
 
 class Telemetry:
@@ -76,31 +44,24 @@ class Telemetry:
     level
         Level of what its owner shares.
     observers
-        Those who may look.
+        File with the public keys of those who may look, which may change.
     notify
         Called with a notice if nobody can look any more.
+
+    Raises
+    ------
+    InputError
+        The file of observers cannot be read.
     """
 
-    def __init__(self, peer: str, *, level: Level, observers: Observers, notify: Callable[[Notice], None]) -> None:
+    def __init__(self, peer: str, *, level: Level, observers: Path, notify: Callable[[Notice], None]) -> None:
         self._peer, self._level, self._observers, self._notify = peer, level, observers, notify
+        self._keys = observer_keys(observers)
         self._recent, self._changes = Recent(peer), Changes()
         self._answers: deque[tuple[str, bytes]] = deque(maxlen=MAX_OBSERVERS)
         self._asked = asyncio.Event()
         self._read = 0.0
         self._unreadable = False
-
-    @classmethod
-    def of(cls, settings: schema.TelemetrySettings, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
-        """Return the telemetry of a peer; ``None`` if its owner shares nothing.
-
-        Raises
-        ------
-        InputError
-            The file of observers cannot be read.
-        """
-        if settings.share == "none" or settings.observers is None:
-            return None
-        return cls(peer, level=settings.share, observers=Observers(Path(settings.observers)), notify=notify)
 
     def observe(self, event: object) -> None:
         """Take a record, a notice, or what the peer reports of itself."""
@@ -124,9 +85,7 @@ class Telemetry:
         codec = connection.session.shared.codec
         assert codec.envelope is not None  # noqa: S101 (every peer with a connection has one)
         swarm = codec.swarm
-        audience = Audience(
-            swarm, envelope=codec.envelope, source=source, observers=self._observers.keys, past=self._past
-        )
+        audience = Audience(swarm, envelope=codec.envelope, source=source, observers=self._keys, past=self._past)
         connection.divert = lambda message: self._arrived(message, audience, swarm=swarm)
         try:
             await connection.channel.subscribe(inbox(swarm, peer=self._peer))
@@ -178,14 +137,12 @@ class Telemetry:
             return
         self._read = now
         try:
-            self._observers.read()
+            self._keys, self._unreadable = observer_keys(self._observers), False
         except InputError as error:
             if not self._unreadable:
                 self._notify(TelemetryStopped(peer=self._peer, message=str(error)))
-            self._unreadable = True
-        else:
-            self._unreadable = False
-        audience.observers = self._observers.keys
+            self._keys, self._unreadable = {}, True
+        audience.observers = self._keys
 
     def _past(self) -> list[tuple[float, bytes]]:
         now = asyncio.get_running_loop().time()

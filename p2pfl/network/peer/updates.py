@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from p2pfl.core.explanations import Explained
-from p2pfl.network.peer.storage.best import Best
+from p2pfl.network.peer.storage.checkpoint import Best
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record
 from p2pfl.results.content import GainInterval, Unsettled

@@ -71,17 +71,17 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
     return Login(table["user"], table.get("password"))
 
 
-def overheard(shown: Login, urls: Iterable[str]) -> tuple[str, ...]:
+def overheard(password: str | None, urls: Iterable[str]) -> tuple[str, ...]:
     """Return the brokers to which a password travels unencrypted over a network; none without a password.
 
     Examples
     --------
-    >>> overheard(Login("ada", "secret"), ["mqtts://broker.example", "mqtt://localhost"])
+    >>> overheard("secret", ["mqtts://broker.example", "mqtt://localhost"])
     ()
-    >>> overheard(Login("ada", "secret"), ["mqtt://broker.example"])
+    >>> overheard("secret", ["mqtt://broker.example"])
     ('mqtt://broker.example:1883',)
     """
-    if shown.password is None:
+    if password is None:
         return ()
     parsed = map(Address.parse, filter(_mqtt, urls))
     return tuple(str(where) for where in parsed if not where.secure and not where.here)

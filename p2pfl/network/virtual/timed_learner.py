@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 
@@ -39,53 +38,17 @@ class Timed:
         self.takes = takes
         self.spend = spend
 
-    @property
-    def layout(self) -> Layout:
-        """Places of the trained tensors in a row."""
-        return self.learner.layout
+    def __getattr__(self, name: str) -> Any:
+        """Return what the learner that does the work has under this name."""
+        return getattr(self.learner, name)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number type of the parameters."""
-        return self.learner.dtype
-
-    @property
-    def bare(self) -> Learner:
-        """Innermost learner, which does the work."""
-        return self.learner.bare
-
-    def on(self, federation: Federation) -> Self:
+    def on(self, federation: Federation) -> Timed:
         """Return the learner on other data, with the same durations."""
-        return self._with(self.learner.on(federation))
+        return Timed(self.learner.on(federation), takes=self.takes, spend=self.spend)
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source) -> Timed:
         """Return the learner with other secrets, with the same durations."""
-        return self._with(self.learner.drawing(source))
-
-    def _with(self, learner: Learner) -> Self:
-        other = copy.copy(self)
-        other.learner = learner
-        return other
-
-    def start(self, peers: Sequence[str]) -> Rows:
-        """Return the common initial parameters, ``[R, P]``."""
-        return self.learner.start(peers)
-
-    def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """Return the number of samples of each peer, ``[R]``."""
-        return self.learner.samples(peers)
-
-    def rate(self, round: int) -> float:
-        """Return the step size of a round."""
-        return self.learner.rate(round)
-
-    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return the scores, without taking virtual time."""
-        return self.learner.evaluate(rows, peers=peers, part=part)
-
-    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return one row under the names of the model."""
-        return self.learner.state_dict(row)
+        return Timed(self.learner.drawing(source), takes=self.takes, spend=self.spend)
 
     def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train, and report the duration."""

@@ -6,7 +6,7 @@ import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,9 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.parts.peer_graph import built, check_peers
-from p2pfl.network.protocol.wire.bounds import HEAD
-from p2pfl.network.transport import Access, Transport, opened
+from p2pfl.network.peer.launch.brokers import access_of
+from p2pfl.network.transport import Transport, opened
 from p2pfl.network.transport.address import PORTS
-from p2pfl.network.transport.login import login
 from p2pfl.plugins.operate.checks import identity_checks, machine, round_trip
 from p2pfl.plugins.operate.checks.broker_address import check_address
 from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem
@@ -173,17 +172,5 @@ def _transport(
     url: str, experiment: Experiment, version: int, *, peer: str, environment: Mapping[str, str]
 ) -> Transport:
     """Return how a peer reaches a broker by one version of MQTT, without waiting for a broker that is away."""
-    settings = experiment.transport
-    paths = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
-    shown = login(
-        None if settings.credentials is None else Path(settings.credentials), peer=peer, environment=environment
-    )
-    access = Access(
-        user=shown.user,
-        password=shown.password,
-        version=version,
-        qos=settings.qos,
-        limit=settings.chunk + HEAD,
-        **{name: None if text is None else Path(text) for name, text in paths.items()},
-    )
+    access = replace(access_of(experiment, peer, environment=environment), version=version)
     return opened(url, access)

@@ -304,10 +304,10 @@ def test_a_file_of_credentials_that_cannot_be_used_is_named_without_the_password
     ],
 )
 def test_a_password_that_others_can_overhear_is_warned_of_and_one_that_nobody_can_is_not(url, clear):
-    found = overheard(Login("ada", "s3cret"), ["mqtts://first.example", url])
+    found = overheard("s3cret", ["mqtts://first.example", url])
     assert len(found) == clear
     assert all(each.startswith(url) for each in found)
-    assert overheard(Login("ada"), [url]) == ()  # a name alone is none
+    assert overheard(None, [url]) == ()  # a name alone is none
 
 
 def test_credentials_that_were_swapped_are_told_before_anybody_joins(tmp_path):

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from p2pfl.core.errors import DecodeError, PeerError, ResumeError
+from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel, Transport
@@ -200,10 +200,9 @@ async def started(
     peer: str,
     identity: Identity,
     trust: Trust,
-    journal: int | None,
+    journal: Journal | None,
     source: Source,
     clock: Callable[[], int],
-    charged: bool = False,
 ) -> Start:
     """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`numbered`.
 
@@ -212,5 +211,13 @@ async def started(
     """
     now = clock()
     last = await announced(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
-    whose: dict[str, Any] = {"identity": identity, "trust": trust, "swarm": swarm, "peer": peer}
-    return numbered(clock=now, journal=journal, announced=last, charged=charged, **whose)
+    return numbered(
+        clock=now,
+        journal=None if journal is None else journal.incarnation,
+        announced=last,
+        identity=identity,
+        trust=trust,
+        swarm=swarm,
+        peer=peer,
+        charged=journal is not None and journal.released >= 0,
+    )

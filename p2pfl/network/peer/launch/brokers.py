@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from p2pfl.experiment import Experiment
@@ -12,7 +12,7 @@ from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.lasting import Lasting, Wait
-from p2pfl.network.transport.login import Login, login, overheard
+from p2pfl.network.transport.login import login, overheard
 from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed
 
 
@@ -24,18 +24,7 @@ def connect(
     Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``notify`` is
     called with a notice when the peer has to wait for the broker.
     """
-    settings = experiment.transport
-    owned = _login(experiment, peer)
-    access = Access(
-        user=owned.user,
-        password=owned.password,
-        ca=_path(settings.ca),
-        certificate=_path(settings.certificate),
-        key=_path(settings.key),
-        version=settings.version,
-        qos=settings.qos,
-        limit=settings.chunk + HEAD,
-    )
+    settings, access = experiment.transport, access_of(experiment, peer)
     transports = [opened(url, access) for url in urls]
     if settings.broker == "embedded":
         return transports[0]
@@ -48,14 +37,26 @@ def connect(
     return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
+def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, str] = os.environ) -> Access:
+    """Return the settings with which a peer reaches a broker; its login may be in the environment."""
+    settings = experiment.transport
+    owned = login(_path(settings.credentials), peer=peer, environment=environment)
+    return Access(
+        user=owned.user,
+        password=owned.password,
+        ca=_path(settings.ca),
+        certificate=_path(settings.certificate),
+        key=_path(settings.key),
+        version=settings.version,
+        qos=settings.qos,
+        limit=settings.chunk + HEAD,
+    )
+
+
 def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
     """Return a warning if a peer sends its password to a broker unencrypted."""
-    exposed = overheard(_login(experiment, peer), urls)
+    exposed = overheard(access_of(experiment, peer).password, urls)
     return [PasswordExposed(peer=peer, brokers=exposed)] if exposed else []
-
-
-def _login(experiment: Experiment, peer: str) -> Login:
-    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
 
 
 def brokers(experiment: Experiment) -> tuple[str, ...]:

@@ -289,14 +289,10 @@ def _end(process: ForkServerProcess) -> str:
         return ""
     if status is None:
         return "it closed its pipe and goes on"
-    return f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with status {status}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+    if status >= 0:
+        return f"its process ended with status {status}"
+    names = {each.value: each.name for each in signal.Signals}  # without real-time signals
+    return f"its process was ended by {names.get(-status, f'signal {-status}')}"
 
 
 def _error(failed: Failed) -> RunError:

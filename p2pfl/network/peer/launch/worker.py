@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -107,8 +107,9 @@ async def live(
             introduced = True
             notify(ModelDescription(name, described(lives.peer.plan)))
 
-    telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
-    if telemetry is not None:
+    sharing, telemetry = resolved.experiment.telemetry, None
+    if sharing.share != "none" and sharing.observers is not None:
+        telemetry = Telemetry(name, level=sharing.share, observers=Path(sharing.observers), notify=notify)
         notify = _both(notify, telemetry.observe)
     store, source = CheckpointStore(folder / "peers", name), SecretSource()
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
@@ -192,7 +193,6 @@ async def _incarnation(
     """Return the number of this start."""
     if resolved.experiment.transport.broker == "embedded":
         return clock()  # the broker was started with the run: it retains nothing of an earlier start
-    journal = None if former is None or former.journal is None else former.journal.incarnation
     living = asyncio.create_task(_live_on(name, notify))
     try:
         start = await started(
@@ -201,10 +201,9 @@ async def _incarnation(
             peer=name,
             identity=owned.identity,
             trust=owned.trust,
-            journal=journal,
+            journal=None if former is None else former.journal,
             source=SecretSource(),
             clock=clock,
-            charged=former is not None and former.journal is not None and former.journal.released >= 0,
         )
     except RefusedError as error:
         error.status = InputError.status  # as of whatever goes wrong before the first round
@@ -223,30 +222,25 @@ async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
         await asyncio.sleep(BEAT)
 
 
-async def _rounds(peer: Peer, *, telemetry: Telemetry | None = None) -> State:
-    """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
-    async with peer, _shared(peer, telemetry):
+async def _rounds(peer: Peer, *, telemetry: Telemetry | None) -> State:
+    """Run a peer, at which observers may look.
+
+    What goes wrong before its first round is wrong input, unless it resumes a run.
+    """
+    async with peer:
+        publishing = None
+        if telemetry is not None:
+            publishing = asyncio.create_task(telemetry.publish(peer.connection, source=SecretSource()))
         try:
             return await peer.run()
         except P2PFLError as error:
             if peer.phase in {"joining", "gathering"} and not isinstance(error, ResumeError):
                 error.status = InputError.status
             raise
-
-
-@contextlib.asynccontextmanager
-async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None]:
-    """Let observers look at a peer that has joined."""
-    if telemetry is None:
-        yield
-        return
-    publishing = asyncio.create_task(telemetry.publish(peer.connection, source=SecretSource()))
-    try:
-        yield
-    finally:
-        publishing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await publishing
+        finally:
+            if publishing is not None:
+                publishing.cancel()
+                await asyncio.wait([publishing])
 
 
 def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
@@ -101,25 +101,18 @@ class ModelProtection:
         source: Source,
         notify: Callable[[Notice], None],
     ) -> None:
-        self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
-        self.masked = plan.masked
-        self._total_masks = masks_of(plan, {})
-        self.totals_alone = bool(plan.protection.totals)  # there are no releases, and a total costs the same as one
-        self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
+        self.plan, self._total_masks = plan, masks_of(plan, {})
         self.session, self.relay, self.key = session, relay, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
         self.membership = self.session.membership
         self.name = self.membership.me.peer
-        self.least = plan.protection.partners
-        self.departures = plan.protection.wanted.departures
         self.cover: Cover | None = None
         self.attempts: Attempts | None = None
         self.released = -1
-        self._plan = plan
-        goes_on = self.departures == "go_on"
-        self._doubtful = (
-            (last(kept, reached) if plan.commits else undecided(kept, self.name)) if goes_on else frozenset()
-        )
+        self._goes_on = plan.protection.wanted.departures == "go_on"
+        self._doubtful = frozenset[Slot]()
+        if self._goes_on:
+            self._doubtful = last(kept, reached) if plan.commits else undecided(kept, self.name)
         self._alone = kept.uncovered
 
     async def record(self, keeper: Keeper) -> None:
@@ -148,46 +141,30 @@ class ModelProtection:
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
             self.meter.correct(slot.round)
         self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
-        given: dict[str, Any] = {"places": self._places, "least": self.least, "charged": self._alone}
-        if self._plan.commits:
-            self.cover = cover = AttemptCover(self.masks(), self.session.ledgers.masks, **given)
-            self.attempts = self._attempts(cover, connection)
-        elif self.masked:
-            self.cover = Cover(self.masks(), self.session.ledgers.masks, **given)
+        plan, ledger = self.plan, self.session.ledgers.masks
+        if plan.masked:
+            kind = AttemptCover if plan.commits else Cover
+            least = plan.protection.partners
+            self.cover = kind(self.masks(), ledger, places=self._places, least=least, charged=self._alone)
+        if isinstance(self.cover, AttemptCover):
+            self.attempts = Attempts(
+                connection,
+                self.cover,
+                self.masks,
+                self.meter,
+                plan.topology.at(0),
+                steps=1 if declared(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
+                goes_on=self._goes_on,
+                members=plan.topology.peers,
+                attempt=ledger.attempt,
+            )
         self._share()
-
-    def _attempts(self, cover: AttemptCover, connection: Connection) -> Attempts:
-        """Return the attempts of a run that begins, or goes on after all peers were stopped."""
-        plan, ledger = self._plan, self.session.ledgers.masks
-        return Attempts(
-            connection,
-            cover,
-            self.masks,
-            self.meter,
-            plan.topology.at(0),
-            steps=1 if declared(self.algorithm, UNDECLARED).single_step else plan.gossip.steps,
-            goes_on=self.departures == "go_on",
-            members=plan.topology.peers,
-            attempt=ledger.attempt,
-        )
 
     def masks(self) -> Masks:
         """Return masks with every neighbour that came, in whichever epoch the ledger draws them."""
-        return self._masks(self._secrets())
-
-    def _masks(self, secrets: Mapping[Edge, bytes]) -> Masks:
-        return Masks(secrets, deviation=self.settings.mask, bits=self.settings.bits, topology=self.graph)
-
-    def among(self) -> Masks | None:
-        """Return the masks shared with those that are there, in the present epochs; ``None`` without masks."""
-        if not self.masked:
-            return None
-        masks = self._masks(self._secrets(self._epochs()))
-        if not self.membership.neighbours:
-            return masks
-        partners = {peer for edge in masks.secrets for peer in edge}
-        here = {self.name, *self.membership.present & partners}
-        return masks.among(here, least=self.least, whose=(self.name,))
+        protection = self.plan.protection
+        settings, graph = protection.settings, protection.graph
+        return Masks(self._secrets(), deviation=settings.mask, bits=settings.bits, topology=graph)
 
     def totals(self) -> TotalMasks | None:
         """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
@@ -197,56 +174,60 @@ class ModelProtection:
 
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
-        cover, summed = self.cover, self.relay is not None
-        attempts = self.attempts
-        net.deciding = deciding = self._deciding(cover, net.connection)
-
-        def charge(*, whole: bool = True) -> None:
-            if self.settings.hidden or self.settings.participation < 1:
-                self.released = round
-            self.correct()
-            self.meter.charge(round, whole=whole)
-
-        async def prepare() -> None:
-            if attempts is not None:
-                await attempts.pay(round, charge)
-                await attempts.hide(round)
-            elif cover is not None:
-                await await_partners(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
-                present, departed = self._here(round), self._departed
-                whole = cover.covers(round, present=present, departed=departed)
-                await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
-                partners = cover.decide(round, present=present, departed=departed)
-                if deciding is not None:
-                    deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
-            if summed:
-                self._share()
-                charge()  # here, where rolls are heard that change what it costs
-
-        hidden = self.mode.wrap(
+        plan = self.plan.protection
+        net.deciding = self._deciding(net.connection)
+        # A total costs the same as a release. Releases under masks and in sums are charged as they are prepared.
+        within = bool(plan.totals) or (self.relay is None and self.cover is None)
+        hidden = plan.mode.wrap(
             net,
-            settings=self.settings,
-            masks=cover,
+            settings=plan.settings,
+            masks=self.cover,
             source=self.source,
             round=round,
-            charge=charge if self.totals_alone else None if summed or cover is not None else charge,
+            charge=partial(self._charge, round) if within else None,
         )
-        threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=prepare)
-        return threaded if attempts is None else MaskedRelease(threaded, attempts, round=round)
+        threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=partial(self._prepare, net, round))
+        return threaded if self.attempts is None else MaskedRelease(threaded, self.attempts, round=round)
 
-    def _deciding(self, cover: Cover | None, connection: Connection) -> ReleaseVerdicts | None:
+    def _charge(self, round: int, *, whole: bool = True) -> None:
+        """Charge the release of a round; ``whole`` if it has all masks of the graph."""
+        settings = self.plan.protection.settings
+        if settings.hidden or settings.participation < 1:
+            self.released = round
+        self.correct()
+        self.meter.charge(round, whole=whole)
+
+    async def _prepare(self, net: LiveNeighbourhood, round: int) -> None:
+        """Charge a release and choose its masks, once enough partners are present."""
+        cover = self.cover
+        if self.attempts is not None:
+            await self.attempts.pay(round, partial(self._charge, round))
+            await self.attempts.hide(round)
+        elif cover is not None:
+            await await_partners(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
+            present, departed = self._here(round), self._departed
+            whole = cover.covers(round, present=present, departed=departed)
+            # First, because a slot that is taken cannot be given back.
+            await asyncio.to_thread(self._charge, round, whole=whole)
+            partners = cover.decide(round, present=present, departed=departed)
+            if net.deciding is not None:
+                net.deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
+        if self.relay is not None:
+            self._share()
+            self._charge(round)  # here, where rolls are heard that change what it costs
+
+    def _deciding(self, connection: Connection) -> ReleaseVerdicts | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
-        if cover is None or self.attempts is not None or self.departures == "unsettled":
+        cover = self.cover
+        if cover is None or self.attempts is not None or self.plan.protection.wanted.departures == "unsettled":
             return None
 
         def charge(slot: Slot) -> None:
             if slot not in cover.charged:
                 self.meter.correct(slot.round)
-                cover.charged.add(
-                    slot
-                )  # last: the journal may be written meanwhile, and must not have it without its cost
+                cover.charged.add(slot)  # last: the journal may be written meanwhile, and must have its cost
 
-        return ReleaseVerdicts(connection, cover, charge, goes_on=self.departures == "go_on")
+        return ReleaseVerdicts(connection, cover, charge, goes_on=self._goes_on)
 
     def lost(self, missed: Collection[str]) -> frozenset[str]:
         """Return the mask partners that disappeared after this peer masked its last release with them.
@@ -291,7 +272,7 @@ class ModelProtection:
 
     def _places(self, round: int) -> Ints:
         """Return the places of a row that a round releases, ``[Q]``."""
-        return places(self.algorithm, self.size, round=round).numpy()
+        return places(self.plan.algorithm, self.plan.learner.layout.size, round=round).numpy()
 
     def _share(self) -> None:
         """Pass the secrets to the part that computes secure sums."""

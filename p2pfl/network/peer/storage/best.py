@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import msgspec
 import torch
 
 from p2pfl.learning import learner_traits
+from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.content import BestKept
 from p2pfl.results.saved import best_file
 
@@ -20,38 +19,6 @@ if TYPE_CHECKING:
 
 MOST = 1000
 """Training samples that judge a model where there is no validation part: enough, at a bounded cost."""
-
-
-class Best(msgspec.Struct, frozen=True):
-    """The best model so far.
-
-    Attributes
-    ----------
-    round
-        The round that it comes from, counted from 0.
-    loss
-        Its mean loss.
-    part
-        On which of the peer's own data: ``validation``, or ``train`` where there is no validation part. It is never
-        the test part, on which results are reported.
-    """
-
-    round: int
-    loss: float
-    part: str
-
-
-class Shelf(Protocol):
-    """Storage of the best model; :class:`p2pfl.network.peer.storage.checkpoint.CheckpointStore` is one."""
-
-    def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
-        """Write the best model so far."""
-
-    def best(self) -> Best | None:
-        """Return what is known of the one that is written."""
-
-    def place(self) -> str:
-        """Return its file."""
 
 
 def kept(peer: str, best: Best) -> BestKept:
@@ -77,7 +44,7 @@ class BestModel:
         Its parameters ``[1, P]``, where there is no store.
     """
 
-    def __init__(self, peer: str, store: Shelf | None) -> None:
+    def __init__(self, peer: str, store: CheckpointStore | None) -> None:
         self.peer = peer
         self.store = store
         self.best: Best | None = None if store is None else store.best()

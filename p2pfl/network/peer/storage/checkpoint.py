@@ -35,7 +35,6 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.experiment import Plan
-from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
@@ -171,6 +170,25 @@ def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
         found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         found.update(tensor.flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The best model so far.
+
+    Attributes
+    ----------
+    round
+        The round that it comes from, counted from 0.
+    loss
+        Its mean loss.
+    part
+        On which of the peer's own data: ``validation``, or ``train`` where there is no validation part. It is never
+        the test part, on which results are reported.
+    """
+
+    round: int
+    loss: float
+    part: str
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 from safetensors import safe_open
 
 import p2pfl
-from p2pfl.network.peer.storage.best import MOST, Best, BestModel, thinned
-from p2pfl.network.peer.storage.checkpoint import CheckpointStore
+from p2pfl.network.peer.storage.best import MOST, BestModel, thinned
+from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.notices.kinds import BestModelDamaged
 from swarms import SMALL
 

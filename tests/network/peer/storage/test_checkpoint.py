@@ -15,8 +15,8 @@ from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
-from p2pfl.network.peer.storage.best import Best
 from p2pfl.network.peer.storage.checkpoint import (
+    Best,
     Checkpoint,
     CheckpointStore,
     Former,
