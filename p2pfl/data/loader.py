@@ -18,13 +18,12 @@ from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.peer_data import AddProcesses, load_peers, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
-from p2pfl.data.sources import Central, Private, nearest
+from p2pfl.data.sources import Central, Private, nearest, synthetic
 from p2pfl.data.splits import SPLITS, hold_out
-from p2pfl.data.synthetic import synthetic
 from p2pfl.data.tables.common_table import csv
 from p2pfl.data.tables.declaration import Table
+from p2pfl.data.tables.declaration import table as own_table
 from p2pfl.data.tables.heart import fed_heart
-from p2pfl.data.tables.peer_tables import table as own_table
 from p2pfl.data.user_functions import import_source, own_split
 
 SOURCES: Mapping[str, Callable[..., Central | Private]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 import zlib
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,12 +13,9 @@ from p2pfl.core.errors import DataError, P2PFLError
 from p2pfl.core.rows import draw
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.samples import tensors, warn_of_frozen
+from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import hold_out
-
-BLOCK = 8 * 2**20
-"""Bytes of the blocks in which the samples of many peers wait until they are put together."""
 
 Kind = tuple[tuple[int, ...], str, tuple[int, ...], str]
 """Shapes and types of the features and targets of a sample."""
@@ -31,63 +26,6 @@ class AddProcesses(Protocol):
 
     def __call__(self, integers: IntArray, /, *, refused: P2PFLError | None = None) -> IntArray:
         """Return the sums, or raise the error of the first process that refuses."""
-
-
-class Pile:
-    """Tensors of many peers that become one tensor, without a second copy of all of them.
-
-    They wait in blocks, each of which returns to the system when it has its place in the whole.
-
-    Examples
-    --------
-    >>> pile = Pile()
-    >>> pile.add(torch.tensor([1, 2]))
-    >>> pile.add(torch.tensor([3]))
-    >>> pile.whole()
-    tensor([1, 2, 3])
-    """
-
-    def __init__(self) -> None:
-        self._few: list[torch.Tensor] = []
-        self._bytes = 0  # of these few
-        self._blocks: deque[torch.Tensor] = deque()
-
-    def add(self, part: torch.Tensor) -> None:
-        """Put a tensor ``[n, ...]`` on top."""
-        self._few.append(part)
-        self._bytes += part.nbytes
-        if self._bytes >= BLOCK:
-            self._pack()
-
-    def whole(self) -> torch.Tensor:
-        """Return all tensors as one, ``[n, ...]``; the pile is empty afterwards."""
-        if not self._blocks:
-            few, self._few = self._few, []
-            return torch.cat(few)
-        count = sum(map(len, self._blocks)) + sum(map(len, self._few))
-        first = self._blocks[0][:0]
-        found, begin = first.new_empty(count, *first.shape[1:]), 0  # its pages take memory once they are written
-        del first
-        while self._blocks:
-            begin = _placed(self._blocks.popleft(), found, begin)
-        while self._few:
-            begin = _placed(self._few.pop(0), found, begin)
-        return found
-
-    def _pack(self) -> None:
-        """Put the last few tensors into a block that the system takes back as a whole."""
-        few, self._few = self._few, []
-        memory = mmap.mmap(-1, self._bytes)
-        flat = torch.frombuffer(memory, dtype=few[0].dtype)
-        self._blocks.append(torch.cat(few, out=flat.view(sum(map(len, few)), *few[0].shape[1:])))
-        self._bytes = 0
-
-
-def _placed(part: torch.Tensor, whole: torch.Tensor, begin: int) -> int:
-    """Copy a part to its place; return where the next one begins."""
-    end = begin + len(part)
-    whole[begin:end] = part
-    return end
 
 
 def load_peers(
@@ -123,9 +61,9 @@ def load_peers(
         if total is None:
             raise
         refused = error  # the processes that wait for this one must know
-    warn_of_frozen(source.frozen)
     elsewhere = None if total is None else loading.exchanged(total, refused=refused)
-    dataset = Dataset(loading.features.whole(), loading.targets.whole(), loading.classes, {}, source.description)
+    samples = torch.cat(loading.features), torch.cat(loading.targets)
+    dataset = Dataset(*samples, loading.classes, {}, source.description)
     return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere)
 
 
@@ -135,7 +73,7 @@ class _Loading:
     def __init__(self, source: Private, names: tuple[str, ...], *, seed: int, test: float, validation: float) -> None:
         self.source, self.names, self.seed = source, names, seed
         self.shares = source.test or test, validation
-        self.features, self.targets = Pile(), Pile()
+        self.features, self.targets = list[torch.Tensor](), list[torch.Tensor]()
         self.kinds: set[Kind] = set()
         self.classes: int | None = source.classes
         self.count = 0
@@ -146,7 +84,7 @@ class _Loading:
     def add(self, peer: str) -> None:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
-        features, targets = tensors(loaded, giver=f'peer "{peer}" has', frozen=self.source.frozen)
+        features, targets = tensors(loaded, giver=f'peer "{peer}" has')
         self.kinds.add(_kind(features, targets))
         if len(self.kinds) > 1:
             return  # they are refused once all kinds are known
@@ -166,8 +104,8 @@ class _Loading:
             raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
         parts = set_aside(kept, peer, "validation", seed=self.seed, fraction=validation)
         self.train[peer], self.validations[peer] = parts
-        self.features.add(features)
-        self.targets.add(targets)
+        self.features.append(features)
+        self.targets.append(targets)
         self.count += len(own)
 
     def check(self, *, complete: bool) -> None:

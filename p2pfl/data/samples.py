@@ -24,9 +24,7 @@ OTHERS = (torch.Tensor, np.ndarray, str, bytes, Mapping)
 """Classes whose objects have numbered parts and are no Dataset."""
 
 
-def tensors(
-    given: Any, *, giver: str, whose: str = "", frozen: list[str] | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(given: Any, *, giver: str, whose: str = "") -> tuple[torch.Tensor, torch.Tensor]:
     """Return the features ``[n, *shape]`` and targets ``[n, ...]`` of one peer, copied.
 
     Fractions become float32; whole numbers and truth values become int64.
@@ -39,9 +37,6 @@ def tensors(
         features, and whole numbers ``(H, W)`` as targets.
     giver, whose
         Beginning and end of what errors say, such as ``clinic:patients returns`` and ``for peer "ada"``.
-
-    frozen
-        List that receives a sentence on a Dataset whose samples differ when they are read twice; ``None`` warns of it.
 
     Raises
     ------
@@ -62,7 +57,7 @@ def tensors(
             raise DataError(f"{giver} {kind_of(given)} of {len(given)}{whose}; {PAIR}")
         pair = tuple(given)
     elif _is_map(given):
-        pair = _stacked(given, giver=giver, whose=whose, frozen=frozen)
+        pair = _stacked(given, giver=giver, whose=whose)
     else:
         remedy = "give its dataset instead" if hasattr(given, "dataset") else PAIR
         raise DataError(f"{giver} {kind_of(given)}{whose}; {remedy}")
@@ -79,7 +74,7 @@ def _is_map(given: Any) -> bool:
     return hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, OTHERS)
 
 
-def _stacked(dataset: Any, *, giver: str, whose: str, frozen: list[str] | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the samples of a Dataset of torch, read once."""
     features, targets = list[torch.Tensor](), list[torch.Tensor]()
     for number in range(len(dataset)):
@@ -111,33 +106,22 @@ def _stacked(dataset: Any, *, giver: str, whose: str, frozen: list[str] | None) 
                 )
     if not features:
         return torch.zeros(0), torch.zeros(0)
-    if (place := _differing(dataset, features)) is not None:
-        reason = f"{giver} {kind_of(dataset)}{whose} whose sample {place} differs when it is read twice"
-        if frozen is None:
-            warn_of_frozen([reason])
-        else:
-            frozen.append(reason)
+    if _differs(dataset, features):
+        warnings.warn(  # without the name of the peer, so that Python shows it once
+            f"the samples of {kind_of(dataset)} differ when they are read twice, but p2pfl reads each sample once, so "
+            "its random transform is frozen; move it to learning.augment",
+            stacklevel=2,
+        )
     return torch.stack(features), torch.stack(targets)
 
 
-def _differing(dataset: Any, features: list[torch.Tensor]) -> int | None:
-    """Return the first sample that differs when it is read again; ``None`` if none does."""
+def _differs(dataset: Any, features: list[torch.Tensor]) -> bool:
+    """Return whether a sample differs when it is read again."""
     for number, before in enumerate(features[:REREAD]):
         again = _feature(dataset[number][0])
         if again.shape != before.shape or not torch.equal(again.nan_to_num(), before.nan_to_num()):
-            return number
-    return None
-
-
-def warn_of_frozen(frozen: list[str]) -> None:
-    """Warn once of all peers whose samples differ when they are read again, as each is read once for all training."""
-    if frozen:
-        others = f" (as those of {len(frozen)} peers do)" if len(frozen) > 1 else ""
-        warnings.warn(
-            f"{frozen[0]}{others}, but p2pfl reads each sample once, so the random transform is frozen; move it to "
-            "learning.augment",
-            stacklevel=2,
-        )
+            return True
+    return False
 
 
 def _feature(values: Any) -> torch.Tensor:

@@ -65,20 +65,12 @@ def import_source(name: str, options: Mapping[str, Any]) -> Private:
     if taken := sorted({"peer", "peers", "seed"} & set(passed)):
         raise DataError(f'data.options of {name} contain "{taken[0]}", which p2pfl passes itself; leave it out')
     description = Description(raw=f"the features that {name} returns")
-    frozen: list[str] = []
-    load = partial(_loaded, name, partial(function, **passed), classes, frozen)
-    return Private(load, classes=classes, description=description, frozen=frozen)
+    load = partial(_loaded, name, partial(function, **passed), classes)
+    return Private(load, classes=classes, description=description)
 
 
 def _loaded(
-    name: str,
-    load: Callable[..., Any],
-    classes: int | None,
-    frozen: list[str],
-    *,
-    peer: str,
-    peers: tuple[str, ...],
-    seed: int,
+    name: str, load: Callable[..., Any], classes: int | None, *, peer: str, peers: tuple[str, ...], seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the features and targets of one peer, once they are known to be samples."""
     whose = f'for peer "{peer}"'
@@ -87,7 +79,7 @@ def _loaded(
     except Exception as error:
         reason = describe_error(error, module=name.partition(":")[0])
         raise DataError(f"{name} cannot load the data {whose} ({reason}); fix the function") from error
-    features, targets = tensors(loaded, giver=f"{name} returns", whose=whose, frozen=frozen)
+    features, targets = tensors(loaded, giver=f"{name} returns", whose=whose)
     if not features.dim() or len(features) < 2:
         count = f"{len(features)} samples" if features.dim() else "a single number"
         raise DataError(f"{name} returns {count} {whose}, but training and test need at least 2 samples; add data")

@@ -16,7 +16,7 @@ from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
-from p2pfl.data import scaling
+from p2pfl.data import federation as federations
 from p2pfl.experiment.resolved import Plan
 from p2pfl.learning import learner_traits
 from p2pfl.learning.histograms import count_samples
@@ -101,7 +101,7 @@ class PeersAgreement:
                 "data.scale does not work with missing values that stay missing; leave it out, as boosting does not "
                 "need it, or let the rule `missing` of each column replace them"
             )
-        squares = scaling.largest_squares(self.plan.federation, net.peers)  # before the sums leave
+        squares = federations.largest_squares(self.plan.federation, net.peers)  # before the sums leave
         largest = float(squares.max()) if squares.numel() else 0.0
         if not largest < LARGEST / len(self.plan.topology.peers):
             raise PrivacyError(
@@ -145,7 +145,7 @@ class PeersAgreement:
         row
             The model, ``[P]``.
         """
-        targets = scaling.target_totals(self.plan.federation, net.peers)
+        targets = federations.target_totals(self.plan.federation, net.peers)
         learner = self.plan.learner.bare
         if isinstance(learner, Tallies):  # a score of all samples is no mean over the peers
             scores = {name: values for name, values in scores.items() if name not in learner.whole}
@@ -180,7 +180,7 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
     ModelError
         A learner of one's own.
     """
-    federation = scaling.standardise(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
+    federation = federations.standardise(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
     return replace(plan, federation=federation, learner=plan.learner.on(federation))
 
 
@@ -197,8 +197,8 @@ async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Pl
     federation = plan.federation
     found = await statistics(
         total,
-        totals=scaling.totals(federation, peers),
-        squares=lambda middle: scaling.squares(federation, peers, mean=middle),
+        totals=federations.totals(federation, peers),
+        squares=lambda middle: federations.squares(federation, peers, mean=middle),
         features=federation.dataset.features[0].numel(),
         resolution=2.0**-FRACTION,
     )

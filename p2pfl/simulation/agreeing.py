@@ -8,7 +8,7 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
-from p2pfl.data.scaling import standardise
+from p2pfl.data.federation import standardise
 from p2pfl.experiment import Plan
 from p2pfl.experiment.resolving import federated
 from p2pfl.experiment.swarm_agreement import PeersAgreement

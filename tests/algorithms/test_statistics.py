@@ -9,7 +9,8 @@ from p2pfl import topology
 from p2pfl.algorithms import maximum, score_pooled, statistics
 from p2pfl.core.encodings import from_wide, wide
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.data import Dataset, Federation, scaling
+from p2pfl.data import Dataset, Federation
+from p2pfl.data import federation as federations
 from p2pfl.simulation import StackedNeighbourhood
 
 GRAPHS = {
@@ -56,8 +57,8 @@ def found(graph, federation):
     return run_without_loop(
         statistics(
             total(taking(graph)),
-            totals=scaling.totals(federation, graph.peers),
-            squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
+            totals=federations.totals(federation, graph.peers),
+            squares=lambda middle: federations.squares(federation, graph.peers, mean=middle),
             features=4,
         )
     )
@@ -83,8 +84,8 @@ def test_one_peer_alone_has_the_statistics_of_its_own_data():
     told = run_without_loop(
         statistics(
             total(taking(graph)),
-            totals=scaling.totals(federation, graph.peers),
-            squares=lambda middle: scaling.squares(federation, graph.peers, mean=middle),
+            totals=federations.totals(federation, graph.peers),
+            squares=lambda middle: federations.squares(federation, graph.peers, mean=middle),
             features=4,
         )
     )
@@ -95,7 +96,7 @@ def test_scaled_features_have_mean_zero_and_deviation_one():
     graph = topology.ring(6)
     federation = owned(graph.peers)
     told = found(graph, federation)
-    scaled = scaling.standardise(federation, mean=told.mean[0], deviation=told.deviation[0])
+    scaled = federations.standardise(federation, mean=told.mean[0], deviation=told.deviation[0])
     x = scaled.dataset.features.double()
     assert x.mean(0).abs().max() < 1e-4
     assert torch.allclose(x.std(0, correction=0)[:3], torch.ones(3).double(), atol=1e-4)

@@ -1,49 +1,17 @@
-"""Data of peers that own it: put together without a second copy, and divided among processes."""
+"""Data of peers that own it, divided among processes."""
 
 import numpy as np
 import pytest
 import torch
 
 from p2pfl.core.errors import DataError
-from p2pfl.data import Federation, federate, peer_data
+from p2pfl.data import Federation, federate
 from p2pfl.data.federation import Elsewhere, Sizes
-from p2pfl.data.peer_data import Pile
 from p2pfl.simulation.sharding.shard import Shard
 from sharding import together
 
 PEERS = ("ada", "bob", "cy", "dan")
 HANDS = (("ada", "cy"), ("bob", "dan"))
-
-
-@pytest.mark.parametrize("block", [1, 100, 2**20])
-def test_a_pile_becomes_one_tensor_of_all_its_parts(monkeypatch, block):
-    monkeypatch.setattr(peer_data, "BLOCK", block)
-    parts = [torch.rand(size, 3) for size in (4, 0, 1, 20, 2)]
-    pile = Pile()
-    for part in parts:
-        pile.add(part)
-    assert torch.equal(pile.whole(), torch.cat(parts))
-
-
-def test_blocks_of_a_pile_are_freed_one_by_one_when_it_becomes_one_tensor(monkeypatch):
-    monkeypatch.setattr(peer_data, "BLOCK", 100)
-    left = []
-
-    class Counted(Pile):
-        pass
-
-    pile = Counted()
-    for _ in range(10):
-        pile.add(torch.rand(50))
-    place = peer_data._placed
-
-    def placed(part, whole, begin):
-        left.append(len(pile._blocks))
-        return place(part, whole, begin)
-
-    monkeypatch.setattr(peer_data, "_placed", placed)
-    assert len(pile.whole()) == 500
-    assert left == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
 
 
 def divided(name, *, options=None, hands=HANDS, **how):

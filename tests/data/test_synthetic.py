@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from p2pfl.data import federate
-from p2pfl.data.synthetic import synthetic
+from p2pfl.data.sources import synthetic
 
 PEERS = [f"peer{k:03d}" for k in range(300)]
 

@@ -5,7 +5,7 @@ import torch
 
 from p2pfl.core.errors import ExperimentError, PrivacyError
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.data import scaling
+from p2pfl.data import federation as federations
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.experiment.swarm_agreement import PeersAgreement, directly
@@ -141,7 +141,7 @@ MEANS = [
 def test_statistics_by_totals_are_those_of_float64_sums_to_rounding(changes):
     resolved = plan(read(TABLE, changes=["data.scale=true", *changes]))
     net = StackedNeighbourhood(resolved.weights, round=0, seed=0, graph=resolved.topology.union)
-    values = scaling.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
+    values = federations.totals(resolved.federation, net.peers) / 3  # [N, 1 + C + F]
     sums = run_without_loop(PeersAgreement(resolved).total(net, values))
     assert torch.allclose(sums, values.sum(0).expand_as(sums), rtol=1e-12, atol=1e-14)
     assert torch.equal(sums, sums[:1].expand_as(sums))

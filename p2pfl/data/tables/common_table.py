@@ -16,7 +16,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import Central, moments, nearest, scale_columns
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
-from p2pfl.data.tables.peer_tables import locate_file
+from p2pfl.data.tables.declaration import locate_file
 from p2pfl.data.tables.proposal import MOST_CLASSES
 
 MOST_LEVELS = 1000

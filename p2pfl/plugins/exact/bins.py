@@ -188,8 +188,7 @@ def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
         after = np.unique(np.searchsorted(reached, ranks, side="left"))
         after = after[after < len(cells) - 1]
     beyond, first = number_at((cells[after] + 1) << 16), number_at(cells[after + 1] << 16)
-    middle: Floats = (0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64)
-    return middle
+    return np.asarray((0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64))
 
 
 def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tuple[float, ...], ...]:

@@ -262,5 +262,4 @@ class Interactions:
             return features
         sets = [above] if self.size else [each for each in self.sets if above <= each]
         together = np.fromiter(frozenset[int]().union(*sets), np.int64)
-        allowed: Ints = features[np.isin(np.asarray(self.columns)[features], together)]
-        return allowed
+        return np.asarray(features[np.isin(np.asarray(self.columns)[features], together)])

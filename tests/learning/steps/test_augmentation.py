@@ -214,7 +214,7 @@ class Pictures(torch.utils.data.Dataset):
 
 
 def test_a_random_transform_of_a_dataset_is_said_to_be_frozen():
-    with pytest.warns(UserWarning, match=r"differs when it is read twice.*move it to learning\.augment"):
+    with pytest.warns(UserWarning, match=r"differ when they are read twice.*move it to learning\.augment"):
         tensors(Pictures(lambda x: x + torch.rand(2)), giver="clinic:own returns")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

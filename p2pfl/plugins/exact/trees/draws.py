@@ -69,8 +69,7 @@ def drawn_uniform(part: Part, purpose: str, *, seed: int, number: int) -> Floats
         Key of the draw; the number is that of a tree or a round.
     """
     key = draw(seed, purpose, round=number).integers(2**63, dtype=np.uint64)
-    uniform: Floats = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return uniform
+    return np.asarray((_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def features(count: int, *, among: Ints, wanted: int, seed: int, tree: int, level: int) -> Ints:
@@ -103,8 +102,7 @@ def shares(count: int, *, wanted: int, seed: int, tree: int, level: int) -> Floa
     seed, tree, level
         Key of the draw.
     """
-    uniform: Floats = draw(seed, f"cuts {level}", round=tree).random((count, wanted))
-    return uniform
+    return np.asarray(draw(seed, f"cuts {level}", round=tree).random((count, wanted)))
 
 
 def _bits(values: npt.NDArray[Any]) -> _Words:
@@ -152,8 +150,7 @@ class Sampling:
         """Return which samples are drawn in a round, ``[n]``."""
         if self.rows >= 1:
             return np.ones(len(part), np.bool_)
-        drawn: npt.NDArray[np.bool_] = drawn_uniform(part, "subsample", seed=self.seed, number=round) < self.rows
-        return drawn
+        return np.asarray(drawn_uniform(part, "subsample", seed=self.seed, number=round) < self.rows)
 
     def features(self, bins: Bins, *, round: int) -> Ints:
         """Return the features of a round in their order, from those that have more than one bin; at least one."""

@@ -142,8 +142,7 @@ class Limits:
         """Return whether the children of splits ``[m, F, ..., 3]`` have values in the order of their features."""
         assert self.signs is not None  # noqa: S101 (checked by the caller)
         signs = self.signs.reshape(-1, *[1] * (left.ndim - 3))  # [F, ...]
-        rise: npt.NDArray[np.bool_] = (self.value(right, bounds) - self.value(left, bounds)) * signs >= 0
-        return rise
+        return np.asarray((self.value(right, bounds) - self.value(left, bounds)) * signs >= 0)
 
 
 def gained(scores: Floats, before: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
@@ -157,8 +156,7 @@ def gained(scores: Floats, before: Floats, valid: npt.NDArray[np.bool_]) -> Floa
         True if a split is allowed.
     """
     gains = scores - before
-    found: Floats = np.where(valid & (gains > ROUNDING * np.abs(scores)), gains, -np.inf)
-    return found
+    return np.asarray(np.where(valid & (gains > ROUNDING * np.abs(scores)), gains, -np.inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,8 +287,7 @@ class Search:
 
     def whole(self, histogram: Ints) -> Ints:
         """Return the sums ``[3]`` of a node, those over all bins of any feature."""
-        found: Ints = histogram[self._first].sum(0)
-        return found
+        return np.asarray(histogram[self._first].sum(0))
 
     def best(
         self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_] | None = None

@@ -134,8 +134,7 @@ class GrowingTrees:
             for number, row in zip(nodes, features.tolist(), strict=True)
         ]
         low, high = np.moveaxis(np.array(ends), -1, 0)  # [m, K]
-        cuts: Ints = low + np.floor(uniform * (high - low)).astype(np.int64)
-        return cuts
+        return np.asarray(low + np.floor(uniform * (high - low)).astype(np.int64))
 
     def proceed(self, level: Level) -> None:
         """Find the nodes of the next level: children of this one, and nodes that draw features once more."""

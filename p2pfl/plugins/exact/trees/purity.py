@@ -47,8 +47,7 @@ class HistogramCells:
     @property
     def sizes(self) -> Ints:
         """Number of cells of each histogram, that of missing values included, ``[m, K]``."""
-        sizes: Ints = self.counts + 1 + self.bins.missing[self.features]
-        return sizes
+        return np.asarray(self.counts + 1 + self.bins.missing[self.features])
 
     @property
     def offsets(self) -> Ints:
@@ -78,8 +77,7 @@ class HistogramCells:
         if self.cuts is not None:
             lacking = cells > self.bins.counts[features]
             cells = np.where(lacking, self.counts[slots, column] + 1, cells > self.cuts[slots, column])
-        places: Ints = self.offsets[slots, column] + cells
-        return places
+        return np.asarray(self.offsets[slots, column] + cells)
 
     def bin(self, node: int, column: int, cut: int) -> int:
         """Return the last bin that goes left by a cut of a histogram."""
