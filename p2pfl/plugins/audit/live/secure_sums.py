@@ -149,7 +149,7 @@ def _in_ring(term: ObservedTerm) -> Ring:
 
 
 def _short(plan: Plan) -> Tapped:
-    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    settings = replace(plan.protection.settings, participation=1.0)
     table = {
         "name": "audit",
         "rounds": ROUNDS,
