@@ -161,9 +161,9 @@ class ReportOptions(JsonOptions):
     runs: Annotated[list[str], Argument("run directories, or that of a sweep", "RUN")]
     html: Annotated[str | None, Option("write a page without scripts that needs no other file", "FILE")] = None
     csv: Annotated[str | None, Option("write rounds of a run, or settings of a comparison", "FILE")] = None
-    tensorboard: Annotated[
-        str | None, Option("write event files for TensorBoard, a directory for each curve", "DIR")
-    ] = None
+    tensorboard: Annotated[str | None, Option("write event files for TensorBoard, a directory for each run", "DIR")] = (
+        None
+    )
     tex: Annotated[
         str | None, Option("write the scores of a run, or the table of a comparison, for LaTeX with booktabs", "FILE")
     ] = None

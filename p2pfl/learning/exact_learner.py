@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Asking, Step
+from p2pfl.learning.additive import Asking, Step, answer_questions
 from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import SequentialLearner
@@ -269,13 +269,4 @@ def _check_units(model: ExactModel, federation: Federation) -> None:
 
 def alone(asking: Asking, peer: str) -> Step:
     """Return the result of a round in which one peer takes its own answers for totals."""
-    answer: Callable[[str], Ints]
-    total = None
-    while True:
-        try:
-            question = next(asking) if total is None else asking.send(total)
-        except StopIteration as stop:
-            step: Step = stop.value
-            return step
-        answer = question.answer
-        total = answer(peer)
+    return answer_questions(asking, lambda question: question.answer(peer))

@@ -31,7 +31,7 @@ def show(options: ReportOptions) -> int:
     _write(options.csv, lambda: comparison_csv(found))
     _write(options.tex, lambda: comparison_tex(found))
     if options.tensorboard:
-        tensorboard.write(_named(found, parts), Path(options.tensorboard), peers=False)
+        tensorboard.write(_named(found, parts), Path(options.tensorboard))
     return terminal.answer(
         options, comparison_json(found), lambda _: tables.comparison(found, console=terminal.console())
     )
@@ -44,7 +44,7 @@ def _one(run: Run, options: ReportOptions) -> int:
     _write(options.html, lambda: run_page(run))
     _write(options.csv, lambda: records_csv(run.metrics))
     if options.tensorboard:
-        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard), peers=True)
+        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard))
     return terminal.answer(options, run.summary, lambda _: _show_run(run))
 
 
