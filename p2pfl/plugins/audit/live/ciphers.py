@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from p2pfl.privacy.keys import sealing
+from p2pfl.privacy.keys import exchange
 
 Buffer = bytes | bytearray | memoryview
 
@@ -79,9 +79,9 @@ def record_ciphers(note: Note) -> Iterator[None]:
     The record is taken at the cipher itself, whichever part of a peer calls it: a key that two parts share by mistake
     shows as well.
     """
-    real = vars(sealing)["AESGCM"]
-    setattr(sealing, "AESGCM", lambda key: RecordingCipher(key, note))  # noqa: B010 (mypy knows it as a class)
+    real = vars(exchange)["AESGCM"]
+    setattr(exchange, "AESGCM", lambda key: RecordingCipher(key, note))  # noqa: B010 (mypy knows it as a class)
     try:
         yield
     finally:
-        setattr(sealing, "AESGCM", real)  # noqa: B010 (as above)
+        setattr(exchange, "AESGCM", real)  # noqa: B010 (as above)
