@@ -161,9 +161,9 @@ class ReportOptions(JsonOptions):
     runs: Annotated[list[str], Argument("run directories, or that of a sweep", "RUN")]
     html: Annotated[str | None, Option("write a page without scripts that needs no other file", "FILE")] = None
     csv: Annotated[str | None, Option("write rounds of a run, or settings of a comparison", "FILE")] = None
-    tensorboard: Annotated[
-        str | None, Option("write event files for TensorBoard, a directory for each curve", "DIR")
-    ] = None
+    tensorboard: Annotated[str | None, Option("write event files for TensorBoard, a directory for each run", "DIR")] = (
+        None
+    )
     tex: Annotated[
         str | None, Option("write the scores of a run, or the table of a comparison, for LaTeX with booktabs", "FILE")
     ] = None
@@ -229,9 +229,9 @@ COMMANDS = {
     "peer": Command("learn", PeerOptions, "p2pfl.cli.running.running_commands:peer"),
     "repeat": Command("learn", RepeatOptions, "p2pfl.cli.running.repeating:run"),
     "help": Command("", HelpOptions, "p2pfl.cli.command_catalogue:explain"),
-    "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.planning_commands:topology"),
-    "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.planning_commands:explain"),
-    "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.planning_commands:privacy"),
+    "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.topologies:run"),
+    "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.explain:run"),
+    "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.privacy:run"),
     "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results.results_commands:columns"),
     "predict": Command("models", PredictOptions, "p2pfl.cli.results.results_commands:predict"),
     "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results.results_commands:evaluate"),

@@ -1,14 +1,21 @@
-"""The experiment that a command names."""
+"""The experiment that a command names, and warnings where the account of its data lacks what the command does."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders
 from p2pfl.cli.options import ExperimentOptions
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment, read
+from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
+
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment import Plan
 
 
 def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> Experiment:
@@ -39,3 +46,31 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
             f"--peers does not work with topology.kind = {files}, because the file lists the peers; leave it out"
         )
     return experiment
+
+
+def warn_unaccounted(resolved: Plan) -> None:
+    """Print a warning if the account of its data lacks a plan."""
+    if not resolved.accounted:
+        _warn(beside(resolved.experiment))
+
+
+def warn_of_exact(resolved: Plan) -> None:
+    """Print a warning if an account counts the data of a plan, of which a command shows exact results."""
+    if (account := counting(resolved.experiment, resolved.federation.peers)) is not None:
+        _warn(account)
+
+
+def warn_of_table(path: str, *, unaccounted: bool) -> None:
+    """Refuse an exact use of a table that has an account, or print a warning.
+
+    Raises
+    ------
+    InputError
+        The table has an account, and ``--unaccounted`` is not given.
+    """
+    if not admitted_table(path, unaccounted=unaccounted):
+        _warn(beside_file(path))
+
+
+def _warn(path: Path | None) -> None:
+    print(f"UNACCOUNTED: {path} does not count this run; do not rely on that account any more", file=sys.stderr)

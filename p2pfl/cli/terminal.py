@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from p2pfl.cli.options import PageOptions
+from p2pfl.cli.options import JsonOptions, PageOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
 from p2pfl.core.texts import printable, write_csv
@@ -95,6 +95,11 @@ def write(
     if options.html:
         with output(options.html) as file:
             file.write(page())
+    return answer(options, results, show)
+
+
+def answer(options: JsonOptions, results: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> int:
+    """Print results as JSON or as text, as the options say, and return the exit status."""
     if options.json:
         print(json.dumps(results, allow_nan=False))
     else:

@@ -73,6 +73,35 @@ def import_callable(
     return function
 
 
+@contextlib.contextmanager
+def calling(reference: str, *, key: str, module: str = "", refused: type[P2PFLError] = InputError) -> Iterator[None]:
+    """Turn an exception of a user's code into one sentence; errors of p2pfl stay as they are.
+
+    Parameters
+    ----------
+    reference
+        Name of the class or function, such as ``package.module:name``.
+    key
+        Key of the experiment file that names it.
+    module
+        Module of the code, if the reference does not contain it.
+    refused
+        Type of the error.
+
+    Raises
+    ------
+    P2PFLError
+        The code raised an exception. The error has the type ``refused``.
+    """
+    try:
+        yield
+    except P2PFLError:
+        raise
+    except Exception as error:
+        reason = describe_error(error, module=module or reference.partition(":")[0])
+        raise refused(f"{key}: {reference} raised {reason}; fix it") from error
+
+
 def kind_of(value: object) -> str:
     """Return the type of a value with its article, for an error.
 

@@ -68,6 +68,9 @@ class MovedModuleFinder(MetaPathFinder):
 
 
 def install_moved_names() -> None:
-    """Let imports find modules by their old names, after all other finders."""
+    """Let imports find modules by their old names.
+
+    The finder is the first one: after an old package, the others would find its modules by path, and load them twice.
+    """
     if not any(isinstance(finder, MovedModuleFinder) for finder in sys.meta_path):
-        sys.meta_path.append(MovedModuleFinder())
+        sys.meta_path.insert(0, MovedModuleFinder())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
-import numpy as np
 import torch
 
 from p2pfl import topology as graphs
@@ -326,13 +325,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 def _options(algorithm: Algorithm) -> dict[str, Any]:
     """Return an algorithm's own parameters that are plain values, for neighbours to compare."""
-    if not is_dataclass(algorithm):
-        return {}
-    made: Any = algorithm
     work = {"epochs", "steps"} if isinstance(algorithm, Local) else set()
-    own = {field.name: getattr(made, field.name) for field in fields(made) if field.name not in {*GIVEN, *work}}
-    own = {key: value.item() if isinstance(value, np.generic) else value for key, value in own.items()}
-    own = {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+    own = parameters_of(algorithm, without={*GIVEN, *work}, strict=False)
     name = ALGORITHMS.name_of(algorithm)
     return own_options(name, type(algorithm), options=own, given=GIVEN) if name in ALGORITHMS else own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -69,6 +69,21 @@ class Additive(Protocol):
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``."""
         ...
+
+
+Result = TypeVar("Result")
+
+
+def answer_questions(asking: Generator[Question, Ints, Result], total: Callable[[Question], Ints]) -> Result:
+    """Return the result of questions whose totals a function computes."""
+    answer: Ints | None = None
+    while True:
+        try:
+            question = next(asking) if answer is None else asking.send(answer)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        answer = total(question)
 
 
 def additive(learner: Learner) -> Additive | None:

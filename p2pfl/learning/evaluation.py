@@ -1,57 +1,33 @@
 """Evaluation of rows on a part of the data, in blocks of bounded memory."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from p2pfl.core.process import cores, spread
-from p2pfl.core.rows import Layout, Rows, alike, to_device
+from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.scores.set_scores import Kept, SetScore
-from p2pfl.learning.steps.batching import DeviceSamples, Footprint
+from p2pfl.learning.steps.batching import DeviceSamples
+from p2pfl.learning.steps.training import Engine, StackedLearner
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
-
-
-class Outputs(Protocol):
-    """Engine that runs a block of rows."""
-
-    def copies(self, count: int) -> "Sequence[Outputs]":
-        """Return so many engines of which each may run in a thread of its own; none if that is not possible."""
-        ...
-
-    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
-        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
-        ...
-
-
-class Scorable(Protocol):
-    """Attributes of a learner that evaluation needs."""
-
-    features: torch.Tensor
-    targets: torch.Tensor
-    layout: Layout
-    loss: PerSample
-    metrics: Mapping[str, PerSample]
-    whole: Mapping[str, SetScore]
-    order: Sequence[str]
-    r2: bool
-    footprint: Footprint
 
 
 FEW = 32
 """Samples of a row that are so few that padding to them costs less than a further block."""
 
 
-def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs) -> dict[str, torch.Tensor]:
+def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine) -> dict[str, torch.Tensor]:
     """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
 
     The loss and most metrics are means over samples; others are scores of all samples
@@ -71,7 +47,7 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
         {name: [[] for _ in rows] for name in learner.whole},
     )
 
-    def add(engine: Outputs, chosen: IntArray) -> None:
+    def add(engine: Engine, chosen: IntArray) -> None:
         for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=part.shared):
             found.add(functions, where=where, outputs=outputs, targets=targets, real=real)
             found.keep(learner.whole, chosen=chosen, outputs=outputs, targets=targets, real=real)
@@ -134,7 +110,7 @@ class _Found:
 
 
 def predict_row(
-    learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the outputs ``[n, *outputs]`` of a single row ``[1, P]`` on all samples of its part, and their targets."""
     chunks = [
@@ -145,7 +121,9 @@ def predict_row(
     return torch.cat(outputs), torch.cat(targets)
 
 
-def tally_rows(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs, classes: int) -> torch.Tensor:
+def tally_rows(
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine, classes: int
+) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):
@@ -155,7 +133,7 @@ def tally_rows(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Ou
     return found
 
 
-def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
+def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first.
 
     Rows are padded to the longest of their block, so a block of long rows has none with less than half of its samples.
@@ -176,7 +154,7 @@ def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
 
 
 def _outputs(
-    learner: Scorable, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Outputs, shared: bool
+    learner: StackedLearner, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Engine, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = to_device(torch.from_numpy(chosen), rows.device)  # [K]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -11,18 +12,17 @@ import torch
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Asking, Step
+from p2pfl.learning.additive import Asking, Step, answer_questions
 from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms
-from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
 from p2pfl.learning.scores.set_scores import FunctionScore, SetScore, r2
-from p2pfl.privacy.keys import Source
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
@@ -37,7 +37,7 @@ SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
 """Scores by what a model predicts, as functions of outputs and targets."""
 
 
-class ExactLearner:
+class ExactLearner(SequentialLearner):
     """Learner of a model that is a public function of totals.
 
     A peer that learns alone asks itself: its totals are its own answers. So the baselines ``alone`` and ``pooled`` run
@@ -62,7 +62,8 @@ class ExactLearner:
     """
 
     def __init__(self, model: ExactModel, federation: Federation) -> None:
-        self.model, self.federation = model, federation
+        self.model, self.federation, self.layout = model, federation, model.layout
+        self.gradients_missing = f"{model.name} has no gradients; choose the algorithm exact"
         own = model.traits
         self.traits = LearnerTraits(
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
@@ -79,11 +80,6 @@ class ExactLearner:
         self._targets = (targets.double() if targets.is_floating_point() else targets).numpy()  # [n]
 
     @property
-    def layout(self) -> Layout:
-        """Places of the tensors in a row."""
-        return self.model.layout
-
-    @property
     def whole(self) -> frozenset[str]:
         """Names of the scores that compare samples with each other, so that those of peers have no mean."""
         return frozenset({"loss", *self.scoring} if isinstance(self.model, Tallied) else ())
@@ -93,11 +89,6 @@ class ExactLearner:
         """Number type of the parameters."""
         return torch.float64
 
-    @property
-    def bare(self) -> Self:
-        """The learner itself."""
-        return self
-
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
         return type(self)(self.model, federation)
@@ -106,11 +97,6 @@ class ExactLearner:
         """Return the learner of one peer that holds the data of all; it takes as many rounds as they do."""
         del peers, rounds
         return self.on(federation)
-
-    def drawing(self, source: Source) -> Self:
-        """Return the learner itself, as it draws no secrets."""
-        del source
-        return self
 
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the model before the first round for every peer, ``[R, P]``."""
@@ -125,73 +111,18 @@ class ExactLearner:
         del round
         return (yield from self._asking(self.model, row))
 
-    def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Return the models of peers that learn alone: each takes its own answers for totals.
+    def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
+        """Return the model of a peer that learns alone, which takes its own answers for totals.
 
         A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
         its loss is NaN.
-
-        Raises
-        ------
-        ModelError
-            The algorithm corrects gradients, which these models do not have.
-        """
-        if correction is not None:
-            raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")
-        del round
-        awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
-        fitted = rows.clone()  # [R, P]
-        loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
-        for number, peer in enumerate(peers):
-            if awake[number]:
-                try:
-                    step = alone(self._asking(self.model.alone, rows[number]), peer)
-                except LearningError:
-                    loss[number] = torch.nan
-                else:
-                    fitted[number] = step.row
-                    loss[number] = step.loss or 0.0
-        return Fitted(fitted, dict(memory or {}), Report(loss, awake.to(torch.int64)))
-
-    def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
-        """Raise :class:`ModelError`, as there are no gradients.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del rows, peers, round, step, whole, active
-        raise ModelError(f"{self.model.name} has no gradients; choose the algorithm exact")
-
-    def rate(self, round: int) -> float:
-        """Raise :class:`ModelError`, as there are no gradient steps.
-
-        Raises
-        ------
-        ModelError
-            Always.
         """
         del round
-        raise ModelError(f"{self.model.name} takes no gradient steps; choose the algorithm exact")
+        try:
+            step = alone(self._asking(self.model.alone, row), peer)
+        except LearningError:
+            return row, math.nan
+        return step.row, step.loss or 0.0
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
@@ -266,10 +197,6 @@ class ExactLearner:
         parts = (self.federation.train, self.federation.validation, self.federation.test)
         return Own(*(self._part(part[peer]) for part in parts))
 
-    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return one row ``[P]`` under the names of the model."""
-        return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
-
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
         if not isinstance(self.model, Personal):
@@ -342,13 +269,4 @@ def _check_units(model: ExactModel, federation: Federation) -> None:
 
 def alone(asking: Asking, peer: str) -> Step:
     """Return the result of a round in which one peer takes its own answers for totals."""
-    answer: Callable[[str], Ints]
-    total = None
-    while True:
-        try:
-            question = next(asking) if total is None else asking.send(total)
-        except StopIteration as stop:
-            step: Step = stop.value
-            return step
-        answer = question.answer
-        total = answer(peer)
+    return answer_questions(asking, lambda question: question.answer(peer))

@@ -9,8 +9,7 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
-from p2pfl.learning.learner import Correction, Fitted, Memory, Report
-from p2pfl.privacy.keys import Source
+from p2pfl.learning.learner import SequentialLearner
 
 
 class TrainRow(Protocol):
@@ -21,7 +20,7 @@ class TrainRow(Protocol):
         ...
 
 
-class ExternalLearner:
+class ExternalLearner(SequentialLearner):
     """Learner that calls a training loop, in any framework, for one row after the other.
 
     Parameters
@@ -52,6 +51,7 @@ class ExternalLearner:
     """
 
     traits: ClassVar[LearnerTraits] = LearnerTraits()
+    gradients_missing = "a training loop of your own does not expose them; use FedAvg, or a torch model"
 
     def __init__(
         self,
@@ -76,11 +76,6 @@ class ExternalLearner:
         """Number type of the parameters."""
         return self.initial.dtype
 
-    @property
-    def bare(self) -> Self:
-        """The learner itself."""
-        return self
-
     def on(self, federation: Federation) -> Self:
         """Raise :class:`ModelError`, as only the training loop knows its data.
 
@@ -94,11 +89,6 @@ class ExternalLearner:
             "data.scale needs a torch model, but this is a training loop of your own; scale the features in the loop"
         )
 
-    def drawing(self, source: Source) -> Self:
-        """Return the learner itself, as it draws no secrets through p2pfl."""
-        del source
-        return self
-
     def start(self, peers: Sequence[str]) -> Rows:
         """Return the common initial parameters for every peer, ``[R, P]``."""
         return self.initial.repeat(len(peers), 1)  # [R, P]
@@ -107,75 +97,21 @@ class ExternalLearner:
         """Return the number of training samples of each peer, ``[R]`` int64."""
         return torch.tensor([self.counts[peer] for peer in peers], dtype=torch.int64)  # [R]
 
-    def fit(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        memory: Memory | None = None,
-        active: torch.Tensor | None = None,
-        correction: Correction | None = None,
-    ) -> Fitted:
-        """Train each active row with the function; a call counts as one step, and its loss as 0.
+    def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
+        """Return the row that the function trained; its loss counts as 0.
 
         Raises
         ------
-        ModelError
-            The algorithm corrects gradients, which an external loop does not expose.
         LearningError
             The function returns something other than a finite row.
         """
-        if correction is not None:
-            raise ModelError(
-                "this algorithm corrects every gradient, but a training loop of your own does not expose its "
-                "gradients; use FedAvg, or a torch model"
+        trained = self.function(row, peer=peer, round=round)
+        if tuple(trained.shape) != (self.layout.size,) or not torch.isfinite(trained).all():
+            raise LearningError(
+                f"the training function returns something other than a finite row of {self.layout.size} "
+                f"numbers for {peer} in round {round}; check its learning rate and its result"
             )
-        awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
-        trained = rows.clone()  # [R, P]
-        for i, peer in enumerate(peers):
-            if not awake[i]:
-                continue
-            row = self.function(rows[i].clone(), peer=peer, round=round)
-            if tuple(row.shape) != (self.layout.size,) or not torch.isfinite(row).all():
-                raise LearningError(
-                    f"the training function returns something other than a finite row of {self.layout.size} "
-                    f"numbers for {peer} in round {round}; check its learning rate and its result"
-                )
-            trained[i] = row.detach()
-        loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
-        return Fitted(trained, dict(memory or {}), Report(loss, awake.to(torch.int64)))
-
-    def gradient(
-        self,
-        rows: Rows,
-        *,
-        peers: Sequence[str],
-        round: int,
-        step: int = 0,
-        whole: bool = False,
-        active: torch.Tensor | None = None,
-    ) -> Rows:
-        """Raise :class:`ModelError`, as the loop does not expose gradients.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del rows, peers, round, step, whole, active
-        raise ModelError(
-            "this algorithm needs gradients, but a training loop of your own does not expose them; use FedAvg, "
-            "or a torch model"
-        )
-
-    def rate(self, round: int) -> float:
-        """Raise :class:`ModelError`, as the loop does not expose its step size."""
-        del round
-        raise ModelError(
-            "this algorithm needs the learning rate, but a training loop of your own does not expose it; use "
-            "FedAvg, or a torch model"
-        )
+        return trained.detach(), 0.0
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Return scores by name, each ``[R]`` float64; the function only evaluates the ``test`` part."""
@@ -186,7 +122,3 @@ class ExternalLearner:
             name: torch.tensor([float(scores[name]) for scores in each], dtype=torch.float64)  # [R]
             for name in (each[0] if each else ())
         }
-
-    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return one row ``[P]`` under the names of the layout."""
-        return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}

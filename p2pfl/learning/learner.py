@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Required, Self, TypedDict, runtime_checkable
+from typing import Any, Protocol, Required, Self, TypedDict, Unpack, runtime_checkable
 
 import torch
 
 from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
@@ -159,6 +162,88 @@ class Learner(Protocol):
         ...
 
 
+class SequentialLearner(ABC):
+    """Base of learners that train one model after the other and show no gradients.
+
+    Attributes
+    ----------
+    layout
+        Places of the trained tensors in a row.
+    gradients_missing
+        Why there are no gradients and what to do, the end of a sentence.
+    """
+
+    layout: Layout
+    gradients_missing: str
+
+    @property
+    def bare(self) -> Self:
+        """The learner itself."""
+        return self
+
+    def drawing(self, source: Source) -> Self:
+        """Return the learner itself, as it draws no secrets through p2pfl."""
+        del source
+        return self
+
+    @abstractmethod
+    def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
+        """Return the model ``[P]`` of a peer after a round, and its loss."""
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Train each active row; a row counts as one step.
+
+        Raises
+        ------
+        ModelError
+            The algorithm corrects gradients.
+        """
+        if correction is not None:
+            raise ModelError(f"this algorithm corrects gradients, but {self.gradients_missing}")
+        awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
+        trained = rows.clone()  # [R, P]
+        loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
+        for number, peer in enumerate(peers):
+            if awake[number]:
+                trained[number], loss[number] = self.train(rows[number].clone(), peer=peer, round=round)
+        return Fitted(trained, dict(memory or {}), Report(loss, awake.to(torch.int64)))
+
+    def gradient(self, rows: Rows, **arguments: Unpack[Sloping]) -> Rows:
+        """Raise :class:`ModelError`, as there are no gradients.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del rows, arguments
+        raise ModelError(f"this algorithm needs gradients, but {self.gradients_missing}")
+
+    def rate(self, round: int) -> float:
+        """Raise :class:`ModelError`, as there are no gradient steps.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del round
+        raise ModelError(f"this algorithm takes gradient steps, but {self.gradients_missing}")
+
+    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the layout."""
+        return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
+
+
 @runtime_checkable
 class Adjustable(Protocol):
     """A learner that a run tells how much to train, and with which seed."""
@@ -232,6 +317,15 @@ class Predicts(Protocol):
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A learner whose models say something of their features."""
+
+    def explained(self, row: torch.Tensor) -> Explained | None:
+        """Return what a model ``[P]`` says of its features; ``None`` if that is nothing."""
         ...
 
 

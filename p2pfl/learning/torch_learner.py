@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
-from p2pfl.learning.adjustment import adjust_learner, pool_learner, settings
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -35,13 +35,16 @@ from p2pfl.learning.steps.inputs import check_inputs, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.round_batches import schedule_batches
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.updates.rates import Factor
 from p2pfl.privacy.keys import Source
 
 FEW = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""
+
+
+MAX_POOLED_STEPS = 20_000
+"""Steps that the model on pooled data takes at most: enough for what it is compared with."""
 
 
 class TorchLearner:
@@ -256,17 +259,58 @@ class TorchLearner:
     @property
     def settings(self) -> Mapping[str, Any]:
         """Settings of the learner, as keys of ``[learning]``."""
-        return settings(self)
+        recipe, schedule = self.recipe, self.recipe.schedule
+        if schedule is not None and not isinstance(schedule, str):  # neighbours compare its name
+            schedule = f"{schedule.__module__}:{getattr(schedule, '__qualname__', type(schedule).__qualname__)}"
+        named = {} if schedule is None else {"name": schedule, "options": dict(recipe.schedule_options)}
+        return {
+            "schedule": named | {"by": recipe.schedule_by, "warmup": recipe.warmup},
+            "max_norm": recipe.max_norm,
+            "optimizer": recipe.optimizer if isinstance(recipe.optimizer, str) else recipe.optimizer.__name__.lower(),
+            "rate": recipe.rate,
+            "options": dict(recipe.options),
+            "batch": "all" if self.batch is None else self.batch,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "stragglers": self.stragglers,
+            "dtype": "float64" if self.dtype == torch.float64 else "float32",
+        }
 
     def adjusted(
         self, *, seed: int, epochs: int | None = None, steps: int | None = None, full_batch: bool = False
     ) -> Self:
         """Return the same learner with a seed where it has none, and with epochs or steps where they are given."""
-        return adjust_learner(self, seed=seed, epochs=epochs, steps=steps, full_batch=full_batch)
+        made = copy.copy(self)
+        if not self.seeded:
+            if self.given is not None:
+                made = self.on(gather(self.given, seed=seed))
+            made.seed, made.seeded = seed, True
+        if epochs is not None or steps is not None:
+            made.epochs, made.steps = self.epochs if epochs is None else epochs, steps
+        if full_batch:
+            made.batch, made.epochs, made.steps = None, 1, None
+        return made
 
     def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
-        """Return the learner of one peer that does in a round what ``peers`` do together."""
-        return pool_learner(self, federation, peers=peers, rounds=rounds)
+        """Return the learner of one peer that does in a round what ``peers`` do together, and waits for nobody.
+
+        A schedule by step counts the steps of a peer of mean size, so that it is as far in a round as those of the
+        peers.
+        """
+        made = self.on(federation)
+        made.stragglers = 0.0
+        size = int(federation.samples(federation.peers)[0])
+        mean = math.ceil(size / peers)
+        if self.steps is None:
+            made.clock = self.epochs * math.ceil(mean / (self.batch or mean))
+            steps = self.epochs * math.ceil(size / (self.batch or size))
+        else:
+            made.clock, steps = self.steps, self.steps * peers
+        if steps * rounds > MAX_POOLED_STEPS and (self.batch is not None or self.steps is not None):
+            made.steps = max(1, MAX_POOLED_STEPS // rounds)
+        elif self.steps is not None:
+            made.steps = steps
+        return made
 
     def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""
@@ -326,7 +370,7 @@ class TorchLearner:
             A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
-        schedule = schedule_batches(self, peers, round=round, active=active)
+        schedule = training.schedule_batches(self, peers, round=round, active=active)
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
@@ -394,7 +438,7 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
-        schedule = schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
+        schedule = training.schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
         start = rows.to(self.device, self.dtype, copy=True)
         work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
         self._train(work, slope=training.Slope())

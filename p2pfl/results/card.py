@@ -7,7 +7,7 @@ from typing import Any
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import model_traits
-from p2pfl.results.content.exact_statistics import without_exact
+from p2pfl.results.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
 from p2pfl.results.notices.grouping import grouped
@@ -34,7 +34,7 @@ def card(run: Run, *, exact: bool = False) -> str:
         Run, as :meth:`p2pfl.results.run.Run.load` gives it.
     exact
         Whether to print exact statistics of the training data, such as what a missing cell becomes, for data that are
-        public; see :mod:`p2pfl.results.content.exact_statistics`.
+        public; see :mod:`p2pfl.results.exact_statistics`.
 
     Returns
     -------

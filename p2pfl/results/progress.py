@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,14 +14,6 @@ from p2pfl.results.records import Record, mean_scores
 
 Observe = Callable[[list[Record]], None]
 """Function that is called with the records of each round."""
-
-
-class Bar(Protocol):
-    """A bar that is drawn anew after each round."""
-
-    def show(self, done: int, text: str) -> None:
-        """Show how many rounds are done, and a text."""
-        ...
 
 
 @contextlib.contextmanager
@@ -45,10 +37,10 @@ def progressing(observe: Observe | None, *, rounds: int, wanted: bool) -> Iterat
         return
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
-        bar: Bar = _InNotebook(rounds) if console.is_jupyter else stack.enter_context(_in_terminal(console, rounds))
+        show = _in_notebook(rounds) if console.is_jupyter else stack.enter_context(_in_terminal(console, rounds))
 
         def seen(records: list[Record]) -> None:
-            bar.show(records[0].round + 1, said(records))
+            show(records[0].round + 1, said(records))
             if observe is not None:
                 observe(records)
 
@@ -68,38 +60,22 @@ def said(records: list[Record]) -> str:
     return ", ".join(f"{name} {score:.3f}" for name, score in mean_scores(records).items())
 
 
-class _InTerminal:
-    """Bar of a terminal."""
-
-    def __init__(self, bar: Progress, rounds: int) -> None:
-        self.bar, self.task = bar, bar.add_task("", total=rounds)
-
-    def show(self, done: int, text: str) -> None:
-        """Show how many rounds are done, and a text."""
-        self.bar.update(self.task, completed=done, description=text)
-
-
 @contextlib.contextmanager
-def _in_terminal(console: Console, rounds: int) -> Iterator[_InTerminal]:
+def _in_terminal(console: Console, rounds: int) -> Iterator[Callable[[int, str], None]]:
+    """Draw a bar, and yield the function that takes how many rounds are done, and a text."""
     columns = "round", MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
     with Progress(*columns, console=console) as bar:
-        yield _InTerminal(bar, rounds)
+        task = bar.add_task("", total=rounds)
+        yield lambda done, text: bar.update(task, completed=done, description=text)
 
 
-class _InNotebook:
-    """Bar of a notebook, which needs no widgets."""
+def _in_notebook(rounds: int) -> Callable[[int, str], None]:
+    """Draw a bar that needs no widgets, and return the function that takes how many rounds are done, and a text."""
+    from IPython.display import HTML, display  # noqa: PLC0415 (there is a notebook)
 
-    def __init__(self, rounds: int) -> None:
-        from IPython.display import HTML, display  # noqa: PLC0415 (there is a notebook)
+    def drawn(done: int, text: str) -> Any:
+        bar = f'<progress value="{done}" max="{rounds}" aria-label="rounds"></progress>'
+        return HTML(f"{bar} round {done} of {rounds}{': ' if text else ''}{html.escape(text)}")
 
-        self.rounds, self.made = rounds, HTML
-        self.shown: Any = display(HTML(self.text(0, "")), display_id=True)
-
-    def show(self, done: int, text: str) -> None:
-        """Show how many rounds are done, and a text."""
-        self.shown.update(self.made(self.text(done, text)))
-
-    def text(self, done: int, text: str) -> str:
-        """Return the bar in HTML."""
-        bar = f'<progress value="{done}" max="{self.rounds}" aria-label="rounds"></progress>'
-        return f"{bar} round {done} of {self.rounds}{': ' if text else ''}{html.escape(text)}"
+    shown: Any = display(drawn(0, ""), display_id=True)
+    return lambda done, text: shown.update(drawn(done, text))

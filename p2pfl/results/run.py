@@ -16,7 +16,7 @@ model.json                 columns, scaling and class names, for using a model o
 summary.json               alone, together, pooled; the same keys for run and simulate
 
 Only their owner can read the files with models, records, events and results, which hold exact statistics of the data:
-:mod:`p2pfl.results.content.exact_statistics` lists them.
+:mod:`p2pfl.results.exact_statistics` lists them.
 """
 
 from __future__ import annotations

@@ -138,12 +138,12 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77, "samples": None}})
-    'scores of every 5th round are those of 77 of 4000 peers; the last round is evaluated in full'
+    'scores of one in 5 rounds are those of 77 of 4000 peers; the last round is evaluated in full'
     """
     found = msgspec.convert(summary.get("evaluation"), Evaluated | None)
     if found is None:
         return ""
-    every = "each round" if found.every == 1 else f"every {ordinal(found.every)} round"
+    every = "each round" if found.every == 1 else f"one in {found.every} rounds"
     of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
     on = "" if found.samples is None else f" on up to {found.samples} samples each"
     return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
@@ -173,18 +173,6 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
         return steps_of_round(Composition.of(experiment), topology, mixing(experiment, topology))[0] == 1
     except InputError:
         return True
-
-
-def ordinal(count: int) -> str:
-    """Return a number as a place in an order.
-
-    Examples
-    --------
-    >>> [ordinal(count) for count in (1, 2, 3, 11, 12, 22, 104)]
-    ['1st', '2nd', '3rd', '11th', '12th', '22nd', '104th']
-    """
-    teens = count % 100 // 10 == 1
-    return f"{count}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"
 
 
 def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:

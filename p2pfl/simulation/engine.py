@@ -216,7 +216,7 @@ async def simulating(
     found: Statistics | None = None
     with (
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
-        keeper_of(shard, folder, clock=time.perf_counter) as keeper,
+        keeper_of(shard, None if resolved.asynchronous else folder, clock=time.perf_counter) as keeper,
     ):
         if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
             run.note_data(digests(resolved.federation))
@@ -378,7 +378,6 @@ async def _recorded(
                 best=judge.best,
                 stop=rounds.stop,
                 work=learner,
-                travelling=net.travelling,
                 secret=secret,
             )
         )

@@ -99,7 +99,7 @@ async def playing(
     shard = shard or Shard(names)
     masks = _masks(resolved, source) if resolved.masked else None
     faults, end = _limited(resolved, faults, rounds, left)
-    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard, left=left)
+    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard)
 
     def everyone(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -186,15 +186,12 @@ def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, s
     return moved(state, home(resolved.learner))
 
 
-def _neighbourhoods(
-    resolved: Plan, *, faults: Faults, shard: Shard, left: SimulationCheckpoint | None
-) -> Callable[[int], StackedNeighbourhood]:
+def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable[[int], StackedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round."""
     if resolved.protection.sums is not None:
         return summing(resolved, faults=faults, shard=shard)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
-    begun = None if left is None else left.travelling
-    flight = Flight(weights, seed=seed, faults=faults, shard=shard, left=begun) if resolved.asynchronous else None
+    flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
     totals, mixer = totalling(resolved), Mixer(weights)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:

@@ -32,7 +32,6 @@ from p2pfl.experiment.schema import SimulationSettings
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.mixing import Mixer, at_once, uniform
-from p2pfl.simulation.resuming.travelling import Travelling
 from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
@@ -70,18 +69,6 @@ class Faults:
         """Return the faults of an experiment."""
         slow = settings.slowed
         return cls(settings.loss, settings.absence, delay=settings.delay, slow=slow.share, pace=slow.pace)
-
-    def ended(self, peers: Sized, *, seed: int, round: int) -> Ints:
-        """Return the number of its own cycles that each peer has ended after a round, ``[N]``.
-
-        Examples
-        --------
-        >>> Faults(slow=1.0, pace=3).ended("ab", seed=0, round=6).tolist()
-        [2, 2]
-        """
-        late = draw(seed, "slow").random(len(peers)) < self.slow  # [N]
-        found: Ints = np.minimum(np.where(late, (round + 1) // self.pace, round + 1), self.cycles or round + 1)
-        return found
 
     def turns(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Return the own cycle that each peer ends in a round, ``[N]`` int64; -1 if none, or none is left."""
@@ -199,11 +186,6 @@ class StackedNeighbourhood:
     def everyone(self) -> tuple[str, ...]:
         """Names of all peers."""
         return self.weights[0].peers
-
-    @property
-    def travelling(self) -> Travelling | None:
-        """Rows that are on their way to later rounds; ``None`` where peers wait for each other."""
-        return None
 
     @property
     def bytes_out(self) -> torch.Tensor:

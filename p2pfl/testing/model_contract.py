@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from p2pfl.learning.additive import Question
+from p2pfl.core.encodings import Ints
+from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import ExactModel, Outcome, Own, Part, Tensors
 from p2pfl.testing.contract import Contract, equal, named, require
 
@@ -100,26 +101,23 @@ def _played(model: ExactModel, owners: Owners) -> Tensors:
 
 def _round(model: ExactModel, tensors: Tensors, owners: Owners) -> tuple[Outcome, list[Question]]:
     """Return the outcome of a round and its questions; data may be read while an answer is computed, and only then."""
-    questions, answering, total = list[Question](), False, None
+    questions, answering = list[Question](), False
 
     def own(peer: str) -> Own:
         require(answering, "round() reads data outside of the answer of a question")
         return owners[peer]
 
-    asking = model.round(tensors, own)
-    while True:
-        try:
-            question = next(asking) if total is None else asking.send(total)
-        except StopIteration as stop:
-            outcome: Outcome = stop.value
-            return outcome, questions
+    def total(question: Question) -> Ints:
+        nonlocal answering
         questions.append(question)
         answering = True
         answers = [question.answer(peer) for peer in owners]
         answering = False
         for answer in answers:
             equal((answer.dtype, answer.shape), (np.dtype(np.int64), (question.size,)))
-        total = np.add.reduce(answers)
+        return np.asarray(np.add.reduce(answers))
+
+    return answer_questions(model.round(tensors, own), total), questions
 
 
 def _pooled(owners: Sequence[Own]) -> Own:

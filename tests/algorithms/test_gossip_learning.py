@@ -208,7 +208,7 @@ def test_rows_take_as_many_cycles_on_average_as_was_asked_for():
     late = []
     for round in range(2000):
         found = flight.receive(torch.full((2, 1), float(round)), there, round=round, step=0)
-        late += [round - float(found.rows[by, 0]) for by in found.place.tolist()]
+        late += [round - float(found.rows[by, 0]) for by in found.sender.tolist()]
     took = np.concatenate([draw(SEED, "delay 0", round=round).geometric(1 / 3, 2) - 1 for round in range(2000)])
     assert took.mean() == pytest.approx(2.0, abs=0.12)  # three deviations of the mean
     assert 0 < np.mean(late) < 2.0  # those that were overtaken are not heard

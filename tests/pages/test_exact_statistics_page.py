@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from p2pfl.experiment import plan, read
-from p2pfl.results.content.exact_statistics import EXACT_STATISTICS
+from p2pfl.results.exact_statistics import EXACT_STATISTICS
 from p2pfl.results.models.model_description import described
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protection.md").read_text("utf-8")

@@ -9,7 +9,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.results import Run
 from p2pfl.results.card import card
-from p2pfl.results.content.exact_statistics import EXACT_STATISTICS, without_exact
+from p2pfl.results.exact_statistics import EXACT_STATISTICS, without_exact
 from p2pfl.simulation import simulate
 
 

@@ -11,7 +11,7 @@ from p2pfl.core.errors import InputError, LearningError, StorageError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import read
 from p2pfl.results import Record, Run
-from p2pfl.results.content.exact_statistics import EXACT_STATISTICS
+from p2pfl.results.exact_statistics import EXACT_STATISTICS
 from p2pfl.simulation import simulate
 
 EXPERIMENT = read({"name": "test"})

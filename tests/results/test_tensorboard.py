@@ -51,23 +51,18 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_each_peer_has_the_curves_of_its_records_and_the_mean_stands_beside_them(run, tmp_path):
+def test_the_curves_are_means_over_the_peers(run, tmp_path):
     pytest.importorskip("tensorboardX")
-    made = tensorboard.write({"run": run}, tmp_path, peers=True)
-    peers = sorted({record.peer for record in run.metrics})
-    assert made == [tmp_path / "run" / name for name in ("mean", *peers)]
-    assert {folder.stat().st_mode & 0o777 for folder in made} == {0o700}
-    for peer in peers:
-        own = [record for record in run.metrics if record.peer == peer]
-        found = [(step, value) for tag, step, _, value in scalars(tmp_path / "run" / peer) if tag == "scores/accuracy"]
-        assert found == [(each.round + 1, pytest.approx(each.scores["accuracy"])) for each in own]
-    means = [value for tag, _, _, value in scalars(tmp_path / "run" / "mean") if tag == "scores/loss"]
+    made = tensorboard.write({"run": run}, tmp_path)
+    assert made == [tmp_path / "run"]
+    assert made[0].stat().st_mode & 0o777 == 0o700
+    means = [value for tag, _, _, value in scalars(tmp_path / "run") if tag == "scores/loss"]
     first = [record.scores["loss"] for record in run.metrics if record.round == 0]
     assert means[0] == pytest.approx(sum(first) / len(first))
     assert len(means) == 3
-    sent = [value for tag, _, _, value in scalars(tmp_path / "run" / "mean") if tag == "cost/bytes_sent"]
+    sent = [value for tag, _, _, value in scalars(tmp_path / "run") if tag == "cost/bytes_sent"]
     assert sent[-1] == run.summary["bytes_sent"]
-    tags = {tag for tag, *_ in scalars(tmp_path / "run" / "peer0")}
+    tags = {tag for tag, *_ in scalars(tmp_path / "run")}
     assert tags == {
         "scores/loss",
         "scores/accuracy",
@@ -82,8 +77,8 @@ def test_time_runs_from_the_start_of_the_run(run, tmp_path):
     slow = Run(run.experiment)
     slow.metrics = [msgspec.structs.replace(each, seconds_training=2.0, seconds_waiting=0.5) for each in run.metrics]
     slow.provenance = {"began": "2026-11-22T13:07:00+00:00"}
-    tensorboard.write({"slow": slow}, tmp_path, peers=False)
-    times = [when for tag, _, when, _ in scalars(tmp_path / "slow" / "mean") if tag == "scores/loss"]
+    tensorboard.write({"slow": slow}, tmp_path)
+    times = [when for tag, _, when, _ in scalars(tmp_path / "slow") if tag == "scores/loss"]
     assert [when - 1795352820.0 for when in times] == [2.5, 5.0, 7.5]
 
 
@@ -95,30 +90,30 @@ def test_live_records_have_their_own_times(run, tmp_path):
         msgspec.structs.replace(each, time=began + timedelta(seconds=10 * each.round + int(each.peer == "peer1")))
         for each in run.metrics
     ]
-    tensorboard.write({"live": live}, tmp_path, peers=False)
-    times = [when for tag, _, when, _ in scalars(tmp_path / "live" / "mean") if tag == "scores/loss"]
+    tensorboard.write({"live": live}, tmp_path)
+    times = [when for tag, _, when, _ in scalars(tmp_path / "live") if tag == "scores/loss"]
     assert [when - 1795352820.0 for when in times] == [1.0, 11.0, 21.0]
 
 
 def test_names_stay_inside_the_directory_and_nothing_is_added_to_event_files(run, tmp_path):
     pytest.importorskip("tensorboardX")
-    [made] = tensorboard.write({"../../rate 0.1": run}, tmp_path / "events", peers=False)
+    [made] = tensorboard.write({"../../rate 0.1": run}, tmp_path / "events")
     assert made.resolve().is_relative_to(tmp_path / "events")
     with pytest.raises(
         InputError, match="has event files already, to which TensorBoard would add; choose another place"
     ):
-        tensorboard.write({"../../rate 0.1": run}, tmp_path / "events", peers=False)
+        tensorboard.write({"../../rate 0.1": run}, tmp_path / "events")
     with pytest.raises(InputError, match="cannot be written"):
-        tensorboard.write({"run": run}, made / next(made.iterdir()).name, peers=False)
+        tensorboard.write({"run": run}, made / next(made.iterdir()).name)
 
 
 def test_a_run_without_records_has_no_event_files(run, tmp_path):
     pytest.importorskip("tensorboardX")
     with pytest.raises(InputError, match="has no records; let it run longer"):
-        tensorboard.write({"run": Run(run.experiment)}, tmp_path, peers=True)
+        tensorboard.write({"run": Run(run.experiment)}, tmp_path)
 
 
 def test_without_the_package_the_error_names_the_extra(run, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
     with pytest.raises(InputError, match=r'run `pip install "p2pfl-mqtt\[tensorboard\]"`, or use --csv'):
-        tensorboard.write({"run": run}, tmp_path, peers=True)
+        tensorboard.write({"run": run}, tmp_path)

@@ -101,18 +101,15 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
 @pytest.mark.slow
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
-def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(
-    monkeypatch, tmp_path, delay, copies
-):
-    monkeypatch.setattr(simulation_checkpoint, "HELD", 0)
+def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(monkeypatch, delay, copies):
     made = planned({"algorithm": "gossip_learning", "steps": 2, "batch": 8}, rounds=6, simulation={"delay": delay})
     size, found = PEERS * made.learner.layout.size * 4, []
-    store = Flight._store
+    receive = Flight.receive
 
-    def counted(self, *given):
+    def counted(self, *given, **more):
+        models = receive(self, *given, **more)
         found.append(stacks(size))
-        store(self, *given)
-        found.append(stacks(size))
+        return models
 
-    monkeypatch.setattr(Flight, "_store", counted)
-    assert most(lambda: simulate(made, baselines=False, folder=tmp_path), size, found, monkeypatch) <= copies
+    monkeypatch.setattr(Flight, "receive", counted)
+    assert most(lambda: simulate(made, baselines=False), size, found, monkeypatch) <= copies

@@ -128,14 +128,9 @@ def test_a_run_that_is_interrupted_after_its_last_round_plays_no_other(tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [None, 2], ids=["after the last round", "before"])
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"learning": {"algorithm": "gossip_learning"}, "simulation": {"slow": {"share": 0.5, "pace": 2}}}],
-    ids=["all wait", "slow peers"],
-)
-def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypatch, changes, after):
+def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypatch, after):
     privacy = {"mode": "independent", "noise": 2.0, "clip": 1.0, "epsilon": 4.0, "budget": "budget.jsonl"}
-    table = TABLE | {"rounds": 40, "privacy": privacy} | changes
+    table = TABLE | {"rounds": 40, "privacy": privacy}
 
     def stop(*_given, **_more):
         raise KeyboardInterrupt
@@ -226,3 +221,11 @@ def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tm
     with pytest.raises(KeyError), keeper:
         raise KeyError
     assert saved == [1, 3, 4]
+
+
+def test_peers_that_wait_for_nobody_keep_no_checkpoint(tmp_path):
+    table = TABLE | {"learning": {"algorithm": "gossip_learning"}}
+    interrupted(table, tmp_path / "run", after=1)
+    assert not (tmp_path / "run" / "simulation.state").exists()
+    with pytest.raises(InputError, match="gossip_learning keeps no checkpoints"):
+        simulate(table, folder=tmp_path / "run", resume=True, baselines=False)

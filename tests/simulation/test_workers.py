@@ -124,15 +124,6 @@ def test_a_simulation_that_still_runs_cannot_be_resumed(running, tmp_path):
     assert done.returncode == InputError.status
 
 
-LATE = [
-    "privacy.mode=none",
-    "learning.algorithm=gossip_learning",
-    "simulation.delay=1.0",
-    "simulation.slow=0.3",
-    "simulation.slow.pace=2",
-]
-
-
 @pytest.fixture
 def running(request, tmp_path):
     """Start a long run of two workers; return its process when it has a checkpoint."""
@@ -184,17 +175,3 @@ def test_ctrl_c_ends_all_workers(running, tmp_path):
     check_left(tmp_path)
     _, alive = psutil.wait_procs(children, timeout=DEADLINE)
     assert not alive
-
-
-@pytest.mark.parametrize("running", [[*LATE, "rounds=500"]], indirect=True)
-def test_peers_that_wait_for_nobody_go_on_after_ctrl_c(running, tmp_path, tmp_path_factory):
-    running.send_signal(signal.SIGINT)
-    assert said(running)[1] == 130
-    check_left(tmp_path)
-    folder = next(tmp_path.glob("*/simulation.state")).parent
-    line = [sys.executable, "-m", "p2pfl", "simulate", "--resume", str(folder), "--workers", "2", "--no-baselines"]
-    subprocess.run(line, check=True, timeout=DEADLINE)
-    _, expected = finished(changes=[*LATE, "rounds=500"], runs=tmp_path_factory.mktemp("whole"))
-    for number, model in enumerate(expected):
-        found = load_file(folder / "peers" / f"peer{number}.safetensors")
-        assert all(torch.allclose(found[name], value, atol=1e-4) for name, value in model.items())

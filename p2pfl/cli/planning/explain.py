@@ -11,9 +11,12 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
+from p2pfl.cli.core_commands import ExplainOptions
+from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
@@ -31,6 +34,11 @@ MOST_BARS = 30
 
 MOST_NATS = 700.0
 """Whose exponential a double still holds."""
+
+
+def run(options: ExplainOptions) -> int:
+    """Run ``p2pfl explain``."""
+    return terminal.answer(options, explained(p2pfl.plan(experiment_of(options), unaccounted=True)), show)
 
 
 def explained(resolved: Plan) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,9 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import terminal
+from p2pfl.cli.core_commands import PrivacyOptions
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.planning import disclosures
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.cli.tables import grid
 from p2pfl.core.errors import InputError
@@ -45,6 +50,27 @@ ADJACENCY = {
     "zero-out": "one peer's updates, or nothing in their place",
     "replace": "one peer's updates, or any others in their place",
 }
+
+
+def run(options: PrivacyOptions) -> int:
+    """Run ``p2pfl privacy``."""
+    plan = resolve(experiment_of(options), only=options.name)
+    if plan.protection.totals:
+        if options.plot:
+            raise InputError("exact totals have no epsilon to draw; leave --plot out")
+        return terminal.answer(options, disclosures.facts(plan), disclosures.show)
+    found = facts(plan)
+    if options.plot:  # first, for it may be refused
+        draw(found, options.plot)
+    if not options.json:
+        show(found)
+        sys.stdout.flush()  # the table stands while data are read and the comparison trains
+    comparison = None if options.no_baselines else compared(plan, only=options.name)
+    if options.json:
+        print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
+    elif comparison is not None:
+        say(comparison)
+    return 0
 
 
 def resolve(experiment: Experiment, *, only: str | None = None) -> Plan:

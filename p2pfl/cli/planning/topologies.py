@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from p2pfl import topology as graphs
+from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli.core_commands import TopologyOptions
 from p2pfl.core.errors import TopologyError
 from p2pfl.experiment.parts.peer_graph import check_kind, is_own, own_graph
+from p2pfl.results import plots
 
 TOLERANCES = (1e-3, 1e-6)
 """Fractions of the initial disagreement for which the number of gossip steps is printed."""
@@ -23,15 +26,26 @@ LARGEST = 1024
 """Largest number of peers for which the effective number of neighbours is computed, which takes seconds."""
 
 
-def find(source: str, **options: Any) -> graphs.Topology | graphs.Schedule:
+def run(options: TopologyOptions) -> int:
+    """Run ``p2pfl topology``."""
+    folders.add_present()
+    topology = find(options)
+    found = facts(topology)
+    if options.plot:
+        plots.keep(plots.graph(topology.union, side=6), options.plot)
+    return terminal.answer(options, found, lambda results: tables.facts(described(results)))
+
+
+def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:
     """Read a graph file, call a registered or own function, or build a kind as :func:`p2pfl.topology.build` does."""
+    source = options.topology
+    given = {key: getattr(options, key) for key in ("degree", "seed", "clusters", "every", "period")}
     if is_own(source) and not Path(source).is_file():
-        peers = options.pop("peers")
-        return own_graph(source, peers=peers, options=options, key="topology")
+        return own_graph(source, peers=options.peers, options=given, key="topology")
     if Path(source).suffix or Path(source).is_file():
         return graphs.load(source)
     check_kind(source)
-    return graphs.build(source, **options)
+    return graphs.build(source, peers=options.peers, **given)
 
 
 def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from p2pfl.cli import tables, terminal
@@ -28,42 +27,30 @@ def show(options: ReportOptions) -> int:
     if options.plot:
         figures.figure(found, [(part.setting, part.run) for part in parts], by=options.by, path=options.plot)
         terminal.note(f"p2pfl: drew {options.plot}. {figures.caption(found)}")
-    if options.html:
-        _write(options.html, comparison_page(found, parts, name=name))
-    if options.csv:
-        _write(options.csv, comparison_csv(found))
-    if options.tex:
-        _write(options.tex, comparison_tex(found))
+    _write(options.html, lambda: comparison_page(found, parts, name=name))
+    _write(options.csv, lambda: comparison_csv(found))
+    _write(options.tex, lambda: comparison_tex(found))
     if options.tensorboard:
-        tensorboard.write(_named(found, parts), Path(options.tensorboard), peers=False)
-    if options.json:
-        print(json.dumps(comparison_json(found), allow_nan=False))
-    else:
-        tables.comparison(found, console=terminal.console())
-    return 0
+        tensorboard.write(_named(found, parts), Path(options.tensorboard))
+    return terminal.answer(
+        options, comparison_json(found), lambda _: tables.comparison(found, console=terminal.console())
+    )
 
 
 def _one(run: Run, options: ReportOptions) -> int:
-    if options.tex:
-        _write(options.tex, run_tex(run))
     if options.plot:
         run.plot(options.plot)
-    if options.html:
-        _write(options.html, run_page(run))
-    if options.csv:
-        _write(options.csv, records_csv(run.metrics))
+    _write(options.tex, lambda: run_tex(run))
+    _write(options.html, lambda: run_page(run))
+    _write(options.csv, lambda: records_csv(run.metrics))
     if options.tensorboard:
-        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard), peers=True)
-    if options.json:
-        print(json.dumps(run.summary))
-    else:
-        tables.history(run)
-        _features(run)
-    return 0
+        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard))
+    return terminal.answer(options, run.summary, lambda _: _show_run(run))
 
 
-def _features(run: Run) -> None:
-    """Print importances or coefficients, of a model that has them."""
+def _show_run(run: Run) -> None:
+    """Print the rounds of a run, and importances or coefficients of a model that has them."""
+    tables.history(run)
     found = explained_of(run.summary)
     if found is None:
         return
@@ -104,6 +91,7 @@ def _named(comparison: Comparison, parts: Iterable[ComparedRun]) -> dict[str, Ru
     }
 
 
-def _write(path: str, text: str) -> None:
-    with terminal.output(path) as file:
-        file.write(text)
+def _write(path: str | None, text: Callable[[], str]) -> None:
+    if path:
+        with terminal.output(path) as file:
+            file.write(text())

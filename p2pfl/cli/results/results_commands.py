@@ -15,6 +15,7 @@ from p2pfl.cli.core_commands import (
     PredictOptions,
     SchemaOptions,
 )
+from p2pfl.cli.experiments import warn_of_table
 from p2pfl.cli.options import ModelOptions
 
 if TYPE_CHECKING:  # they import torch
@@ -32,10 +33,9 @@ def columns(options: ColumnsOptions) -> int:
     """``p2pfl columns``."""
     import tomli_w  # noqa: PLC0415 (each command imports what it needs)
 
-    from p2pfl.cli.running import budget_warning  # noqa: PLC0415
     from p2pfl.data.tables import propose, read  # noqa: PLC0415
 
-    budget_warning.warn_of_table(options.table, unaccounted=True)
+    warn_of_table(options.table, unaccounted=True)
     found, remarks = propose(read(options.table), target=options.target)
     data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
     print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
@@ -101,9 +101,7 @@ def schema(options: SchemaOptions) -> int:
 
 def _admitted(options: PredictOptions | EvaluateOptions) -> None:
     """Refuse a table whose account cannot count exact results, or warn."""
-    from p2pfl.cli.running import budget_warning  # noqa: PLC0415
-
-    budget_warning.warn_of_table(options.table, unaccounted=options.unaccounted)
+    warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
 def _predicted(options: PredictOptions) -> Predictions:

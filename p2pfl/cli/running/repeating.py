@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.core_commands import RepeatOptions
-from p2pfl.cli.running import budget_warning
+from p2pfl.cli.experiments import warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
@@ -46,7 +46,7 @@ def run(options: RepeatOptions) -> int:
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
         _check_draws(folder, resolved)
-        budget_warning.warn(resolved)
+        warn_unaccounted(resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import Algorithm, Local
-from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.errors import ExperimentError, ModelError
+from p2pfl.core.importing import calling, kind_of
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
@@ -20,7 +20,7 @@ from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
-from p2pfl.experiment.schema import Experiment, ScheduleSettings
+from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
@@ -148,30 +148,15 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
             raise ExperimentError(
                 f"learning.learner.options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
             )
-    schedule, usual = experiment.learning.scheduling, ScheduleSettings()
-    asked = {
-        "max_norm": experiment.learning.max_norm is not None,
-        "warmup": schedule.warmup != usual.warmup,
-        "schedule_by": schedule.by != usual.by,
-    }
-    for key in (key for key, given in asked.items() if given and key not in names):
-        name = "learning.max_norm" if key == "max_norm" else f"learning.schedule.{key.removeprefix('schedule_')}"
-        raise ExperimentError(
-            f"{name} has no effect, because {reference} has no parameter {key}; leave it out, or add the parameter"
-        )
+    schedule = experiment.learning.scheduling
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
     given |= {"schedule": schedule.name, "schedule_options": schedule.options}
     given |= {"schedule_by": schedule.by, "warmup": schedule.warmup}
     given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
     if "model" in names:
         given["model"] = _model(experiment, federation)
-    try:
+    with calling(reference, key="learning.learner", refused=ExperimentError):
         made = factory(**{key: value for key, value in (given | options).items() if key in names})
-    except P2PFLError:
-        raise
-    except Exception as error:
-        said = describe_error(error, module=reference.partition(":")[0])
-        raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
     if not isinstance(made, Learner):
         raise ExperimentError(
             f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
@@ -293,7 +278,7 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
             f'model.options sets {", ".join(model.options)}, but the model "{model.name}" takes no options; leave them '
             "out, or set model.hidden for the widths of mlp and cnn"
         )
-    try:
+    with calling(model.name, key="model.name", refused=ModelError):
         return build(
             model.name,
             shape=dataset.shape,
@@ -303,11 +288,6 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
             seed=experiment.seed,
             options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
         )
-    except P2PFLError:
-        raise
-    except Exception as error:
-        said = describe_error(error, module=model.name.partition(":")[0])
-        raise ModelError(f"model.name: {model.name} raised {said}; fix it") from error
 
 
 def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:

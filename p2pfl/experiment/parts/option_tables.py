@@ -14,7 +14,7 @@ import numpy as np
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.file.sentences import shown, words
 
-PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str, np.generic)
 """Types of parameters that an experiment file can hold."""
 
 
@@ -77,15 +77,17 @@ def _converted(value: Any, kind: Any, *, key: str) -> Any:
         raise ExperimentError(f"{key} is {shown(value)}; set it to {words(kind)}") from None
 
 
-def parameters_of(part: object, *, without: Collection[str] = ()) -> dict[str, Any]:
+def parameters_of(part: object, *, without: Collection[str] = (), strict: bool = True) -> dict[str, Any]:
     """Return the parameters of an object as an experiment file holds them, so that neighbours compare them.
 
     Parameters
     ----------
     part
-        A codec or robust rule, also of the user's own.
+        An algorithm, codec or robust rule, also of the user's own.
     without
         Parameters that a run fills in.
+    strict
+        True to refuse what the file cannot hold, false to leave it out.
 
     Raises
     ------
@@ -94,19 +96,20 @@ def parameters_of(part: object, *, without: Collection[str] = ()) -> dict[str, A
     """
     kind = type(part)
     if not is_dataclass(part):
-        if inspect.signature(kind).parameters:
+        if strict and inspect.signature(kind).parameters:
             raise ExperimentError(
                 f"{kind.__name__} has parameters and is no dataclass, so neighbours cannot compare them; make it one"
             )
         return {}
     made: Any = part
-    values = {field.name: (getattr(made, field.name), field.default) for field in fields(made)}
-    values = {name: given for name, given in values.items() if name not in without}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, (value, _) in values.items()}
-    lost = [name for name, value in plain.items() if not isinstance(value, PLAIN) and value is not values[name][1]]
-    if lost:
-        raise ExperimentError(
-            f"{kind.__name__}.{lost[0]} is a {type(plain[lost[0]]).__name__}, which an experiment file cannot hold; "
-            "make it a number or a text, or the default of the class"
-        )
-    return {name: value for name, value in plain.items() if isinstance(value, PLAIN)}
+    plain: dict[str, Any] = {}
+    for field in (field for field in fields(made) if field.name not in without):
+        value = getattr(made, field.name)
+        if isinstance(value, PLAIN):
+            plain[field.name] = value.item() if isinstance(value, np.generic) else value
+        elif strict and value is not field.default:
+            raise ExperimentError(
+                f"{kind.__name__}.{field.name} is a {type(value).__name__}, which an experiment file cannot hold; "
+                "make it a number or a text, or the default of the class"
+            )
+    return plain

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.core.errors import ExperimentError, P2PFLError
-from p2pfl.core.importing import describe_error
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.importing import calling
 from p2pfl.experiment.catalogue import TOPOLOGIES, imported
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
@@ -124,13 +124,8 @@ def own_graph(
         )
 
     def called() -> graphs.Topology | graphs.Schedule:
-        try:
+        with calling(reference, key=key, module=function.__module__, refused=ExperimentError):
             found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
-        except P2PFLError:
-            raise
-        except Exception as error:
-            reason = describe_error(error, module=function.__module__)
-            raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
         return graphs.as_topology(found)
 
     graph = called()

@@ -1,5 +1,7 @@
 """Batches and steps of a stack of rows of different lengths."""
 
+from __future__ import annotations
+
 import bisect
 import operator
 from collections.abc import Mapping, Sequence
@@ -101,7 +103,7 @@ class DeviceSamples:
         start = int(positions[0])
         return start if np.array_equal(positions, np.arange(start, start + len(positions))) else None
 
-    def first(self) -> "DeviceSamples":
+    def first(self) -> DeviceSamples:
         """Return the samples of the first row."""
         return DeviceSamples(self._each[:1], self.samples.device)
 

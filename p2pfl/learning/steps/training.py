@@ -5,10 +5,13 @@ Blocks are independent of each other: threads take them from a queue, the longes
 blocks follows from shapes alone, so the number of threads changes no result.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Protocol, Self
 
@@ -17,13 +20,16 @@ import torch
 
 from p2pfl.core.process import cores, one_at_a_time, spread
 from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
-from p2pfl.data import IntArray
+from p2pfl.data import IntArray, check_batch, orders
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.scores.set_scores import SetScore
 from p2pfl.learning.steps.augmentation import Augmenting, step_keys
-from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
+from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, Held, StepPlan
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
+from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.learning.updates.clipping import clip
 from p2pfl.learning.updates.rates import StepClock
 
@@ -65,22 +71,36 @@ class Engine(Protocol):
         """
         ...
 
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+        """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
+        ...
 
-class Trainable(Protocol):
-    """Attributes of a learner that training needs."""
+
+class StackedLearner(Protocol):
+    """Attributes of a torch learner that training and evaluation read."""
 
     features: torch.Tensor
     targets: torch.Tensor
+    device: torch.device
     layout: Layout
     trained: Layout  # the beginning of the layout, without running statistics
     recipe: Recipe
     dropouts: dict[str, KeyedDropout]
     products: int  # of a weight and a number, for one sample
     seed: int
+    batch: int | None
     epochs: int
     steps: int | None
     clock: int | None  # steps in a round that a schedule counts, if not those of each row
+    stragglers: float
     augment: Augmenting | None
+    parts: dict[str, Held]  # samples of all peers in each part
+    loss: PerSample
+    metrics: Mapping[str, PerSample]
+    whole: Mapping[str, SetScore]
+    order: Sequence[str]  # of the scores
+    r2: bool
+    footprint: Footprint
 
 
 @dataclass
@@ -100,6 +120,50 @@ class Work:
     def __post_init__(self) -> None:
         self.loss = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)  # [R]
         self.counts = self.schedule.counts
+
+
+def schedule_batches(
+    learner: StackedLearner,
+    peers: Sequence[str],
+    *,
+    round: int,
+    active: torch.Tensor | None,
+    only: int | None = None,
+    whole: bool = False,
+) -> BatchSchedule:
+    """Return the batches of every peer in a round, or the one of number ``only``; idle peers have none.
+
+    Parameters
+    ----------
+    learner, peers, round, active
+        As in :meth:`p2pfl.learning.TorchLearner.fit`.
+    only
+        Number of the single batch to return.
+    whole
+        True if that batch is the whole training part instead.
+    """
+    check_batch(learner.batch)
+    part = learner.parts["train"].of(tuple(peers))
+    held = part.counts  # [R]
+    widths = np.minimum(held, held.max(initial=0) if whole or learner.batch is None else learner.batch)  # [R]
+    each = -(-held // np.maximum(widths, 1))  # [R]
+    awake = np.full(len(peers), fill_value=True) if active is None else active.cpu().numpy()
+    busy = awake & (held > 0)  # [R]
+    first = 0 if only is None or whole else only
+    counts = np.where(busy, 1, 0) if only is not None else np.where(busy, _work(learner, peers, round, each), 0)
+    epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
+    drawn = orders(held, epochs, seed=learner.seed, peers=tuple(peers), round=round, device=learner.device)
+    return BatchSchedule(part, widths, counts, first, drawn)
+
+
+def _work(learner: StackedLearner, peers: Sequence[str], round: int, each: IntArray) -> IntArray:
+    """Return the steps of every peer in a round, given those in an epoch, ``[R]``."""
+    most = learner.epochs if learner.steps is None else learner.steps
+    done = np.full(len(peers), most)
+    if learner.stragglers:
+        some = partial(share_of_work, seed=learner.seed, round=round, share=learner.stragglers, most=most)
+        done = np.array([some(peer) for peer in peers])
+    return done * each if learner.steps is None else done
 
 
 class Slope:
@@ -127,7 +191,7 @@ Update = PlainUpdate | StackedUpdate | Slope
 def train(
     work: Work,
     *,
-    learner: Trainable,
+    learner: StackedLearner,
     engine: Engine | Perceptrons,
     correction: Correction | None,
     slope: Slope | None = None,
@@ -164,7 +228,7 @@ def train(
     spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
 
 
-def whole_steps(work: Work, learner: Trainable) -> IntArray:
+def whole_steps(work: Work, learner: StackedLearner) -> IntArray:
     """Return the steps of each row in a whole round, ``[R]``, whether or not it takes all of them in this one."""
     each = work.schedule.epoch  # [R]
     return each * learner.epochs if learner.steps is None else np.full_like(each, learner.steps)
@@ -228,7 +292,7 @@ def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
 class _Block(ABC):
     """Rows that train together, from their first step to their last."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
+    def __init__(self, work: Work, learner: StackedLearner, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
         self.where = to_device(torch.from_numpy(chosen), self.device)  # [K]
@@ -295,7 +359,7 @@ class _Block(ABC):
 class _Flat(_Block):
     """Rows of a perceptron: optimiser and corrections act on whole rows."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Perceptrons) -> None:
+    def __init__(self, work: Work, learner: StackedLearner, chosen: np.ndarray, engine: Perceptrons) -> None:
         super().__init__(work, learner, chosen)
         self.engine = engine
 
@@ -327,7 +391,7 @@ class _Flat(_Block):
 class _Stack(_Block):
     """Rows of any model, as a stack of each of its tensors."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Engine) -> None:
+    def __init__(self, work: Work, learner: StackedLearner, chosen: np.ndarray, engine: Engine) -> None:
         super().__init__(work, learner, chosen)
         self.engine = engine
         self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from p2pfl.core.explanations import Explained
 from p2pfl.network.peer.storage.checkpoint import Best
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record
-from p2pfl.results.content import Explained, GainInterval, Unsettled
+from p2pfl.results.content import GainInterval, Unsettled
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.stated import BudgetStop
 

@@ -26,8 +26,7 @@ from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import live
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Fresh, Target
+from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
 from p2pfl.plugins.audit.release_claims import KEYS, check_release
 from p2pfl.plugins.audit.total_attacks import totals
 from p2pfl.privacy.accounting.spending import Cost, spent

@@ -10,8 +10,7 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import folders, terminal
-from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.running import budget_warning
+from p2pfl.cli.experiments import experiment_of, warn_of_exact
 from p2pfl.cli.tables import shown
 from p2pfl.core import files
 from p2pfl.core.errors import StorageError
@@ -35,7 +34,7 @@ def run(options: AuditOptions) -> int:
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
     prepare(folder)
     attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
-    budget_warning.warn_of_exact(resolved)
+    warn_of_exact(resolved)
     keep(attacked, folder)
     if options.json:
         print(json.dumps(attacked.results() | {"folder": str(folder)}))

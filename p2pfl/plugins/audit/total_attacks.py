@@ -31,7 +31,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learner_parts import learner as trained
 from p2pfl.learning import additive
-from p2pfl.learning.additive import Additive, Step
+from p2pfl.learning.additive import Additive, Step, answer_questions
 from p2pfl.learning.learner import Learner
 from p2pfl.plugins.audit.attacks.separation import separation
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim, uniform
@@ -303,16 +303,10 @@ def _moves(learners: Sequence[Learner], peer: str, row: torch.Tensor, round: int
 
 def _learned(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step:
     """Return the result of a round of a peer that learns alone; it is over if its answers determine no model."""
-    asking, total = _additive(learner).asking(row, round=round), None
-    while True:
-        try:
-            question = next(asking) if total is None else asking.send(total)
-        except StopIteration as ended:
-            found: Step = ended.value
-            return found
-        except LearningError:
-            return Step(row, over=True)
-        total = question.answer(peer)
+    try:
+        return answer_questions(_additive(learner).asking(row, round=round), lambda question: question.answer(peer))
+    except LearningError:
+        return Step(row, over=True)
 
 
 def _additive(learner: Learner) -> Additive:

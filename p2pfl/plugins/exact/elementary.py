@@ -53,8 +53,7 @@ def added_along(values: Floats) -> Floats:
     >>> added_along(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [3.0, 7.0]
     """
-    found: Floats = np.add.accumulate(values, axis=-1)[..., -1]  # one after another, by definition
-    return found
+    return np.asarray(np.add.accumulate(values, axis=-1)[..., -1])  # one after another, by definition
 
 
 def cholesky(matrix: Floats) -> tuple[Floats, list[int]]:

@@ -218,5 +218,4 @@ class RandomBoosting(TreeModel):
             members = (np.arange(WORDS * BITS) == rng.integers(end - first)).reshape(WORDS, BITS)
         else:
             members = rng.integers(0, 2, (WORDS, BITS)) > 0
-        found: Floats = members @ 2.0 ** np.arange(BITS)
-        return found
+        return np.asarray(members @ 2.0 ** np.arange(BITS))

@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import tables, terminal
-from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.experiments import experiment_of, warn_unaccounted
 from p2pfl.cli.results import results_commands
-from p2pfl.cli.running import budget_warning
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -226,7 +225,7 @@ def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], 
 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
-    budget_warning.warn(resolved)
+    warn_unaccounted(resolved)
     terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import terminal
-from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.running import budget_warning
+from p2pfl.cli.experiments import experiment_of, warn_of_exact
 from p2pfl.cli.tables import shown
 from p2pfl.plugins.study.study_commands import ValueOptions
 from p2pfl.plugins.study.valuation import valuation
@@ -23,7 +22,7 @@ def run(options: ValueOptions) -> int:
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
     given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
     found = valuation(resolved, **given)
-    budget_warning.warn_of_exact(resolved)
+    warn_of_exact(resolved)
     results = asdict(found)
     names = ("peer", "samples", "value", "low", "high")
     rows = [names, *([each[name] for name in names] for each in results["values"])]

@@ -12,7 +12,7 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable, write_csv
 from p2pfl.results.comparing import comparison_tables, wording
-from p2pfl.results.comparing.comparison import Comparison, Difference, RunOutcome
+from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.pages.gains import INTERVAL, gain_table
 from p2pfl.results.records import Record, columns_of
@@ -47,29 +47,25 @@ def outcomes_csv(outcomes: Sequence[RunOutcome], *, metric: str) -> str:
 def comparison_csv(comparison: Comparison) -> str:
     """Return one line per setting, with its difference to its reference."""
     differences = {each.setting: each for each in comparison.differences}
-    names = ("rounds", "bytes_sent", "gradients", "seconds", "failed")
-    header = [
-        *comparison.keys,
-        comparison.metric,
-        "half_interval",
-        "seeds",
-        *names,
-        *(f"reference {key}" for key in comparison.keys),
-        *("difference", "difference_half_interval", "pairs", "p", "p_holm"),
-    ]
     lines = []
     for place, each in enumerate(comparison.settings):
-        score = each.score
-        found = [None, None, 0] if score is None else [score.mean, score.half, score.count]
+        against = differences.get(place)
+        reference = {} if against is None else comparison.settings[against.reference].values
+        score, difference = each.score, None if against is None else against.difference
         lines.append(
-            [
-                *(each.values[key] for key in comparison.keys),
-                *found,
-                *(getattr(each, name) for name in names),
-                *_compared(comparison, differences.get(place)),
-            ]
+            {key: each.values[key] for key in comparison.keys}
+            | {comparison.metric: score and score.mean, "half_interval": score and score.half}
+            | {"seeds": score.count if score else 0}
+            | {name: getattr(each, name) for name in ("rounds", "bytes_sent", "gradients", "seconds", "failed")}
+            | {f"reference {key}": reference.get(key) for key in comparison.keys}
+            | {"difference": difference and difference.mean, "difference_half_interval": difference and difference.half}
+            | {
+                "pairs": difference and difference.count,
+                "p": against and against.p,
+                "p_holm": against and against.adjusted,
+            }
         )
-    return _csv(header, lines)
+    return _csv([*lines[0]] if lines else [], [[*line.values()] for line in lines])
 
 
 def comparison_tex(comparison: Comparison) -> str:
@@ -149,17 +145,6 @@ def _tex(text: str) -> str:
     gradient\_tracking 5\%
     """
     return "".join(SPECIAL.get(character, character) for character in printable(text))
-
-
-def _compared(comparison: Comparison, each: Difference | None) -> list[Any]:
-    if each is None:
-        return [None] * (len(comparison.keys) + 5)
-    reference = comparison.settings[each.reference].values
-    found = each.difference
-    return [
-        *(reference[key] for key in comparison.keys),
-        *(found.mean, found.half, found.count, each.p, each.adjusted),
-    ]
 
 
 def records_csv(records: Sequence[Record]) -> str:

@@ -73,13 +73,11 @@ class Evaluation:
 
     def results(self) -> dict[str, Any]:
         """Return the scores as JSON values; NaN becomes null."""
-        return {
-            **_results(self.whole),
-            "by": self.by,
-            "groups": [_results(group) | {"group": group.name} for group in self.groups],
-            "hosmer_lemeshow": None if self.goodness is None else asdict(self.goodness),
-            "interval": {"level": 0.95, "method": "percentile bootstrap", "draws": self.draws, "seed": self.seed},
-        }
+        groups = [_results(group) | {"group": group.name} for group in self.groups]
+        found = _results(self.whole) | {"by": self.by, "groups": groups}
+        goodness = None if self.goodness is None else asdict(self.goodness)
+        interval = {"level": 0.95, "method": "percentile bootstrap", "draws": self.draws, "seed": self.seed}
+        return found | {"hosmer_lemeshow": goodness, "interval": interval}
 
 
 def evaluate(
@@ -150,13 +148,8 @@ def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:
 
 
 def _results(group: GroupScores) -> dict[str, Any]:
-    def number(value: float) -> float | None:
-        return None if np.isnan(value) else value
-
-    return {
-        "samples": group.samples,
-        "scores": {
-            name: {"value": number(each.value), "low": number(each.low), "high": number(each.high)}
-            for name, each in group.scores.items()
-        },
+    scores = {
+        name: {key: None if np.isnan(value) else value for key, value in asdict(score).items()}
+        for name, score in group.scores.items()
     }
+    return {"samples": group.samples, "scores": scores}

@@ -5,13 +5,13 @@ Files of run directories are read here without importing anything.
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import hashlib
 import importlib.util
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -74,34 +74,18 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
     OwnCode or None
         The modules; ``None`` if none of them lies in a folder of the user's.
     """
-    roots: dict[str, Path] = {}
-    for name in names:
-        root = _root(name)
-        if root is not None:
-            roots[name] = root
-    if not roots:
-        return None
+    roots = {name: root for name in names if (root := _root(name)) is not None}
     found: dict[str, bytes] = {}
     size = 0
-    pending = [*roots.items()]
-    known = {*pending}
-    while pending:
-        name, root = pending.pop(0)
-        for path in _files(name, root):
+    for name, root in roots.items():
+        for path in _reached(name, root):
             place = path.relative_to(root).as_posix()
             if place in found:
                 continue
             size += path.stat().st_size
             if len(found) == MAX_FILES or size > MAX_BYTES:
                 return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=False)
-            try:
-                found[place] = content = path.read_bytes()
-            except OSError:  # whoever imports it reports that
-                continue
-            package = _package(path, root)
-            more = dict.fromkeys((imported, root) for imported in _imports(content, package))
-            pending += [each for each in more if each not in known]
-            known |= {*more}
+            found[place] = path.read_bytes()
     return OwnCode(next(iter(roots.values())), dict(sorted(found.items()))) if found else None
 
 
@@ -156,38 +140,15 @@ def _is_own(folder: Path) -> bool:
     return not INSTALLED & {*folder.parts} and not any(folder.is_relative_to(other) for other in others)
 
 
-def _files(module: str, root: Path) -> Iterator[Path]:
-    """Yield the files that Python runs to import a module from a folder: those of its packages, and its own."""
-    parts = module.split(".")
-    if parts[0] == p2pfl.__name__:
-        return
-    for count in range(1, len(parts) + 1):
-        place = root.joinpath(*parts[:count])
-        for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-            if path.is_file() and path.resolve().is_relative_to(root) and _is_own(path.resolve().parent):
-                yield path
-                break
-
-
-def _package(path: Path, root: Path) -> tuple[str, ...]:
-    """Return the package of a file, to which its relative imports refer."""
-    return path.relative_to(root).parts[:-1]
-
-
-@lru_cache(maxsize=4 * MAX_FILES)
-def _imports(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of modules that a source may import."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
-    found = list[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found += [base] if base else []
-            found += [f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*"]
-    return tuple(dict.fromkeys(found))
+def _reached(module: str, root: Path) -> list[Path]:
+    """Return the files that Python runs to import a module from a folder, with those that they import from it."""
+    finder = ModuleFinder(path=[str(root)], excludes=[p2pfl.__name__])
+    with contextlib.suppress(ImportError, SyntaxError):  # whoever imports it reports that
+        finder.import_hook(module)
+    files = [each.__file__ for each in finder.modules.values()]  # type: ignore[attr-defined]
+    paths = [Path(file) for file in files if file is not None]
+    return sorted(
+        path
+        for path in paths
+        if path.suffix == ".py" and path.resolve().is_relative_to(root) and _is_own(path.resolve().parent)
+    )

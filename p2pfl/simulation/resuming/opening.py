@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import Plan
 from p2pfl.results import Run
 from p2pfl.results.lock import SIMULATION, WITHIN, owned
-from p2pfl.simulation.asynchronous import edges_of
 from p2pfl.simulation.resuming.simulation_checkpoint import SimulationCheckpoint
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.keeping import loaded
-from p2pfl.simulation.stacked import Faults
 
 
 @contextmanager
@@ -62,12 +59,14 @@ def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, Si
     """Return the run in a folder and its checkpoint, with which it goes on."""
     if folder is None and shard.leads:
         raise InputError("a run that was kept in memory cannot be resumed; pass its folder")
-    edges = edges_of(resolved.weights) if resolved.asynchronous else None
-    left = loaded(shard, folder, size=resolved.learner.layout.size, edges=edges)
+    if resolved.asynchronous:
+        raise InputError(
+            f"{resolved.experiment.learning.algorithm} keeps no checkpoints, as its models travel for several rounds; "
+            "start the simulation again"
+        )
+    left = loaded(shard, folder, size=resolved.learner.layout.size)
     if folder is None:
         return Run(resolved.experiment), left
     if Run.load(folder).experiment != resolved.experiment:  # before any record is dropped
         raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
-    faults = replace(Faults.of(resolved.experiment.simulation), cycles=left.facts.stop)
-    own = faults.ended(shard.everyone, seed=resolved.experiment.seed, round=left.facts.round)  # [N]
-    return Run.resume(folder, first=dict(zip(shard.everyone, own.tolist(), strict=True))), left
+    return Run.resume(folder, first=dict.fromkeys(shard.everyone, left.facts.round + 1)), left

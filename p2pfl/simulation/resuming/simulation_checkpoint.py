@@ -13,14 +13,12 @@ from typing import Any, Self
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.judging import BestModels
-from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""
@@ -89,8 +87,6 @@ class SimulationCheckpoint:
         State of all peers.
     sent
         Bytes that each peer has sent, ``[N]`` int64.
-    travelling
-        Models on their way, where peers do not wait for each other.
     best
         Best models of all peers, where they judge them.
     """
@@ -98,7 +94,6 @@ class SimulationCheckpoint:
     facts: Facts
     state: State
     sent: torch.Tensor
-    travelling: Travelling | None = None
     best: BestModels | None = None
 
     @property
@@ -106,12 +101,18 @@ class SimulationCheckpoint:
         """Memory of all models and of the state, in which tensors that are the same count once."""
         own = sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
         best = 0 if self.best is None else self.best.rows.nbytes
-        return own + best + (0 if self.travelling is None else self.travelling.bytes)
+        return own + best
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have a place for each peer, by their names in the file."""
         best = {} if self.best is None else self.best.tensors()
         return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent, **best}
+
+    @classmethod
+    def of(cls, facts: Facts, tensors: dict[str, torch.Tensor]) -> Self:
+        """Return the checkpoint of the numbers and the :meth:`tensors` of one, which are taken from the dictionary."""
+        rows, sent, best = tensors.pop("rows"), tensors.pop("sent"), BestModels.taken(tensors)
+        return cls(facts, State.restore(rows, tensors), sent, best)
 
     @property
     def costs(self) -> Counter[Cost]:
@@ -139,8 +140,7 @@ class SimulationCheckpoint:
 
         kept: dict[str, torch.Tensor] = {}
         same: dict[str, str] = {}
-        others = {} if self.travelling is None else self.travelling.tensors()
-        for name, value in (self.tensors() | others).items():
+        for name, value in self.tensors().items():
             twin = next((other for other, known in kept.items() if known is value), None)
             if twin is None:
                 kept[name] = value
@@ -159,7 +159,7 @@ class SimulationCheckpoint:
             raise StorageError(f"{path} cannot be written ({error}); free some space") from None
 
     @classmethod
-    def load(cls, path: Path, *, peers: int, size: int, edges: Ints | None = None) -> Self:
+    def load(cls, path: Path, *, peers: int, size: int) -> Self:
         """Read a checkpoint.
 
         Parameters
@@ -168,9 +168,6 @@ class SimulationCheckpoint:
             Path of the file.
         peers, size
             Number of peers and of parameters of the experiment.
-        edges
-            Edges along which models travel for several rounds, each as receiver * N + sender, ``[U]``; by default
-            peers wait for each other.
 
         Raises
         ------
@@ -188,31 +185,16 @@ class SimulationCheckpoint:
                 facts = Facts(**json.loads(file.metadata()["facts"]))
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
             found |= {name: found[twin] for name, twin in facts.same.items()}
-            rows, sent, best = found.pop("rows"), found.pop("sent"), BestModels.taken(found)
-            state = State.restore(rows, found)
+            left = cls.of(facts, found)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
-        if tuple(rows.shape) != (peers, size):
+        shape = tuple(left.state.rows.shape)
+        if shape != (peers, size):
             raise InputError(
-                f"{path} holds models of shape {tuple(rows.shape)}, not {(peers, size)}; resume the experiment that "
-                "the run began with"
+                f"{path} holds models of shape {shape}, not {(peers, size)}; resume the experiment that the run began "
+                "with"
             )
-        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers), best)
-
-
-def _travelling(
-    path: Path, tensors: Mapping[str, torch.Tensor], edges: Ints | None, *, peers: int
-) -> Travelling | None:
-    """Return the models that were on their way; ``None`` where peers wait for each other."""
-    again = "resume the experiment that the run began with"
-    if (edges is None) == any(name.startswith(PREFIX) for name in tensors):
-        raise InputError(f"{path} belongs to another algorithm; {again}")
-    try:
-        return None if edges is None else Travelling.restore(tensors, edges=edges, peers=peers)
-    except InputError as error:
-        raise InputError(f"{path} {error}; {again}") from None
-    except (KeyError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
+        return left
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -347,7 +329,6 @@ def after(
     work: Any,
     costs: Mapping[Cost, int],
     sampled: Mapping[str, Mapping[SampledSteps, int]],
-    travelling: Travelling | None,
     secret: bool,
     best: BestModels | None,
 ) -> SimulationCheckpoint:
@@ -362,4 +343,4 @@ def after(
     facts = Facts(round, ended=False, stop=stop, secret=secret, **counted)
     if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
         best = best.copy()
-    return SimulationCheckpoint(facts, state, sent.clone(), travelling, best)
+    return SimulationCheckpoint(facts, state, sent.clone(), best)

@@ -7,6 +7,6 @@ in one process. :mod:`~p2pfl.simulation.sharding.group` carries bytes between wo
 reads checkpoints of all shards, and :mod:`~p2pfl.simulation.sharding.workers` starts the processes.
 """
 
-from p2pfl.simulation.sharding.shard import Arriving, Near, Shard
+from p2pfl.simulation.sharding.shard import Near, Shard
 
-__all__ = ["Arriving", "Near", "Shard"]
+__all__ = ["Near", "Shard"]

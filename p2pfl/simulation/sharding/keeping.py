@@ -9,20 +9,16 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from p2pfl.algorithms import State
-from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
-from p2pfl.simulation.judging import BestModels
 from p2pfl.simulation.resuming.simulation_checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
-from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 
@@ -95,59 +91,21 @@ def save(checkpoint: SimulationCheckpoint, path: Path | None, shard: WorkerShard
     StorageError
         The disk is full or not writable.
     """
-    parts = _parts(checkpoint, shard)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors().items()}
     steps = int(shard.sums(torch.tensor([checkpoint.facts.steps])))
     facts = replace(checkpoint.facts, steps=steps, same={})
-    places = {} if path is None else _begin(path.with_suffix(".new"), parts, facts)
-    for part in parts:
-        for where, block in shard.blocks(part.tensors, part.numbers):
-            for name, value in block.items():
-                places[name][where] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
+    count = len(shard.everyone)
+    places = {} if path is None else _begin(path.with_suffix(".new"), tensors, facts, count=count)
+    for where, block in shard.blocks(tensors):
+        for name, value in block.items():
+            places[name][where] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
     shard.lead(lambda: None if path is None else _commit(path, places))
 
 
-@dataclass(frozen=True)
-class _CheckpointPart:
-    """Tensors of which each worker has some rows.
-
-    Attributes
-    ----------
-    tensors
-        Tensors of this worker on the CPU, by name, with as many rows each.
-    numbers
-        Places of the rows of each worker.
-    """
-
-    tensors: Mapping[str, torch.Tensor]
-    numbers: Sequence[Ints]
-
-    @property
-    def shapes(self) -> dict[str, tuple[torch.dtype, list[int]]]:
-        """Number type and shape of each tensor of all workers together."""
-        count = sum(map(len, self.numbers))
-        return {name: (value.dtype, [count, *value.shape[1:]]) for name, value in self.tensors.items()}
-
-
-def _parts(checkpoint: SimulationCheckpoint, shard: WorkerShard) -> list[_CheckpointPart]:
-    """Return the tensors of all peers, and those of models on their way, of which the first worker has the numbers."""
-    given = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors().items()}
-    found, sent = [_CheckpointPart(given, shard.numbers)], checkpoint.travelling
-    if sent is None:
-        return found
-    none = np.arange(0)
-    found.append(
-        _CheckpointPart({PREFIX + "rows": sent.rows.cpu()}, shard.held(sent.code.numpy() % len(shard.everyone)))
-    )
-    return found + [
-        _CheckpointPart({PREFIX + name: value}, [np.arange(len(value)), *[none] * (shard.workers - 1)])
-        for name, value in sent.numbers().items()
-    ]
-
-
-def _begin(path: Path, parts: Sequence[_CheckpointPart], facts: Facts) -> dict[str, Any]:
+def _begin(path: Path, tensors: Mapping[str, torch.Tensor], facts: Facts, *, count: int) -> dict[str, Any]:
     """Write the head of a file of safetensors; return where the bytes of each tensor belong, ``[N, bytes]``."""
     head: dict[str, Any] = {"__metadata__": {"facts": json.dumps(asdict(facts))}}
-    shapes = {name: shape for part in parts for name, shape in part.shapes.items()}
+    shapes = {name: (value.dtype, [count, *value.shape[1:]]) for name, value in tensors.items()}
     end = 0
     for name, (dtype, shape) in shapes.items():
         size = math.prod(shape) * dtype.itemsize
@@ -189,7 +147,7 @@ def _place(path: Path, first: int, count: int, length: int) -> Any:
     return np.memmap(path, np.uint8, "r+", offset=first, shape=(count, length))
 
 
-def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) -> SimulationCheckpoint:
+def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
     """Return the checkpoint of the local peers, which the process that leads reads for all.
 
     Parameters
@@ -198,8 +156,8 @@ def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) 
         Peers of this process.
     folder
         Run directory, where this process leads.
-    size, edges
-        Arguments of :meth:`SimulationCheckpoint.load`.
+    size
+        Number of parameters of the experiment.
 
     Raises
     ------
@@ -210,7 +168,7 @@ def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) 
 
     def read() -> None:
         if folder is not None:
-            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size, edges=edges))
+            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
 
     shard.lead(read)
     return _scattered(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
@@ -219,30 +177,12 @@ def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) 
 def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
     given = {} if whole is None else whole.tensors()
-    sent = None if whole is None else whole.travelling
-    about = {name: _about(value) for name, value in given.items()}
+    about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in given.items()}
     facts = None if whole is None else asdict(whole.facts)
-    models = None if sent is None else _about(sent.rows)
-    shapes, told, models = json.loads(shard.group.share(json.dumps([about, facts, models]).encode()))
-    found = {name: shard.scatter(given.get(name), _like(*shape)) for name, shape in shapes.items()}
-    told |= {"costs": tuple(map(tuple, told["costs"])), "steps": told["steps"] if shard.leads else 0}
-    rows, bytes_out, best = found.pop("rows"), found.pop("sent"), BestModels.taken(found)
-    travelling = None if models is None else _travelling(shard, sent, like=_like(*models))
-    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), bytes_out, travelling, best)
-
-
-def _travelling(shard: WorkerShard, whole: Travelling | None, *, like: torch.Tensor) -> Travelling:
-    """Return what this worker knows of models on their way, and those of its own peers; ``whole`` where it leads."""
-    from safetensors.torch import load, save  # noqa: PLC0415 (only runs with a directory need it)
-
-    numbers = load(shard.group.share(b"" if whole is None else save(whole.numbers())))
-    held = shard.held(numbers["code"].numpy() % len(shard.everyone))
-    return Travelling(shard.scatter(None if whole is None else whole.rows, like, held), **numbers)
-
-
-def _about(values: torch.Tensor) -> tuple[str, list[int]]:
-    """Return the number type of a tensor and the shape of a row, as JSON has them."""
-    return NAMES[values.dtype], list(values.shape[1:])
+    shapes, listed = json.loads(shard.group.share(json.dumps([about, facts]).encode()))
+    tensors = {name: shard.scatter(given.get(name), _like(*shape)) for name, shape in shapes.items()}
+    listed |= {"costs": tuple(map(tuple, listed["costs"])), "steps": listed["steps"] if shard.leads else 0}
+    return SimulationCheckpoint.of(Facts(**listed), tensors)
 
 
 def _like(kind: str, shape: Sequence[int]) -> torch.Tensor:

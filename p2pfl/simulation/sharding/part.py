@@ -19,9 +19,9 @@ from p2pfl.core.process import peak_memory
 from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.results.content import WorkerResult
 from p2pfl.simulation.mixing import Mixer, Power, uniform
-from p2pfl.simulation.sharding.boundary import Boundary, Crossing, boundary, crossing
+from p2pfl.simulation.sharding.boundary import Boundary, boundary
 from p2pfl.simulation.sharding.group import WorkerGroup
-from p2pfl.simulation.sharding.shard import Arriving, Near, Shard, Values
+from p2pfl.simulation.sharding.shard import Near, Shard, Values
 from p2pfl.topology import Weights, owners, partition
 
 T = TypeVar("T")
@@ -72,33 +72,12 @@ class WorkerShard(Shard):
     def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
         """Return what local peers receive in a gossip step; boundary models come from other workers."""
         step = self._step(matrix)
-        return Near(step.boundary.matrix, self._taken([rows], step.boundary.crossing), step.peers)
-
-    def arriving(self, parts: Sequence[Rows], sender: Ints, *, to: Ints, model: Ints) -> Arriving:
-        """Return the models that local peers receive; those of peers elsewhere come from other workers."""
-        owner, worker = self.owner[sender], self.rank  # [M]
-        at = crossing(self.owner[to], model, owner=owner, worker=worker, workers=self.workers)
-        here = self.owner[to] == worker  # [E]
-        place = np.full(len(self.everyone), -1)
-        place[self.numbers[worker]] = np.arange(len(self.peers))
-        whose = np.concatenate([sender[owner == worker], sender[at.outside]])  # [S]
-        return Arriving(self._taken(parts, at), whose, place[to[here]], at.place[model[here]])
-
-    def held(self, sender: Ints) -> list[Ints]:
-        """Return, for each worker, the places of the models that it holds."""
-        owner = self.owner[sender]
-        ends = np.cumsum(np.bincount(owner, minlength=self.workers))
-        return np.split(np.argsort(owner, kind="stable"), ends[:-1])
-
-    def _taken(self, parts: Sequence[Rows], at: Crossing) -> Rows:
-        """Return local models and those of other workers, ``[R + B, P]``."""
-        like, ends = parts[0], np.cumsum([len(part) for part in parts]).tolist()
-        found = like.new_empty(ends[-1] + len(at.outside), *like.shape[1:])
-        for part, end in zip(parts, ends, strict=True):
-            found[end - len(part) : end] = part
-        sent = found[to_device(at.sent, found.device)]
-        self.group.swap(sent, gives=at.gives, takes=at.takes, into=found[ends[-1] :])
-        return found
+        local, at = len(self.peers), step.boundary
+        near = rows.new_empty(at.matrix.shape[1], *rows.shape[1:])  # [R + B, P]
+        near[:local] = rows
+        sent = rows[to_device(at.sent, rows.device)]
+        self.group.swap(sent, gives=at.gives, takes=at.takes, into=near[local:])
+        return Near(at.matrix, near, step.peers)
 
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step; where all get the average, only sums travel."""
@@ -187,12 +166,9 @@ class WorkerShard(Shard):
             msgspec.msgpack.decode(each, type=WorkerResult) for each in self.group.gather(msgspec.msgpack.encode(done))
         ]
 
-    def blocks(
-        self, tensors: Mapping[str, torch.Tensor], numbers: Sequence[Ints] | None = None
-    ) -> Iterator[tuple[Ints, dict[str, torch.Tensor]]]:
+    def blocks(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[Ints, dict[str, torch.Tensor]]]:
         """Yield some numbers and their tensors, one worker after the other."""
-        numbers = self.numbers if numbers is None else numbers
-        for worker, low, high in _spans(tensors, numbers):
+        for worker, low, high in _spans(tensors, self.numbers):
             mine = worker == self.rank
             found = {}
             for name, value in tensors.items():
@@ -202,11 +178,9 @@ class WorkerShard(Shard):
                 takes[worker] = (high - low) * self.leads
                 found[name] = self.group.swap(sent, gives=gives, takes=takes)
             if self.leads:
-                yield numbers[worker][low:high], found
+                yield self.numbers[worker][low:high], found
 
-    def scatter(
-        self, values: torch.Tensor | None, like: torch.Tensor, numbers: Sequence[Ints] | None = None
-    ) -> torch.Tensor:
+    def scatter(self, values: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         """Return the values of the local peers, ``[R, ...]``, out of those of all peers at the worker that leads.
 
         Parameters
@@ -215,20 +189,17 @@ class WorkerShard(Shard):
             ``[N, ...]`` on the CPU where this worker leads, ``None`` elsewhere.
         like
             Empty tensor of the same shape and type, ``[0, ...]``.
-        numbers
-            Numbers of the values of each worker, if these are not those of its peers.
         """
-        numbers = self.numbers if numbers is None else numbers
-        sent = like if values is None else values[torch.from_numpy(np.concatenate(numbers))]
-        gives = [len(each) * self.leads for each in numbers]
-        return self.group.swap(sent, gives=gives, takes=[len(numbers[self.rank])] + [0] * (self.workers - 1))
+        sent = like if values is None else values[torch.from_numpy(np.concatenate(self.numbers))]
+        gives = [len(each) * self.leads for each in self.numbers]
+        return self.group.swap(sent, gives=gives, takes=[len(self.peers)] + [0] * (self.workers - 1))
 
     def _step(self, matrix: scipy.sparse.csr_array) -> _Step:
         """Return the part of a gossip step that concerns this worker; those of steps without faults are kept."""
         found = self._steps.get(id(matrix))
         if found is None:
             at = boundary(matrix, owner=self.owner, worker=self.rank, workers=self.workers)
-            peers = self.peers + tuple(self.everyone[number] for number in at.crossing.outside.tolist())
+            peers = self.peers + tuple(self.everyone[number] for number in at.outside.tolist())
             shares = (
                 matrix.data[: len(self.everyone)][self.places.numpy()] if uniform(matrix, tolerance=ROUNDING) else None
             )

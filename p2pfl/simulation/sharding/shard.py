@@ -40,26 +40,6 @@ class Near:
     peers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Arriving:
-    """Models of different ages that the R local peers receive.
-
-    Attributes
-    ----------
-    rows
-        Models ``[S, L]``: those that this process holds, then those of other processes.
-    sender
-        Numbers of the S senders.
-    to, place
-        Place of each receiver among the local peers, and place of its model in ``rows``, ``[E]`` each.
-    """
-
-    rows: Rows
-    sender: Ints
-    to: Ints
-    place: Ints
-
-
 class Shard:
     """Peers that this process simulates: all of them.
 
@@ -93,24 +73,6 @@ class Shard:
     def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
         """Return what local peers receive in a gossip step with weights ``[N, N]``, given the local rows ``[R, P]``."""
         return Near(matrix, rows, self.everyone)
-
-    def arriving(self, parts: Sequence[Rows], sender: Ints, *, to: Ints, model: Ints) -> Arriving:
-        """Return the models that local peers receive, out of M that all processes hold together.
-
-        Parameters
-        ----------
-        parts
-            Models that this process holds, one tensor after the other.
-        sender
-            Numbers of the senders of all models, ``[M]``; each process holds the models of its peers.
-        to, model
-            Number of each receiver, and number of the model that it receives, ``[E]`` each.
-        """
-        return Arriving(parts[0] if len(parts) == 1 else torch.cat([*parts]), sender, to, model)
-
-    def held(self, sender: Ints) -> list[Ints]:
-        """Return, for each process, the places of the models that it holds, given their senders, ``[M]``."""
-        return [np.arange(len(sender))]
 
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step, ``[R, P]``."""
@@ -166,9 +128,7 @@ class Shard:
         del training
         return []
 
-    def blocks(
-        self, tensors: Mapping[str, torch.Tensor], numbers: Sequence[Ints] | None = None
-    ) -> Iterator[tuple[Ints, dict[str, torch.Tensor]]]:
+    def blocks(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[Ints, dict[str, torch.Tensor]]]:
         """Yield the numbers of some peers and their tensors ``[K, ...]``, until all peers were there.
 
         Parameters
@@ -176,7 +136,5 @@ class Shard:
         tensors
             Tensors of the local peers on the CPU, ``[R, ...]`` each, with the same names in all processes. Nothing is
             yielded where this process does not lead.
-        numbers
-            Numbers of what each process has, if the tensors are of something else than its peers.
         """
-        yield np.arange(len(self.peers)) if numbers is None else numbers[0], dict(tensors)
+        yield np.arange(len(self.peers)), dict(tensors)

@@ -141,15 +141,23 @@ def divided(made: Experiment | Plan, group: WorkerGroup, *, unaccounted: bool = 
     unaccounted
         True if the run may stay outside of the account of its data, which the first worker checks for all.
     """
-    if isinstance(made, Plan):
-        return made, WorkerShard(made.weights, group)
     shards = list[WorkerShard]()
 
     def divide(weights: Sequence[Weights]) -> WorkerShard:
         shards.append(WorkerShard(weights, group))
         return shards[0]
 
-    return plan(made, divide=divide, unaccounted=unaccounted or group.rank > 0), shards[0]
+    if isinstance(made, Plan):
+        resolved, shard = made, divide(made.weights)
+    else:
+        resolved = plan(made, divide=divide, unaccounted=unaccounted or group.rank > 0)
+        shard = shards[0]
+    if resolved.asynchronous:
+        raise InputError(
+            f"{resolved.experiment.learning.algorithm} runs in one process, as its models travel for several rounds; "
+            "leave --workers out"
+        )
+    return resolved, shard
 
 
 def _count(made: Experiment | Plan) -> int:

@@ -146,33 +146,6 @@ def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, plac
     assert p2pfl("report", folder).status == 0
 
 
-def test_an_interrupted_simulation_of_peers_that_wait_for_nobody_goes_on_as_if_nothing_had_happened(
-    start, p2pfl, place
-):
-    late = ["simulation.delay=2.0", "simulation.slow=0.4", "simulation.slow.pace=2", "simulation.loss=0.1"]
-    changes = ["rounds=300", "learning.algorithm=gossip_learning", *late]
-    options = [part for change in changes for part in ("--set", change)]
-    whole = p2pfl("simulate", "small.toml", "--no-baselines", "--runs", "whole", *options)
-    assert whole.status == 0
-    command = start("simulate", "small.toml", "--no-baselines", *options)
-    command.until("round 2/")
-    command.ctrl_c()
-    said = command.end()
-    [folder] = (place / "runs").iterdir()
-    assert said.status == 130
-    assert f"go on with p2pfl simulate --resume runs/{folder.name}" in said.err
-    assert (folder / "simulation.state").exists()
-    assert max(record.round for record in Run.load(folder).metrics) < 299
-    assert p2pfl("simulate", "--resume", folder, "--no-baselines").status == 0
-    [expected] = (place / "whole").iterdir()
-    assert (folder / "metrics.jsonl").read_bytes() == (expected / "metrics.jsonl").read_bytes()
-    for peer, model in Run.load(expected).models.items():
-        found = Run.load(folder).models[peer]
-        assert {name: value.tolist() for name, value in found.items()} == {
-            name: value.tolist() for name, value in model.items()
-        }
-
-
 def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(start, place):
     broker = start("broker", "--port", 0)
     url = broker.until("listens at").split(" at ")[1].split()[0]

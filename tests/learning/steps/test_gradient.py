@@ -79,7 +79,7 @@ def test_a_training_loop_of_ones_own_has_no_gradient():
     with pytest.raises(
         ModelError,
         match=(
-            "this algorithm needs the learning rate, but a training loop of your own does not expose it; use FedAvg, "
+            "this algorithm takes gradient steps, but a training loop of your own does not expose them; use FedAvg, "
             "or a torch model"
         ),
     ):

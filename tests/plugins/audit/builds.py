@@ -5,8 +5,7 @@ import hashlib
 import torch
 
 from p2pfl.core.neighbourhood import Released
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Target
+from p2pfl.plugins.audit.pipeline import Observer, Target
 from p2pfl.privacy import PrivateNeighbourhood, masks
 from p2pfl.privacy.accounting.accountant import table
 from p2pfl.privacy.keys import SecretSource, SeededSource, edge_key

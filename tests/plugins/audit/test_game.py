@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from p2pfl.plugins.audit.attacks.game import play
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import release
+from p2pfl.plugins.audit.pipeline import Observer, release
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.topology import complete, exponential, ring, small_world

@@ -13,7 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.claims import SUMS, TRAINING, uniform
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
-from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
+from p2pfl.plugins.audit.live.tap import Encryptions, record_ciphers
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account

@@ -41,7 +41,6 @@ REACHED = [
     "clinic_b/deep/more.py",
     "clinic_b/losses.py",
     "clinic_b/sibling.py",
-    "clinic_c.py",
 ]
 
 
@@ -51,7 +50,6 @@ def test_own_modules_are_those_that_are_reached_and_none_is_executed(folder):
     assert found.folder == folder.resolve()
     assert found.whole
     assert not {"clinic_a", "clinic_b", "clinic_c"} & {*sys.modules}
-    assert found.files["clinic_c.py"] == b"def broken(:\n"
 
 
 @pytest.mark.usefixtures("folder")

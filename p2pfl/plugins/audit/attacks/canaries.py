@@ -26,8 +26,7 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Floats, Target, numbers, release
+from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release
 from p2pfl.privacy.accounting import divergence
 
 COUNT = 1000

@@ -17,7 +17,8 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import draw
 from p2pfl.experiment import Plan
 from p2pfl.learning import ExactLearner
-from p2pfl.learning.exact_model import Asked, Part, Result, Tensors
+from p2pfl.learning.additive import answer_questions
+from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.trees.boosting_round import EXTRAS, BoostingRound
@@ -97,7 +98,9 @@ class FirstTree:
     def of(cls, learner: ExactLearner, model: Boosting) -> FirstTree:
         """Return the totals of a learner, whose peers all take part."""
         own, peers = model.seen.owned(learner.own), learner.federation.peers
-        tensors = _summed(model.begin(model.start(), own), peers)
+        tensors = answer_questions(
+            model.begin(model.start(), own), lambda each: np.sum([each.answer(peer) for peer in peers], axis=0)
+        )
         parts = {peer: own(peer).train for peer in peers}
         work = BoostingRound(model, tensors, own)
         question = work.question()
@@ -201,15 +204,3 @@ def _seen(peers: int, colluders: int) -> dict[int, str]:
     """
     found = {peers - colluders: f"{colluders} colluding peers"} if 1 < colluders < peers else {}
     return found | ({peers - 1: "each peer"} if peers > 1 else {}) | {peers: "everybody"}
-
-
-def _summed(asked: Asked[Result], peers: Sequence[str]) -> Result:
-    """Return the result of questions whose totals are those of some peers."""
-    total: Ints | None = None
-    while True:
-        try:
-            question = next(asked) if total is None else asked.send(total)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-        total = np.sum([question.answer(peer) for peer in peers], axis=0)

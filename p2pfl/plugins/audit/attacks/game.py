@@ -29,8 +29,7 @@ from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.claims import bounds, share, verdict_of
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import Floats, Pipeline, Target, numbers, release
+from p2pfl.plugins.audit.pipeline import Floats, Observer, Pipeline, Target, numbers, release
 from p2pfl.topology import Topology
 
 TRIALS = 20_000

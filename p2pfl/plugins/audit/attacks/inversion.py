@@ -27,8 +27,7 @@ from p2pfl.core.process import one_thread
 from p2pfl.core.rows import draw
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Target, Train
+from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Target, Train
 
 SAMPLES = 4
 """Number of attacked samples."""

@@ -38,8 +38,7 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.attacks.separation import Bools, auc, auc_error
 from p2pfl.plugins.audit.claims import verdict_of
-from p2pfl.plugins.audit.observer_bounds import Observer
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Pipeline, Target, Train
+from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Pipeline, Target, Train
 from p2pfl.privacy.accounting import divergence
 
 ROUNDS = 3

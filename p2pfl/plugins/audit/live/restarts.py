@@ -13,14 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from p2pfl.experiment import Plan, check
-from p2pfl.experiment import plan as resolve
+from p2pfl.experiment import Plan
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import LIVE, ExactClaim, claim
-from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
 from p2pfl.plugins.audit.live.secure_sums import sums
-from p2pfl.plugins.audit.live.tap import Tap, Tapped, TappedRelease
-from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupt_run, launch_peers, overlook_mask
+from p2pfl.plugins.audit.live.tap import Encryptions, Tap, Tapped, TappedRelease, record_ciphers
+from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupt_run, launch_peers, overlook_mask, short
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy import Settings
@@ -82,43 +80,6 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     if settings.mask:
         found += check_settling(settings, adjacency=plan.protection.wanted.adjacency)
     return found
-
-
-def short(
-    settings: Settings, *, kind: str, peers: int, rounds: int, adjacency: str = "zero-out", algorithm: str = "fedavg"
-) -> Plan:
-    """Return the plan of a short run whose models are protected by ``settings``.
-
-    Parameters
-    ----------
-    settings
-        Settings that protect the models.
-    kind, peers
-        Kind and size of the topology, which is also the mask graph.
-    rounds
-        Number of rounds.
-    adjacency
-        Adjacency of the guarantee.
-    algorithm
-        Name of the algorithm.
-    """
-    mode: dict[str, Any] = {"mode": "pairwise", "mask": settings.mask} if settings.mask else {"mode": "independent"}
-    mode |= {} if settings.mask else {"noise": settings.noise}
-    found = resolve(
-        check(
-            {
-                "name": "audit",
-                "rounds": rounds,
-                "topology": {"kind": kind, "peers": peers},
-                "data": {"name": "wine"},
-                "model": {"name": "linear"},
-                "learning": {"device": "cpu", "weighted": False, "algorithm": algorithm},
-                "gossip": {"steps": 1},
-                "privacy": mode | {"bits": settings.bits, "adjacency": adjacency},
-            }
-        )
-    )
-    return replace(found, protection=replace(found.protection, settings=settings, found=None))
 
 
 def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from p2pfl.experiment import Plan, check
-from p2pfl.experiment import plan as resolve
+from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import SUMS, ExactClaim, claim, uniform
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
-from p2pfl.plugins.audit.live.watched_runs import DEADLINE
+from p2pfl.plugins.audit.live.watched_runs import DEADLINE, short
 from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
@@ -103,7 +102,9 @@ def sums(plan: Plan) -> list[ExactClaim]:
         Claims about live sums.
     """
     terms = Terms()
-    asyncio.run(_summed(_short(plan), terms))
+    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    brief = short(settings, kind="complete", peers=PEERS, rounds=ROUNDS, mode="secagg")
+    asyncio.run(_summed(Tapped.of(brief, Tap(), size=SIZE), terms))
     sent = [term.values for term in terms.found.values()]
     apart = [
         term.values - other.values
@@ -146,21 +147,6 @@ def sum_of(values: Sequence[Ring]) -> Ring:
 
 def _in_ring(term: ObservedTerm) -> Ring:
     return np.asarray(term.points.astype(np.int64).view(np.uint64).astype(term.values.dtype))
-
-
-def _short(plan: Plan) -> Tapped:
-    settings = replace(plan.protection.settings, participation=1.0, layers=())
-    table = {
-        "name": "audit",
-        "rounds": ROUNDS,
-        "topology": {"kind": "complete", "peers": PEERS},
-        "data": {"name": "wine"},
-        "model": {"name": "linear"},
-        "learning": {"device": "cpu", "weighted": False},
-        "gossip": {"steps": 1},
-        "privacy": {"mode": "secagg", "bits": settings.bits},
-    }
-    return Tapped.of(resolve(check(table)), Tap(), settings=settings, size=SIZE)
 
 
 async def _summed(plan: Tapped, terms: Terms) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Unpack
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.algorithms.robust.attacks import Sums, sum_locally
 from p2pfl.algorithms.robust.net import StepObserver, Work, compute_here
@@ -20,7 +23,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import Message
 from p2pfl.network.virtual.timed_learner import Goals
-from p2pfl.privacy import Settings
+from p2pfl.privacy.keys import sealing
 from p2pfl.privacy.normal_stream import to_grid
 
 
@@ -113,7 +116,7 @@ class Tapped(Plan):
     tap: Tap = field(default_factory=Tap)
 
     @classmethod
-    def of(cls, plan: Plan, tap: Tap, *, size: int, settings: Settings | None = None, moving: bool = False) -> Tapped:
+    def of(cls, plan: Plan, tap: Tap, *, size: int, moving: bool = False) -> Tapped:
         """Return a plan with a tap.
 
         Parameters
@@ -122,19 +125,14 @@ class Tapped(Plan):
             Plan, and the tap that records its releases.
         size
             P, the length of all rows.
-        settings
-            Settings that protect the models, in place of the plan's.
         moving
             True if training changes the parameters. By default it does not, so that releases add only noise and
             masks.
         """
         given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
-        protection = plan.protection
-        if settings is not None:
-            protection = replace(protection, settings=settings, found=None)
         kind = Moving if moving else Still
         learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
-        return cls(**given | {"learner": learner, "protection": replace(protection, size=size), "tap": tap})
+        return cls(**given | {"learner": learner, "protection": replace(plan.protection, size=size), "tap": tap})
 
     def contested(
         self,
@@ -193,3 +191,79 @@ class Watched(Wrapped):
         if released.grid is not None:
             self._tap.note(self.peers[0], self._round, released, since)
         return released
+
+
+Buffer = bytes | bytearray | memoryview
+
+Note = Callable[[bytes, bytes, Buffer, Buffer | None], None]
+"""Function that records a key, a nonce, a message and its header."""
+
+
+@dataclass
+class Encryptions:
+    """Record of everything that was encrypted, by run.
+
+    Attributes
+    ----------
+    messages
+        Digests of the messages, with their headers, by run and by key and nonce.
+    """
+
+    messages: dict[int, dict[tuple[bytes, bytes], set[bytes]]] = field(default_factory=dict)
+
+    def note(self, run: int, key: bytes, nonce: bytes, data: Buffer, header: Buffer | None) -> None:
+        """Record one encryption of a run."""
+        whole = hashlib.sha256(hashlib.sha256(header or b"").digest())
+        whole.update(data)
+        self.messages.setdefault(run, {}).setdefault((key, nonce), set()).add(whole.digest())
+
+    def keys(self, run: int) -> set[bytes]:
+        """Return all keys that a run used."""
+        return {key for key, _ in self.messages.get(run, {})}
+
+    def repeated(self) -> int:
+        """Return the number of keys and nonces, over all runs together, under which two messages were encrypted."""
+        together: dict[tuple[bytes, bytes], set[bytes]] = {}
+        for found in self.messages.values():
+            for place, messages in found.items():
+                together.setdefault(place, set()).update(messages)
+        return sum(len(messages) > 1 for messages in together.values())
+
+
+class RecordingCipher:
+    """AES-GCM that records what it encrypts.
+
+    Parameters
+    ----------
+    key
+        Key.
+    note
+        Called with the key, the nonce, the message and its header before each encryption.
+    """
+
+    def __init__(self, key: bytes, note: Note) -> None:
+        self._key, self._cipher, self._note = bytes(key), AESGCM(key), note
+
+    def encrypt(self, nonce: bytes, data: Buffer, associated_data: Buffer | None) -> bytes:
+        """Encrypt, and record it."""
+        self._note(self._key, bytes(nonce), data, associated_data)
+        return self._cipher.encrypt(nonce, data, associated_data)
+
+    def decrypt(self, nonce: bytes, data: Buffer, associated_data: Buffer | None) -> bytes:
+        """Decrypt."""
+        return self._cipher.decrypt(nonce, data, associated_data)
+
+
+@contextmanager
+def record_ciphers(note: Note) -> Iterator[None]:
+    """Call a function before everything that the peers of this process encrypt.
+
+    The record is taken at the cipher itself, whichever part of a peer calls it: a key that two parts share by mistake
+    shows as well.
+    """
+    real = vars(sealing)["AESGCM"]
+    setattr(sealing, "AESGCM", lambda key: RecordingCipher(key, note))  # noqa: B010 (mypy knows it as a class)
+    try:
+        yield
+    finally:
+        setattr(sealing, "AESGCM", real)  # noqa: B010 (as above)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from p2pfl.algorithms import State
 from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.experiment import Plan, check
+from p2pfl.experiment import plan as resolve
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.masking.mask_cover import Cover
@@ -21,11 +23,56 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
 from p2pfl.plugins.audit.live.tap import Tapped, subtract_public
+from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import Identity, SecretSource
 
 DEADLINE = 120.0
 """Timeout of a short run in seconds."""
+
+
+def short(
+    settings: Settings,
+    *,
+    kind: str,
+    peers: int,
+    rounds: int,
+    adjacency: str = "zero-out",
+    algorithm: str = "fedavg",
+    mode: str = "pairwise",
+) -> Plan:
+    """Return the plan of a short run whose models are protected by ``settings``.
+
+    Parameters
+    ----------
+    settings
+        Settings that protect the models.
+    kind, peers
+        Kind and size of the topology, which is also the mask graph.
+    rounds
+        Number of rounds.
+    adjacency
+        Adjacency of the guarantee.
+    algorithm
+        Name of the algorithm.
+    mode
+        Privacy mode, with which masks are added.
+    """
+    privacy: dict[str, Any] = {"mode": mode, "bits": settings.bits, "adjacency": adjacency}
+    if mode == "pairwise":
+        privacy |= {"mask": settings.mask} if settings.mask else {"mode": "independent", "noise": settings.noise}
+    table = {
+        "name": "audit",
+        "rounds": rounds,
+        "topology": {"kind": kind, "peers": peers},
+        "data": {"name": "wine"},
+        "model": {"name": "linear"},
+        "learning": {"device": "cpu", "weighted": False, "algorithm": algorithm},
+        "gossip": {"steps": 1},
+        "privacy": privacy,
+    }
+    made = resolve(check(table))
+    return replace(made, protection=replace(made.protection, settings=settings, found=None))
 
 
 async def launch_peers(plan: Tapped, folder: Path) -> None:

@@ -70,8 +70,7 @@ class BaseLearner:
         if self.kind == "linear":
             return np.zeros((self.size, self.size))
         differences = np.diff(np.eye(self.size), n=2, axis=0)
-        squares: Floats = (differences[:, :, None] * differences[:, None, :]).sum(axis=0)  # whole numbers: exact
-        return squares
+        return np.asarray((differences[:, :, None] * differences[:, None, :]).sum(axis=0))  # whole numbers: exact
 
 
 def splines(values: Floats, *, low: float, high: float, size: int) -> Floats:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +17,16 @@ from p2pfl.plugins.exact.regression.links import LINKS, Link
 
 TINY = np.finfo(np.float64).tiny
 
+Targets = npt.NDArray[Any]
 
-class Family(Protocol):
+
+class Family(ABC):
     """A distribution of targets; K is the number of its linear predictors, 1 but for more than two classes."""
 
-    dispersed: ClassVar[bool]
+    dispersed: ClassVar[bool] = False
     """True if a dispersion is estimated."""
 
-    bounded: ClassVar[bool]
+    bounded: ClassVar[bool] = True
     """True if targets lie at a bound of the mean, so that coefficients can grow without bound."""
 
     links: ClassVar[tuple[str, ...]]
@@ -32,40 +35,31 @@ class Family(Protocol):
     canonical: ClassVar[str]
     """The link with which the information is the variance."""
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
+    def valid(self, targets: Targets) -> str:
         """Return what is wrong with targets; empty if nothing is."""
-        ...
+        del targets
+        return ""
 
+    @abstractmethod
     def variances(self, means: Floats) -> Floats:
         """Return the variance of each target, ``[n, K]``, in units of the dispersion."""
-        ...
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    @abstractmethod
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return what each sample adds to the deviance, ``[n]``."""
-        ...
 
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return the log-likelihood of each sample whose mean is its target, ``[n]``; 0 with a dispersion."""
-        ...
-
-
-class Unsaturated:
-    """Base of families whose log-likelihood is 0 where the mean is the target, or depends on a dispersion."""
-
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
-        """Return zeros."""
+    def saturated(self, targets: Targets) -> Floats:
+        """Return the log-likelihood of each sample whose mean is its target, ``[n]``; 0 for classes."""
         return np.zeros(len(targets))
 
 
-class Binomial(Unsaturated):
+class Binomial(Family):
     """Two classes."""
 
-    dispersed: ClassVar[bool] = False
-    bounded: ClassVar[bool] = True
     links: ClassVar[tuple[str, ...]] = ("logit", "probit", "cloglog")
     canonical: ClassVar[str] = "logit"
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
+    def valid(self, targets: Targets) -> str:
         """Return what is wrong with targets."""
         return "" if ((targets == 0) | (targets == 1)).all() else "a class other than the first two"
 
@@ -73,38 +67,29 @@ class Binomial(Unsaturated):
         """Return the variance of each class."""
         return means * (1 - means)
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return twice the log loss."""
         likely = np.where(targets > 0, means[:, 0], 1 - means[:, 0])
-        found: Floats = -2 * np.log(np.maximum(likely, TINY))
-        return found
+        return np.asarray(-2 * np.log(np.maximum(likely, TINY)))
 
 
-class Multinomial(Unsaturated):
+class Multinomial(Binomial):
     """More than two classes, of which the first is the one that the others are compared with."""
 
-    dispersed: ClassVar[bool] = False
-    bounded: ClassVar[bool] = True
     links: ClassVar[tuple[str, ...]] = ("logit",)
-    canonical: ClassVar[str] = "logit"
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
+    def valid(self, targets: Targets) -> str:
         """Return what is wrong with targets."""
         return "" if (targets >= 0).all() else "a negative class"
 
-    def variances(self, means: Floats) -> Floats:
-        """Return the variance of each class."""
-        return means * (1 - means)
-
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return twice the log loss."""
         first = 1 - means.sum(axis=1, keepdims=True)
         likely = np.take_along_axis(np.concatenate([first, means], axis=1), targets.astype(np.int64)[:, None], axis=1)
-        found: Floats = -2 * np.log(np.maximum(likely[:, 0], TINY))
-        return found
+        return np.asarray(-2 * np.log(np.maximum(likely[:, 0], TINY)))
 
 
-class Gaussian(Unsaturated):
+class Gaussian(Family):
     """Numbers."""
 
     dispersed: ClassVar[bool] = True
@@ -112,30 +97,23 @@ class Gaussian(Unsaturated):
     links: ClassVar[tuple[str, ...]] = ("identity",)
     canonical: ClassVar[str] = "identity"
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
-        """Return what is wrong with targets."""
-        del targets
-        return ""
-
     def variances(self, means: Floats) -> Floats:
         """Return ones."""
         return np.ones_like(means)
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return squared residuals."""
-        found = targets - means[:, 0]
-        return found * found
+        residuals = targets - means[:, 0]
+        return residuals * residuals
 
 
-class Poisson:
+class Poisson(Family):
     """Counts."""
 
-    dispersed: ClassVar[bool] = False
-    bounded: ClassVar[bool] = True
     links: ClassVar[tuple[str, ...]] = ("log",)
     canonical: ClassVar[str] = "log"
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
+    def valid(self, targets: Targets) -> str:
         """Return what is wrong with targets."""
         return "" if (targets >= 0).all() else "a negative count"
 
@@ -143,27 +121,24 @@ class Poisson:
         """Return the means."""
         return means
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return deviances."""
         mean = means[:, 0]
-        found: Floats = 2 * (scipy.special.xlogy(targets, targets / mean) - (targets - mean))
-        return found
+        return np.asarray(2 * (scipy.special.xlogy(targets, targets / mean) - (targets - mean)))
 
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+    def saturated(self, targets: Targets) -> Floats:
         """Return log-likelihoods."""
-        found: Floats = scipy.special.xlogy(targets, targets) - targets - scipy.special.gammaln(targets + 1)
-        return found
+        special = scipy.special
+        return np.asarray(special.xlogy(targets, targets) - targets - special.gammaln(targets + 1))
 
 
-class Gamma(Unsaturated):
+class Gamma(Gaussian):
     """Positive numbers, whose deviation is proportional to their mean."""
 
-    dispersed: ClassVar[bool] = True
-    bounded: ClassVar[bool] = False
     links: ClassVar[tuple[str, ...]] = ("log",)
     canonical: ClassVar[str] = "inverse"
 
-    def valid(self, targets: npt.NDArray[Any]) -> str:
+    def valid(self, targets: Targets) -> str:
         """Return what is wrong with targets."""
         return "" if (targets > 0).all() else "a number that is not positive"
 
@@ -171,10 +146,10 @@ class Gamma(Unsaturated):
         """Return squared means."""
         return means * means
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return deviances."""
         mean = means[:, 0]
-        return 2 * ((targets - mean) / mean - np.log(targets / mean))
+        return np.asarray(2 * ((targets - mean) / mean - np.log(targets / mean)))
 
 
 @dataclass(frozen=True)
@@ -189,20 +164,18 @@ class NegativeBinomial(Poisson):
         """Return variances."""
         return means + self.alpha * means * means
 
-    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return deviances."""
         mean, size = means[:, 0], 1 / self.alpha
         ratio = np.log1p(self.alpha * targets) - np.log1p(self.alpha * mean)
-        found: Floats = 2 * (scipy.special.xlogy(targets, targets / mean) - (targets + size) * ratio)
-        return found
+        return np.asarray(2 * (scipy.special.xlogy(targets, targets / mean) - (targets + size) * ratio))
 
-    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+    def saturated(self, targets: Targets) -> Floats:
         """Return log-likelihoods."""
-        size = 1 / self.alpha
-        counted = scipy.special.gammaln(targets + size) - scipy.special.gammaln(size)
-        found: Floats = counted - scipy.special.gammaln(targets + 1)
-        found += scipy.special.xlogy(targets, self.alpha * targets)
-        return found - (targets + size) * np.log1p(self.alpha * targets)
+        size, special = 1 / self.alpha, scipy.special
+        counted = special.gammaln(targets + size) - special.gammaln(size)
+        whole = counted - special.gammaln(targets + 1) + special.xlogy(targets, self.alpha * targets)
+        return np.asarray(whole - (targets + size) * np.log1p(self.alpha * targets))
 
 
 FAMILIES: Mapping[str, Callable[[], Family]] = {
@@ -240,11 +213,10 @@ class Response:
         """True if the information is the second derivative of the likelihood."""
         return self.link.name == self.family.canonical
 
-    def observed(self, targets: npt.NDArray[Any]) -> Floats:
+    def observed(self, targets: Targets) -> Floats:
         """Return what the means are means of, ``[n, K]``."""
         hot = targets[:, None] == np.arange(1, self.predictors + 1) if self.several else targets[:, None]
-        found: Floats = hot.astype(np.float64)
-        return found
+        return np.asarray(hot, np.float64)
 
     def start(self, means: Floats) -> Floats:
         """Return linear predictors ``[K]`` for means ``[K]`` of all samples, with the same bits on every machine."""
@@ -259,11 +231,10 @@ class Response:
             highest = np.maximum(predictor.max(axis=1, keepdims=True), 0.0)  # [n, 1]
             rising = np.exp(predictor - highest)
             whole = np.exp(-highest) + added_along(rising)[:, None]
-            found: Floats = rising / whole
-            return found
+            return np.asarray(rising / whole)
         return self.link.means(predictor)
 
-    def derived(self, targets: npt.NDArray[Any], predictor: Floats) -> tuple[Floats, Floats, Floats]:
+    def derived(self, targets: Targets, predictor: Floats) -> tuple[Floats, Floats, Floats]:
         """Return means ``[n, K]``, weights in the information ``[n, K, K]``, and scores ``[n, K]``.
 
         Scores are the derivatives of the log-likelihood by the linear predictors, times the dispersion.
@@ -279,7 +250,7 @@ class Response:
         slopes, variances = self.link.slopes(predictor), np.maximum(variances, TINY)
         return means, (slopes * (slopes / variances))[:, :, None], residuals * (slopes / variances)
 
-    def squares(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+    def squares(self, targets: Targets, means: Floats) -> Floats:
         """Return squared residuals in units of their variance, ``[n]``."""
         if self.several:
             return np.zeros(len(means))
@@ -287,7 +258,7 @@ class Response:
 
     def outputs(self, predictor: Floats) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
-        if isinstance(self.family, Binomial | Multinomial):
+        if isinstance(self.family, Binomial):
             return np.concatenate([np.zeros((len(predictor), 1)), self.link.logits(predictor)], axis=1)
         return self.link.means(predictor)
 

@@ -4,58 +4,85 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
+from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Tensors
 from p2pfl.plugins.exact.elementary import added, times
+from p2pfl.plugins.exact.tensor_model import TensorModel
 
 REACH = 1.959963984540054
 """Standard errors from an estimate to the end of its 95 % interval."""
 
-DEFAULT_LEAST = 5
-"""Default of ``model.options.least``."""
-
-MAX_COEFFICIENTS_PER_SAMPLE = 0.33
-"""Default of ``model.options.coefficients_per_sample``: with more coefficients, totals would be close to the data."""
+DECREMENT = 1e-22
+"""A model is final where a step would change the log-likelihood or the deviance by less than this share."""
 
 
-def check_limits(least: int, coefficients_per_sample: float) -> None:
-    """Refuse limits without effect.
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodModel(TensorModel):
+    """Model of largest likelihood, with limits of what its totals may show.
 
-    Raises
-    ------
-    ModelError
-        One of them is too small.
+    Parameters
+    ----------
+    ridge
+        Half of this times the squared norm of the coefficients is added to the negative log-likelihood.
+    least
+        A peer with fewer training samples takes no part.
+    coefficients_per_sample
+        Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
     """
-    if least < 1 or not coefficients_per_sample > 0:
-        raise ModelError(
-            f"model.options.least = {least} and coefficients_per_sample = {coefficients_per_sample} allow no model; "
-            "set least to at least 1 and coefficients_per_sample above 0"
-        )
 
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
 
-def check_coefficients(coefficients: int, samples: int, *, most: float) -> None:
-    """Refuse a model with many coefficients for the samples of all peers.
+    ridge: float = 0.0
+    least: int = 5
+    coefficients_per_sample: float = 0.33
+    fields: tuple[Field, ...] | None = None
 
-    Raises
-    ------
-    LearningError
-        There are too many.
+    @property
+    def alone(self) -> Self:
+        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
+        return replace(self, least=1, coefficients_per_sample=math.inf)
 
-    Examples
-    --------
-    >>> check_coefficients(33, 100, most=0.33)
-    """
-    if coefficients > most * samples:
-        raise LearningError(
-            f"{coefficients} coefficients for the {samples} samples of all peers are more than "
-            f"model.options.coefficients_per_sample = {most} allows, so the totals would be close to the data; use "
-            "fewer features or more samples"
-        )
+    def check_limits(self) -> None:
+        """Refuse limits without effect, and a ridge penalty that is negative or not finite.
+
+        Raises
+        ------
+        ModelError
+            One of them is.
+        """
+        if not 0 <= self.ridge < math.inf:
+            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+        if self.least < 1 or not self.coefficients_per_sample > 0:
+            raise ModelError(
+                f"model.options.least = {self.least} and coefficients_per_sample = {self.coefficients_per_sample} "
+                "allow no model; set least to at least 1 and coefficients_per_sample above 0"
+            )
+
+    def check_coefficients(self, coefficients: int, samples: int) -> None:
+        """Refuse a model with many coefficients for the samples of all peers.
+
+        Raises
+        ------
+        LearningError
+            There are too many.
+        """
+        if coefficients > self.coefficients_per_sample * samples:
+            raise LearningError(
+                f"{coefficients} coefficients for the {samples} samples of all peers are more than "
+                f"model.options.coefficients_per_sample = {self.coefficients_per_sample} allows, so the totals would "
+                "be close to the data; use fewer features or more samples"
+            )
 
 
 def coefficients(
@@ -95,16 +122,51 @@ def coefficients(
     return found
 
 
-def check_ridge(ridge: float) -> None:
-    """Refuse a ridge penalty that is negative or not finite.
+@dataclass(frozen=True, eq=False)
+class NewtonStep:
+    """Step towards the largest likelihood.
 
-    Raises
-    ------
-    ModelError
-        It is negative or not finite.
+    Attributes
+    ----------
+    step
+        Change of the coefficients, ``[p]``.
+    decrement
+        What it gains.
+    converged
+        True if it would change nothing, or only rounding does.
+    endless
+        Number of a coefficient that grows without bound; ``None`` if all of them end somewhere.
     """
-    if not 0 <= ridge < math.inf:
-        raise ModelError(f"model.options.ridge is {ridge}; set it to a finite value of at least 0")
+
+    step: Floats
+    decrement: float
+    converged: bool
+    endless: int | None
+
+
+def newton(
+    covariance: Floats, score: Floats, moments: Floats, *, before: float | None, size: float, slowest: float = 0.25
+) -> NewtonStep:
+    """Return a step of Newton's method.
+
+    Parameters
+    ----------
+    covariance, score
+        Inverse of the information ``[p, p]``, and first derivatives ``[p]``.
+    moments
+        Sums of products of the features ``[p, p]``.
+    before
+        Gain of the step before; ``None`` before the first one.
+    size
+        Log-likelihood or deviance, in units of which gains are small.
+    slowest
+        Gain as a share of the one before, beyond which small steps are rounding: Newton's method squares the distance.
+    """
+    step = times(covariance, score)
+    decrement = abs(added(step * score))
+    stalled = before is not None and decrement < 1e-12 and decrement > slowest * before
+    converged = decrement <= DECREMENT * max(1.0, abs(size)) or stalled
+    return NewtonStep(step, decrement, converged, unbounded(step, moments, decrement=decrement, before=before))
 
 
 def unbounded(step: Floats, moments: Floats, *, decrement: float, before: float | None) -> int | None:

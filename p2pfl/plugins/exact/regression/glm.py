@@ -18,15 +18,12 @@ from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
-from p2pfl.plugins.exact.elementary import added, inverse, times
+from p2pfl.plugins.exact.elementary import added, inverse
 from p2pfl.plugins.exact.regression.families import Response
-from p2pfl.plugins.exact.regression.fits import check_coefficients, converged, unbounded, with_aic, with_errors
+from p2pfl.plugins.exact.regression.fits import DECREMENT, converged, newton, with_aic, with_errors
 from p2pfl.plugins.exact.regression.overdispersion import TERMS, estimated, terms
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
-
-DECREMENT = 1e-22
-"""The model is final where a step would change the deviance by less than this share."""
 
 HALVINGS = 8
 """Shortened steps that are tried at once where the deviance has risen."""
@@ -171,7 +168,7 @@ class GLM(Regression):
         samples = int(total[-1])
         if not samples:
             return tensors
-        check_coefficients(self.width, samples, most=self.coefficients_per_sample)
+        self.check_coefficients(self.width, samples)
         *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
         start = self.kind.start(np.array(observed) / weights)
         if self.roles.shifted:
@@ -305,36 +302,29 @@ class GLM(Regression):
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, with the covariance before it."""
         covariance, dependent = self._inverse(found["information"])
-        step = times(covariance, found["score"])
-        decrement = abs(added(step * found["score"]))
         samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
         moments = tensors["moments"] if taken else self._moments(found["information"], samples)
-        self._check_bounded(step, moments, decrement=decrement, before=tensors["decrement"][0] if taken else None)
-        slowest = 0.25 if self.kind.canonical else 0.9  # Newton's method squares the distance, scoring divides it
-        stalled = taken > 0 and decrement < 1e-12 and decrement > slowest * tensors["decrement"][0]
-        converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
+        before = float(tensors["decrement"][0]) if taken else None
+        slowest = 0.25 if self.kind.canonical else 0.9  # scoring only divides the distance
+        new = newton(covariance, found["score"], moments, before=before, size=found["deviance"], slowest=slowest)
+        if new.endless is not None and self.kind.family.bounded:
+            raise LearningError(
+                f'the likelihood has no maximum, because "{self.label(new.endless)}" separates some targets from all '
+                f"others, so its coefficient grows without bound; {self._ridged()}merge rare levels, or leave out the "
+                "feature"
+            )
         dispersion = self._dispersion(found["pearson"], freedom=samples - free)
-        new = scalars(
+        facts = scalars(
             objective=found["objective"],
             deviance=found["deviance"],
             dispersion=dispersion,
-            decrement=decrement,
-            steps=taken + (not converged),
-            converged=converged,
+            decrement=new.decrement,
+            steps=taken + (not new.converged),
+            converged=new.converged,
         )
-        new |= {"step": step, "covariance": covariance * dispersion, "moments": moments}
-        new |= self._weighing(beta + step)
-        return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
-
-    def _check_bounded(self, step: Floats, moments: Floats, *, decrement: float, before: float | None) -> None:
-        """Refuse a likelihood without a maximum."""
-        endless = unbounded(step, moments, decrement=decrement, before=before)
-        if endless is None or not self.kind.family.bounded:
-            return
-        raise LearningError(
-            f'the likelihood has no maximum, because "{self.label(endless)}" separates some targets from all others, '
-            f"so its coefficient grows without bound; {self._ridged()}merge rare levels, or leave out the feature"
-        )
+        facts |= {"step": new.step, "covariance": covariance * dispersion, "moments": moments}
+        after = {**tensors, **facts, **self._weighing(beta + new.step)}
+        return Outcome(after, found["deviance"] / samples, over=new.converged)
 
     def _ridged(self, joint: str = "") -> str:
         """Return the advice to set a ridge, where there may be one."""

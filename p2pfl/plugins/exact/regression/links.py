@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy  # imports scipy.special when that is first used, which takes 6 MiB
@@ -20,67 +20,44 @@ LEAST_PROBABILITY = 2.0**-30
 """Least probability from which a linear predictor starts."""
 
 
-class Link(Protocol):
-    """Map from linear predictors to means."""
-
-    name: ClassVar[str]
-
-    def means(self, predictor: Floats) -> Floats:
-        """Return the mean for each linear predictor."""
-        ...
-
-    def slopes(self, predictor: Floats) -> Floats:
-        """Return the derivative of each mean by its linear predictor."""
-        ...
-
-    def start(self, mean: float) -> float:
-        """Return about the linear predictor of a mean, in operations that are the same everywhere."""
-        ...
-
-    def logits(self, predictor: Floats) -> Floats:
-        """Return the log-odds of a probability for each linear predictor."""
-        ...
-
-    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
-        """Return log-odds of probabilities, or means, as torch computes them."""
-        ...
+def _exponentials(predictor: Floats) -> Floats:
+    return np.asarray(np.exp(np.clip(predictor, -STEEPEST, STEEPEST)))
 
 
-class IdentityLink:
-    """The mean is the linear predictor."""
+class Link:
+    """Map from linear predictors to means; here the mean is the linear predictor."""
 
     name: ClassVar[str] = "identity"
 
     def means(self, predictor: Floats) -> Floats:
-        """Return the predictor."""
+        """Return the mean for each linear predictor."""
         return predictor
 
     def slopes(self, predictor: Floats) -> Floats:
-        """Return ones."""
+        """Return the derivative of each mean by its linear predictor."""
         return np.ones_like(predictor)
 
     def start(self, mean: float) -> float:
-        """Return the mean."""
+        """Return about the linear predictor of a mean, in operations that are the same everywhere."""
         return mean
 
     def logits(self, predictor: Floats) -> Floats:
-        """Return the predictor, as there are no probabilities."""
+        """Return the log-odds of a probability for each linear predictor; it itself where there are none."""
         return predictor
 
     def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
-        """Return means."""
+        """Return log-odds of probabilities, or means, as torch computes them."""
         return predictor
 
 
-class Log(IdentityLink):
+class Log(Link):
     """The logarithm of the mean is the linear predictor."""
 
     name: ClassVar[str] = "log"
 
     def means(self, predictor: Floats) -> Floats:
         """Return exponentials."""
-        found: Floats = np.exp(np.clip(predictor, -STEEPEST, STEEPEST))
-        return found
+        return _exponentials(predictor)
 
     def slopes(self, predictor: Floats) -> Floats:
         """Return the means."""
@@ -95,15 +72,14 @@ class Log(IdentityLink):
         return predictor.exp()
 
 
-class Logit(IdentityLink):
+class Logit(Link):
     """The log-odds are the linear predictor."""
 
     name: ClassVar[str] = "logit"
 
     def means(self, predictor: Floats) -> Floats:
         """Return probabilities."""
-        found: Floats = scipy.special.expit(predictor)
-        return found
+        return np.asarray(scipy.special.expit(predictor))
 
     def slopes(self, predictor: Floats) -> Floats:
         """Return derivatives."""
@@ -123,13 +99,11 @@ class Probit(Logit):
 
     def means(self, predictor: Floats) -> Floats:
         """Return probabilities."""
-        found: Floats = scipy.special.ndtr(predictor)
-        return found
+        return np.asarray(scipy.special.ndtr(predictor))
 
     def slopes(self, predictor: Floats) -> Floats:
         """Return densities."""
-        found: Floats = np.exp(-0.5 * predictor * predictor) / np.sqrt(2 * np.pi)
-        return found
+        return np.asarray(np.exp(-0.5 * predictor * predictor) / np.sqrt(2 * np.pi))
 
     def start(self, mean: float) -> float:
         """Return about the quantile."""
@@ -137,13 +111,11 @@ class Probit(Logit):
 
     def logits(self, predictor: Floats) -> Floats:
         """Return log-odds."""
-        found: Floats = scipy.special.log_ndtr(predictor) - scipy.special.log_ndtr(-predictor)
-        return found
+        return np.asarray(scipy.special.log_ndtr(predictor) - scipy.special.log_ndtr(-predictor))
 
     def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
         """Return log-odds."""
-        found: torch.Tensor = torch.special.log_ndtr(predictor) - torch.special.log_ndtr(-predictor)
-        return found
+        return torch.as_tensor(torch.special.log_ndtr(predictor) - torch.special.log_ndtr(-predictor))
 
 
 class ComplementaryLogLog(Logit):
@@ -153,13 +125,12 @@ class ComplementaryLogLog(Logit):
 
     def means(self, predictor: Floats) -> Floats:
         """Return probabilities."""
-        return -np.expm1(-self._hazards(predictor))
+        return -np.expm1(-_exponentials(predictor))
 
     def slopes(self, predictor: Floats) -> Floats:
         """Return derivatives."""
-        hazards = self._hazards(predictor)
-        found: Floats = hazards * np.exp(-hazards)
-        return found
+        hazards = _exponentials(predictor)
+        return np.asarray(hazards * np.exp(-hazards))
 
     def start(self, mean: float) -> float:
         """Return the logarithm of the hazard."""
@@ -168,21 +139,16 @@ class ComplementaryLogLog(Logit):
 
     def logits(self, predictor: Floats) -> Floats:
         """Return log-odds."""
-        hazards = self._hazards(predictor)
-        found: Floats = np.log(-np.expm1(-hazards)) + hazards
-        return found
+        hazards = _exponentials(predictor)
+        return np.asarray(np.log(-np.expm1(-hazards)) + hazards)
 
     def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
         """Return log-odds."""
         hazards = predictor.clamp(-STEEPEST, STEEPEST).exp()
         return (-torch.expm1(-hazards)).log() + hazards
 
-    def _hazards(self, predictor: Floats) -> Floats:
-        found: Floats = np.exp(np.clip(predictor, -STEEPEST, STEEPEST))
-        return found
 
-
-LINKS: Mapping[str, type[Link]] = {each.name: each for each in (IdentityLink, Log, Logit, Probit, ComplementaryLogLog)}
+LINKS: Mapping[str, type[Link]] = {each.name: each for each in (Link, Log, Logit, Probit, ComplementaryLogLog)}
 """Links by name."""
 
 

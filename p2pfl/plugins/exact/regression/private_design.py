@@ -103,8 +103,7 @@ class Design:
     def targets(self, targets: npt.NDArray[Any]) -> Floats:
         """Return targets in [-1, 1], ``[n]``."""
         if self.number:
-            scaled: Floats = np.clip((targets.astype(np.float64) - self.center) / self.unit, -1.0, 1.0)
-            return scaled
+            return np.asarray(np.clip((targets.astype(np.float64) - self.center) / self.unit, -1.0, 1.0))
         return np.where(targets == 1, 1.0, -1.0)
 
     def total(
@@ -166,8 +165,7 @@ def products(rows: Floats) -> Floats:
     9.0
     """
     one, two = np.triu_indices(rows.shape[1])
-    pairs: Floats = rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2))
-    return pairs
+    return np.asarray(rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2)))
 
 
 def moments(upper: Floats, *, size: int) -> Floats:

@@ -19,7 +19,7 @@ from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensor
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, eigen, inverse, product, times
 from p2pfl.plugins.exact.regression.fits import converged, with_errors
-from p2pfl.plugins.exact.regression.links import IdentityLink, Linear, Logit
+from p2pfl.plugins.exact.regression.links import Linear, Link, Logit
 from p2pfl.plugins.exact.regression.private_design import Design, Terms, moments, products
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, scalars
 
@@ -140,7 +140,7 @@ class PrivateGLM(TensorModel):
     def module(self) -> Linear:
         """Return the torch module for predictions."""
         classes = self.classes is not None
-        return Linear(self.shapes, link=Logit() if classes else IdentityLink(), classes=classes)
+        return Linear(self.shapes, link=Logit() if classes else Link(), classes=classes)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one total: the moments, a gradient, or the information."""
@@ -186,8 +186,7 @@ class PrivateGLM(TensorModel):
 
         def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
             residuals = (targets + 1) / 2 - Logit().means(times(rows, beta))
-            scores: Floats = rows * (weights * residuals)[:, None]
-            return scores
+            return np.asarray(rows * (weights * residuals)[:, None])
 
         total, _ = yield from self._total(terms, own, size=self.width, change=self.radius)
         inverted, _ = inverse(tensors["bound"] / 4)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field, feature_names
+from p2pfl.data.data_description import feature_names
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import times
 from p2pfl.plugins.exact.regression.families import FAMILIES, Response, response
-from p2pfl.plugins.exact.regression.fits import (
-    DEFAULT_LEAST,
-    MAX_COEFFICIENTS_PER_SAMPLE,
-    check_limits,
-    check_ridge,
-)
+from p2pfl.plugins.exact.regression.fits import LikelihoodModel
 from p2pfl.plugins.exact.regression.links import Linear
 from p2pfl.plugins.exact.regression.roles import ROLES, WEIGHTS, Roles
-from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel
+from p2pfl.plugins.exact.tensor_model import Shapes
 
 SCALARS = (
     *("samples", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
@@ -39,14 +32,12 @@ ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(TensorModel):
+class Regression(LikelihoodModel):
     """Linear predictors with a family; :class:`p2pfl.plugins.exact.regression.glm.GLM` describes the parameters.
 
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
     the intercept last in each.
     """
-
-    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
 
     features: int
     classes: int | None
@@ -57,15 +48,10 @@ class Regression(TensorModel):
     exposure: str | None = None
     freq_weights: str | None = None
     var_weights: str | None = None
-    ridge: float = 0.0
     fit_intercept: bool = True
-    least: int = DEFAULT_LEAST
-    coefficients_per_sample: float = MAX_COEFFICIENTS_PER_SAMPLE
-    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_ridge(self.ridge)
-        check_limits(self.least, self.coefficients_per_sample)
+        self.check_limits()
         self._check_family()
         self._check_alpha()
         if self.chosen == "multinomial":
@@ -75,11 +61,6 @@ class Regression(TensorModel):
                 f"model.options.exposure needs a logarithm as link, which {self.chosen} does not have; take offset"
             )
         _ = self.roles  # checks the columns
-
-    @property
-    def alone(self) -> Self:
-        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
-        return replace(self, least=1, coefficients_per_sample=math.inf)
 
     @property
     def chosen(self) -> str:

@@ -224,8 +224,7 @@ class Description(Statistic):
         spread = found["deviation"] ** 2 * (found["present"] - 1)
         binary = (found["whole"] > 0) & (np.abs(spread - ones * (1 - found["mean"])) < 1e-6 * np.maximum(1.0, ones))
         fewest = np.rint(np.minimum(ones, found["present"] - ones))
-        rare: npt.NDArray[np.bool_] = binary & (fewest > 0) & (fewest < self.least)
-        return rare
+        return np.asarray(binary & (fewest > 0) & (fewest < self.least))
 
 
 def _reach(sketch: Sketch, middle: float) -> float:

@@ -129,8 +129,7 @@ class KaplanMeier(Statistic, TimedModel):
         """Return the group of each sample: the level whose feature is largest, also where features are scaled."""
         if self._column is None:
             return np.zeros(len(part), np.int64)
-        group: Ints = part.features[:, self._column[1]].argmax(axis=1).astype(np.int64)
-        return group
+        return np.asarray(part.features[:, self._column[1]].argmax(axis=1).astype(np.int64))
 
 
 def survival(tensors: Tensors, model: KaplanMeier) -> dict[str, Any]:

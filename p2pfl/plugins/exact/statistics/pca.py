@@ -90,8 +90,7 @@ class PCA(TensorModel):
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the projections of samples, ``[n, components]``."""
         centred = (part.features.astype(np.float64) - tensors["mean"]) / tensors["deviation"]
-        projections: Floats = centred @ tensors["components"].T
-        return projections
+        return np.asarray(centred @ tensors["components"].T)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take both totals; further rounds change nothing."""

@@ -91,8 +91,7 @@ def _departures(noisy: Floats) -> Floats:
     """Return whole numbers, not negative, whose sums from each cell on are near those of noisy ones."""
     later = np.append(_falling(np.add.accumulate(noisy[::-1])[::-1]), 0.0)
     whole = np.rint(np.maximum(later, 0.0))
-    departures: Floats = whole[:-1] - whole[1:]
-    return departures
+    return np.asarray(whole[:-1] - whole[1:])
 
 
 def _falling(values: Floats) -> Floats:

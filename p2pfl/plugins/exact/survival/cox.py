@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,28 +15,15 @@ import torch
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
-from p2pfl.plugins.exact.regression.fits import (
-    DEFAULT_LEAST,
-    MAX_COEFFICIENTS_PER_SAMPLE,
-    check_coefficients,
-    check_limits,
-    check_ridge,
-    converged,
-    unbounded,
-    with_errors,
-)
+from p2pfl.plugins.exact.regression.fits import LikelihoodModel, converged, newton, with_errors
 from p2pfl.plugins.exact.survival.grid import UNION_SHAPES, Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
-
-DECREMENT = 1e-22
-"""The model is final where a step would change the likelihood by less than this."""
 
 STEEPEST = 40.0
 """Bound of the log risk of a sample, relative to the mean; steps that go beyond are halved."""
@@ -61,7 +48,7 @@ MAX_TALLY = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cox(TimedModel):
+class Cox(LikelihoodModel, TimedModel):
     r"""Proportional hazards, with standard errors.
 
     A round is one step of Newton's method on the partial likelihood. Peers add up, by the cell in which a sample
@@ -107,30 +94,18 @@ class Cox(TimedModel):
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
         "a cell that one sample leaves shows all features of that sample"
     )
-    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
-
     ties: str = "efron"
-    ridge: float = 0.0
-    least: int = DEFAULT_LEAST
-    coefficients_per_sample: float = MAX_COEFFICIENTS_PER_SAMPLE
-    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ties not in {"efron", "breslow"}:
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
-        check_ridge(self.ridge)
-        check_limits(self.least, self.coefficients_per_sample)
+        self.check_limits()
 
     @property
     def scored(self) -> str:
         """Kind of the score."""
         return "risks"
-
-    @property
-    def alone(self) -> Cox:
-        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
-        return replace(self, least=1, coefficients_per_sample=math.inf)
 
     @property
     def shapes(self) -> Shapes:
@@ -153,7 +128,7 @@ class Cox(TimedModel):
             samples = int(total[-1])
             if not samples:
                 return Outcome(tensors, over=True)
-            check_coefficients(self.features, samples, most=self.coefficients_per_sample)
+            self.check_coefficients(self.features, samples)
             means = sums.numbers(total[:-1]) / samples
             tensors = {**tensors, **scalars(samples=samples), "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
@@ -277,26 +252,23 @@ class Cox(TimedModel):
         if found["likelihood"] > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
             raise self._endless(_steepest(beta, tensors["moments"]))
         covariance, _ = inverse(found["information"])
-        step = times(covariance, found["score"])
-        decrement = abs(added(step * found["score"]))
         moments = tensors["moments"] if taken else found["moments"]
         gained = float(tensors["decrement"][0]) if taken else None
-        endless = unbounded(step, moments, decrement=decrement, before=gained)
-        if endless is not None:
-            raise self._endless(endless)
-        stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
-        converged = decrement <= DECREMENT * max(1.0, abs(found["likelihood"])) or bool(stalled)
-        given = {"weight": (beta if converged else beta + step)[None], "step": step, "covariance": covariance}
+        new = newton(covariance, found["score"], moments, before=gained, size=found["likelihood"])
+        if new.endless is not None:
+            raise self._endless(new.endless)
+        weight = beta if new.converged else beta + new.step
+        given = {"weight": weight[None], "step": new.step, "covariance": covariance}
         given |= {"moments": moments} | scalars(
             likelihood=found["likelihood"],
             objective=found["objective"],
             null_likelihood=tensors["null_likelihood"][0] if taken else found["likelihood"],
-            decrement=decrement,
-            steps=taken + (not converged),
+            decrement=new.decrement,
+            steps=taken + (not new.converged),
             halvings=0.0,
-            converged=converged,
+            converged=new.converged,
         )
-        return Outcome({**tensors, **events, **given}, loss, over=converged)
+        return Outcome({**tensors, **events, **given}, loss, over=new.converged)
 
     def _endless(self, place: int) -> LearningError:
         """Return the error of a coefficient that grows without bound."""

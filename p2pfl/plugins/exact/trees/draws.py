@@ -1,4 +1,4 @@
-r"""Keyed draws of trees: samples and features of a tree or a node, and weights of samples in forests.
+r"""Keyed draws of trees: samples and features of a tree, and weights of samples in forests.
 
 All of them are public, so they give no privacy. Whether and how often a sample is drawn follows from the seed, the
 number of the tree and its values alone, so it does not depend on who holds it, and the model of all peers is that of
@@ -69,8 +69,7 @@ def drawn_uniform(part: Part, purpose: str, *, seed: int, number: int) -> Floats
         Key of the draw; the number is that of a tree or a round.
     """
     key = draw(seed, purpose, round=number).integers(2**63, dtype=np.uint64)
-    uniform: Floats = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return uniform
+    return np.asarray((_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def features(count: int, *, among: Ints, wanted: int, seed: int, tree: int, level: int) -> Ints:
@@ -103,8 +102,7 @@ def shares(count: int, *, wanted: int, seed: int, tree: int, level: int) -> Floa
     seed, tree, level
         Key of the draw.
     """
-    uniform: Floats = draw(seed, f"cuts {level}", round=tree).random((count, wanted))
-    return uniform
+    return np.asarray(draw(seed, f"cuts {level}", round=tree).random((count, wanted)))
 
 
 def _bits(values: npt.NDArray[Any]) -> _Words:
@@ -131,8 +129,6 @@ class Sampling:
         Share of the samples of a round.
     columns
         Share of the features of a round; totals have these alone.
-    node_columns
-        Share of them of which a node takes its best split.
     seed
         Seed of all draws.
 
@@ -145,15 +141,13 @@ class Sampling:
 
     rows: float = 1.0
     columns: float = 1.0
-    node_columns: float = 1.0
     seed: int = 0
 
     def samples(self, part: Part, *, round: int) -> npt.NDArray[np.bool_]:
         """Return which samples are drawn in a round, ``[n]``."""
         if self.rows >= 1:
             return np.ones(len(part), np.bool_)
-        drawn: npt.NDArray[np.bool_] = drawn_uniform(part, "subsample", seed=self.seed, number=round) < self.rows
-        return drawn
+        return np.asarray(drawn_uniform(part, "subsample", seed=self.seed, number=round) < self.rows)
 
     def features(self, bins: Bins, *, round: int) -> Ints:
         """Return the features of a round in their order, from those that have more than one bin; at least one."""
@@ -163,10 +157,3 @@ class Sampling:
             return np.arange(len(bins.sizes))
         order = draw(self.seed, "columns of a tree", round=round).permutation(useful)
         return np.sort(order[: max(1, int(self.columns * len(useful)))])
-
-    def candidates(self, features: Ints, *, round: int, node: int) -> Ints:
-        """Return those of some features of which a node takes its best split; at least one, if there are any."""
-        if self.node_columns >= 1:
-            return features
-        order = draw(self.seed, f"columns of node {node}", round=round).permutation(features)
-        return order[: math.ceil(self.node_columns * len(features))]

@@ -138,8 +138,7 @@ class Two(Loss):
     def values(self, margins: Floats, targets: Targets, scale: float) -> Floats:
         """Return the log loss of each sample."""
         del scale
-        found: Floats = np.logaddexp(0.0, np.where(targets > 0, -margins[:, 0], margins[:, 0]))
-        return found
+        return np.asarray(np.logaddexp(0.0, np.where(targets > 0, -margins[:, 0], margins[:, 0])))
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,7 @@ class Several(Loss):
         """Return the log loss of each sample."""
         del scale
         own = np.take_along_axis(self._chances(margins), targets[None, :], axis=0)[0]  # [n]
-        found: Floats = -np.log(np.maximum(own, RAREST))
-        return found
+        return np.asarray(-np.log(np.maximum(own, RAREST)))
 
     def _chances(self, margins: Floats) -> Floats:
         """Return probabilities ``[C, n]``, added class by class, so that they do not depend on other samples."""
@@ -185,8 +183,7 @@ class Several(Loss):
         whole = np.zeros(rising.shape[1])
         for row in rising:
             whole = whole + row
-        found: Floats = rising / whole
-        return found
+        return np.asarray(rising / whole)
 
 
 @dataclass(frozen=True)
@@ -211,8 +208,7 @@ class Numbers(Loss):
 
     def values(self, margins: Floats, targets: Targets, scale: float) -> Floats:
         """Return the squared error of each sample."""
-        found: Floats = ((margins[:, 0] - targets) / scale) ** 2
-        return found
+        return np.asarray(((margins[:, 0] - targets) / scale) ** 2)
 
 
 @dataclass(frozen=True)
@@ -232,8 +228,7 @@ class LogLink(Loss):
 
     def predicted(self, margins: Floats) -> Floats:
         """Return the means of margins."""
-        means: Floats = np.exp(np.minimum(margins, LARGEST_MARGIN))
-        return means
+        return np.asarray(np.exp(np.minimum(margins, LARGEST_MARGIN)))
 
     @abstractmethod
     def lost(self, predictions: Floats, targets: Targets) -> Floats:
@@ -287,8 +282,7 @@ class PoissonLoss(LogLink):
 
     def lost(self, predictions: Floats, targets: Targets) -> Floats:
         r"""Return :math:`y \ln(y / \mu) - y + \mu` of each sample."""
-        found: Floats = scipy.special.kl_div(targets, predictions)
-        return found
+        return np.asarray(scipy.special.kl_div(targets, predictions))
 
 
 @dataclass(frozen=True)
@@ -319,8 +313,7 @@ class GammaLoss(LogLink):
     def lost(self, predictions: Floats, targets: Targets) -> Floats:
         r"""Return :math:`y / \mu - 1 - \ln(y / \mu)` of each sample."""
         ratios = targets / predictions
-        found: Floats = ratios - 1 - np.log(ratios)
-        return found
+        return np.asarray(ratios - 1 - np.log(ratios))
 
 
 @dataclass(frozen=True)
@@ -377,8 +370,7 @@ class Quantile(Loss):
     def lost(self, predictions: Floats, targets: Targets) -> Floats:
         """Return q times a residual that is positive, and q - 1 times a negative one."""
         rest = targets - predictions
-        found: Floats = np.maximum(self.quantile * rest, (self.quantile - 1) * rest)
-        return found
+        return np.asarray(np.maximum(self.quantile * rest, (self.quantile - 1) * rest))
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,7 @@ class Limits:
         """Return whether the children of splits ``[m, F, ..., 3]`` have values in the order of their features."""
         assert self.signs is not None  # noqa: S101 (checked by the caller)
         signs = self.signs.reshape(-1, *[1] * (left.ndim - 3))  # [F, ...]
-        rise: npt.NDArray[np.bool_] = (self.value(right, bounds) - self.value(left, bounds)) * signs >= 0
-        return rise
+        return np.asarray((self.value(right, bounds) - self.value(left, bounds)) * signs >= 0)
 
 
 def gained(scores: Floats, before: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
@@ -157,8 +156,7 @@ def gained(scores: Floats, before: Floats, valid: npt.NDArray[np.bool_]) -> Floa
         True if a split is allowed.
     """
     gains = scores - before
-    found: Floats = np.where(valid & (gains > ROUNDING * np.abs(scores)), gains, -np.inf)
-    return found
+    return np.asarray(np.where(valid & (gains > ROUNDING * np.abs(scores)), gains, -np.inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,12 +287,9 @@ class Search:
 
     def whole(self, histogram: Ints) -> Ints:
         """Return the sums ``[3]`` of a node, those over all bins of any feature."""
-        found: Ints = histogram[self._first].sum(0)
-        return found
+        return np.asarray(histogram[self._first].sum(0))
 
-    def best(
-        self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_] | None = None
-    ) -> list[Split | None]:
+    def best(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
         """Return the best split of each node, ``None`` where none gains anything.
 
         Parameters
@@ -303,15 +298,12 @@ class Search:
             Sums of first and second derivatives and samples by node and bin, ``[m, cells, 3]``.
         bounds
             Bounds of the values of their children, ``[m, 2]``.
-        features
-            Features that may split each node, ``[m, F]``; ``None`` for all.
         """
-        every = np.ones((len(histograms), len(self._place)), np.bool_) if features is None else features
         step = max(1, BLOCK // max(1, self._cuts.size * 3))
         blocks = [slice(low, low + step) for low in range(0, len(histograms), step)]
-        return [split for where in blocks for split in self._block(histograms[where], bounds[where], every[where])]
+        return [split for where in blocks for split in self._block(histograms[where], bounds[where])]
 
-    def _block(self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_]) -> list[Split | None]:
+    def _block(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
         count = len(histograms)
         if not len(self._place):
             return [None] * count
@@ -322,12 +314,11 @@ class Search:
             valid &= self.limits.ordered(left, right, near)
         scores = self.limits.score(left, near) + self.limits.score(right, near)
         before = self.limits.score(whole, near)
-        gains = gained(scores, before, valid).reshape(*features.shape, -1)
+        gains = gained(scores, before, valid).reshape(*valid.shape[:2], -1)
         best = gains.max(axis=2, initial=-np.inf)  # [m, F]
         each = {int(one.feature): one.best(histograms, bounds, before.reshape(count)) for one in self._categories}
         for feature, found in each.items():
             best[:, feature] = found.gains
-        best = np.where(features, best, -np.inf)
         splits: list[Split | None] = []
         for node, chosen in enumerate(best.argmax(axis=1).tolist()):
             gain = float(best[node, chosen])

@@ -164,8 +164,7 @@ def _members(categories: Floats, nodes: np.ndarray, values: np.ndarray, missing:
     valid = (values >= 0) & (values < WORDS * BITS)  # not NaN
     code = np.where(valid, values, 0).astype(np.int64)
     words = categories[nodes, code // BITS].astype(np.int64)
-    found: np.ndarray = np.where(valid, (words >> (code % BITS)) & 1 > 0, missing)
-    return found
+    return np.asarray(np.where(valid, (words >> (code % BITS)) & 1 > 0, missing))
 
 
 class Margins:

@@ -12,7 +12,7 @@ from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chu
 from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.protocol.wire.tags import parts, tagged
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.plugins.audit.live.ciphers import Encryptions, record_ciphers
+from p2pfl.plugins.audit.live.tap import Encryptions, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))

@@ -9,7 +9,7 @@ from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from p2pfl.learning.scores.explanation import Explains
+from p2pfl.learning.learner import Explains
 from p2pfl.plugins.exact import Boosting, RandomForest
 from plugins.exact.tables import shared_out, trained
 

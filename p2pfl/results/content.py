@@ -1,4 +1,4 @@
-"""The two kinds of ``summary.json``: that of all peers, and that of one."""
+"""Content of ``summary.json``, of all peers and of one; docs/schema.json is made of these classes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,158 @@ from typing import Literal
 import msgspec
 
 from p2pfl.core.explanations import Explained
-from p2pfl.results.content.peers import BestKept, GainInterval, PeerResult, Unsettled
-from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, WorkerResult
 from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled
 from p2pfl.results.provenance import Versions
 from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
+
+
+class Unsettled(msgspec.Struct, frozen=True):
+    """State that one peer could not settle with its neighbours.
+
+    Attributes
+    ----------
+    masks
+        Masks that may not have cancelled, by partner.
+    deviation
+        Standard deviation of these masks in a parameter of the average.
+    steps
+        Gossip steps that may have moved only one of two models, by neighbour.
+    sums
+        Sums that lacked the part of a neighbour, by neighbour.
+    earlier
+        Neighbours that did not learn what an earlier incarnation left open.
+    """
+
+    masks: dict[str, int] = {}
+    deviation: float = 0.0
+    steps: dict[str, int] = {}
+    sums: dict[str, int] = {}
+    earlier: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.masks or self.steps or self.sums or self.earlier)
+
+
+class BestKept(msgspec.Struct, frozen=True):
+    """The best model of a peer.
+
+    Attributes
+    ----------
+    round
+    loss
+        Mean loss.
+    part
+        Data of this loss: ``validation`` or ``train``.
+    file
+        Path in the run directory.
+    """
+
+    round: int
+    loss: float
+    part: str
+    file: str
+
+
+class GainInterval(msgspec.Struct, frozen=True):
+    """95 % interval of the gain of a score on new data.
+
+    Attributes
+    ----------
+    low, high
+    method
+        ``newcombe`` for a share of samples; ``paired t`` for other means over samples; ``bootstrap`` for scores of a
+        whole set.
+    draws
+        Bootstrap samples.
+    """
+
+    low: float
+    high: float
+    method: Literal["newcombe", "paired t", "bootstrap"]
+    draws: int | None = None
+
+
+class PeerResult(msgspec.Struct, frozen=True):
+    """Scores of one peer.
+
+    Attributes
+    ----------
+    alone
+        Score of a model trained alone.
+    together
+        Score of the model learned with the others.
+    attacker
+    samples
+        Training samples; null if the run does not split data itself.
+    tested
+        Samples behind the scores.
+    interval
+    """
+
+    alone: float | None
+    together: float | None
+    attacker: bool
+    samples: int | None = None
+    tested: int | None = None
+    interval: GainInterval | None = None
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """Samples and peers that a simulation evaluated after each round but the last.
+
+    Attributes
+    ----------
+    every
+        Rounds from one evaluation to the next.
+    peers
+    samples
+        Most samples of a peer.
+    """
+
+    every: int
+    peers: int
+    samples: int | None
+
+
+class WorkerResult(msgspec.Struct, frozen=True):
+    """One process of a simulation by several.
+
+    Attributes
+    ----------
+    peers
+    bytes_sent
+        To the other processes.
+    training_s
+        Seconds.
+    memory
+        Largest resident memory in bytes.
+    """
+
+    peers: int
+    bytes_sent: int
+    training_s: float
+    memory: int | None
+
+
+class FeatureStatistics(msgspec.Struct, frozen=True):
+    """Statistics by which features are scaled.
+
+    Attributes
+    ----------
+    samples
+        Training samples.
+    classes
+        Samples of each class.
+    mean
+        Of each feature.
+    deviation
+        Likewise.
+    """
+
+    samples: int
+    classes: tuple[float, ...] | None
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
