@@ -24,25 +24,11 @@ class Settings:
         Fraction bits of the grid on which noise and masks live.
     participation
         q, with which probability a peer takes part in a release, in secret.
-    layers
-        Number of parameters of each of the m tensors of the model: then each tensor's part of
-        the difference is clipped to :math:`C / \sqrt m` by itself, so that the whole is at most C all the
-        same. Where there are none, the difference is clipped as a whole.
 
     Raises
     ------
     InputError
         A number is out of range.
-
-    Examples
-    --------
-    >>> Settings(clip=2.0).bounds, Settings(clip=2.0, layers=(640, 10, 640, 10)).bounds
-    ((2.0,), (1.0, 1.0, 1.0, 1.0))
-
-    References
-    ----------
-    H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning differentially private recurrent language
-    models", ICLR 2018, section 3: the estimator f_f, flat and per-layer clipping.
     """
 
     clip: float = math.inf
@@ -50,7 +36,6 @@ class Settings:
     mask: float = 0.0
     bits: int = 20
     participation: float = 1.0
-    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.participation <= 1:
@@ -67,14 +52,6 @@ class Settings:
             raise InputError(f"the grid has {self.bits} bits, but needs 1 to 40; 20 resolve a millionth")
         if self.noise:
             check_resolution(self.noise, bits=self.bits)
-        if any(size < 0 for size in self.layers):
-            raise InputError(f"a layer has the size {min(self.layers)}, but needs at least 0; give the sizes")
-
-    @property
-    def bounds(self) -> tuple[float, ...]:
-        """Largest norm of each part of a difference that is clipped separately."""
-        parts = max(1, len(self.layers))
-        return (self.clip / math.sqrt(parts),) * parts
 
     @property
     def hidden(self) -> bool:

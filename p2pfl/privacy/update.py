@@ -39,8 +39,7 @@ class Update:
     since: Rows
     masses: torch.Tensor | None
     joins: torch.Tensor | None
-    layers: tuple[int, ...]
-    bounds: tuple[float, ...]
+    clip: float
     squares: Magnitudes = field(default_factory=list, init=False)
     largest: Magnitudes = field(default_factory=list, init=False)
 
@@ -52,8 +51,7 @@ class Update:
         *,
         masses: torch.Tensor | None,
         joins: Floats | None,
-        layers: tuple[int, ...],
-        bounds: tuple[float, ...],
+        clip: float,
     ) -> Update:
         """Return an update after copying what the CPU has; the CPU does not wait for the copies."""
         device = rows.device
@@ -62,8 +60,7 @@ class Update:
             to_device(since.detach(), device),
             None if masses is None else to_device(masses.to(torch.float64), device),
             None if joins is None else to_device(torch.from_numpy(joins), device),
-            layers,
-            bounds,
+            clip,
         )
 
     def floats(self) -> Rows:
@@ -126,32 +123,20 @@ class Update:
         return difference.mul_(weight)
 
     def factors(self, group: slice) -> torch.Tensor | None:
-        """Return the factors that scale each layer's difference to at most its bound, ``[G, L]``; None without one."""
-        if math.isinf(self.bounds[0]):
+        """Return the factors that scale each difference to at most the clip, ``[G, 1]``; None without one."""
+        if math.isinf(self.clip):
             return None
-        count, start = group.stop - group.start, 0
-        squares = self.rows.new_zeros((count, len(self.layers)), dtype=torch.float64)  # [G, L]
-        for layer, size in enumerate(self.layers):
-            parts = [slice(start + part.start, start + part.stop) for part in spans(size, self._step)]
-            sums = [_squared(self._difference(group, part)) for part in parts]  # [G, blocks] each
-            if sums:
-                squares[:, layer] = fold_sums(torch.cat(sums, dim=-1))
-            start += size
+        sums = [_squared(self._difference(group, part)) for part in spans(self.rows.shape[-1], self._step)]
+        squares = fold_sums(torch.cat(sums, dim=-1))[:, None]  # [G, 1]
         self.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
-        bounds = to_device(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
-        return (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
+        bound = to_device(torch.tensor(self.clip, dtype=torch.float64), squares.device)
+        return (bound / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
 
     def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
-        """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
+        """Return ``w * (rows - since)``, scaled by the factors, ``[G, columns]``."""
         difference = self._difference(group, columns)
-        if factors is None:
-            return difference
-        ends = np.clip(np.cumsum(self.layers), columns.start, columns.stop)  # [L]
-        widths = np.diff(ends, prepend=columns.start).tolist()
-        for part, factor in zip(torch.split(difference, widths, dim=-1), torch.split(factors, 1, dim=-1), strict=True):
-            part.mul_(factor)
-        return difference
+        return difference if factors is None else difference.mul_(factors)
 
 
 def _squared(values: torch.Tensor) -> torch.Tensor:

@@ -102,7 +102,7 @@ def sums(plan: Plan) -> list[ExactClaim]:
         Claims about live sums.
     """
     terms = Terms()
-    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    settings = replace(plan.protection.settings, participation=1.0)
     brief = short(settings, kind="complete", peers=PEERS, rounds=ROUNDS, mode="secagg")
     asyncio.run(_summed(Tapped.of(brief, Tap(), size=SIZE), terms))
     sent = [term.values for term in terms.found.values()]
