@@ -17,8 +17,7 @@ import numpy as np
 
 from p2pfl.core.rows import draw
 from p2pfl.network.transport.channel import KEEPALIVE
-from p2pfl.network.virtual.clock import Clock
-from p2pfl.network.virtual.virtual_network import Conditions, Restart
+from worlds.network import Clock, Conditions, Restart
 
 KINDS = (
     "latency",

@@ -23,15 +23,16 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import KEEPALIVE
 from p2pfl.network.transport.lasting import Lasting
-from p2pfl.network.virtual.clock import WHO, StuckError, VirtualLoop
+from p2pfl.network.virtual.clock import WHO, StuckError
 from p2pfl.network.virtual.timed_learner import Timed
-from p2pfl.network.virtual.virtual_network import NOBODY, WorldTransport
+from p2pfl.network.virtual.virtual_network import NOBODY
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from p2pfl.results import Record
 from p2pfl.results.notices.kinds import JoinsLate, Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.invariants import InvariantError, Watch
+from worlds.network import FaultyLoop, FaultyTransport
 from worlds.settings import Setting
 from worlds.verdict import End, Ended, verdict
 
@@ -121,8 +122,8 @@ class World:
         self.lines: list[str] = []
         self.faults: Counter[str] = Counter()
         self.ended = {name: Ended() for name in plan.topology.peers}
-        self.loop = VirtualLoop(history.clocks)
-        self.transport = WorldTransport(
+        self.loop = FaultyLoop(history.clocks)
+        self.transport = FaultyTransport(
             self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
         )
         self.transport.received = self._overhear
@@ -328,7 +329,7 @@ class World:
         self._log("death", name, "", "silent" if death.silent else "")
         for channel in [each for each in self.transport.broker.channels.values() if each.who == name]:
             if death.silent:
-                channel.vanish()
+                channel.lose_power()
             else:
                 channel.abort()
         if life.joined:

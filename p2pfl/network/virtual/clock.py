@@ -13,37 +13,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from p2pfl.core.errors import RunError
 
 WHO: ContextVar[str] = ContextVar("who", default="")
 """Name of the peer whose code is running; empty for the network."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Clock of a peer.
-
-    Attributes
-    ----------
-    rate
-        Seconds that it counts per second.
-    offset
-        Time that it showed at the start of the world, in seconds.
-    """
-
-    rate: float = 1.0
-    offset: float = 0.0
-
-    def shows(self, now: float) -> float:
-        """Return the time on this clock at a time of the world."""
-        return self.offset + self.rate * now
-
-    def when(self, shown: float) -> float:
-        """Return the time of the world at which this clock shows a time."""
-        return (shown - self.offset) / self.rate
 
 
 class StuckError(RunError):
@@ -64,19 +39,10 @@ class _Timer(asyncio.TimerHandle):
 class VirtualLoop(asyncio.BaseEventLoop):
     """Event loop in virtual time.
 
-    Parameters
-    ----------
-    clocks
-        Clocks by peer; peers without one see the time of the world.
-
     Attributes
     ----------
     now
         Time of the world in seconds.
-    events
-        Number of callbacks that have run.
-    after
-        Function called after each callback with the name of its peer.
 
     Examples
     --------
@@ -87,13 +53,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     3600.0
     """
 
-    def __init__(self, clocks: dict[str, Clock] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.events = 0
-        self.after: Callable[[str], None] | None = None
-        self._clocks = clocks or {}
-        self._paused: dict[str, deque[Any]] = {}
         self._spent = 0.0
         self._timers = 0
         # asyncio.BaseEventLoop keeps its callbacks in these since 3.4, and leaves their order to _run_once.
@@ -102,18 +64,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._stopping: bool
 
     def time(self) -> float:
-        """Return the time on the clock of the running peer."""
-        clock = self._clocks.get(WHO.get())
-        return self.now if clock is None else clock.shows(self.now)
+        """Return the virtual time."""
+        return self.now
 
     def call_at(  # type: ignore[override] # mypy's stub ties the arguments to the callback
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback for when the clock of the running peer shows a time."""
-        clock = self._clocks.get(WHO.get() if context is None else context.get(WHO, ""))
-        at = when if clock is None else clock.when(when)
+        """Schedule a callback for a virtual time."""
         self._timers += 1
-        handle = _Timer(self._timers, at, callback, args, self, context)
+        handle = _Timer(self._timers, when, callback, args, self, context)
         heapq.heappush(self._scheduled, handle)
         handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 (as BaseEventLoop.call_at does)
         return handle
@@ -145,15 +104,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._spent += seconds
         return self.now + self._spent
 
-    def pause(self, who: str, seconds: float) -> None:
-        """Suspend a process for some seconds; its callbacks run afterwards, in order."""
-        if who not in self._paused:
-            self._paused[who] = deque()
-            self.call_at(self.now + seconds, self._resume, who, context=Context())
-
-    def _resume(self, who: str) -> None:
-        self._ready.extend(self._paused.pop(who))
-
     def _run_once(self) -> None:
         """Run the next callback, at its time."""
         while self._scheduled and self._scheduled[0].cancelled():
@@ -169,16 +119,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._scheduled = False  # noqa: SLF001
             self._ready.append(handle)
         handle = self._ready.popleft()
-        if handle.cancelled():
-            return
-        who = handle._context.get(WHO, "")  # noqa: SLF001 (get_context is new in 3.12)
-        if who in self._paused:
-            self._paused[who].append(handle)
-            return
+        if not handle.cancelled():
+            self.run_callback(handle)
+
+    def run_callback(self, handle: Any) -> None:
+        """Run a callback that is due."""
         handle._run()  # noqa: SLF001
-        self.events += 1
-        if self.after is not None:
-            self.after(who)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing, as cancelled timers are dropped when their time comes."""

@@ -5,11 +5,12 @@ from contextvars import copy_context
 
 import pytest
 
-from p2pfl.network.virtual.clock import WHO, Clock, StuckError, VirtualLoop
+from p2pfl.network.virtual.clock import WHO, StuckError
+from worlds.network import Clock, FaultyLoop
 
 
 def run(main, **clocks):
-    loop = VirtualLoop(clocks)
+    loop = FaultyLoop(clocks)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(main(loop)), loop
 

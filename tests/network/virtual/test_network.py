@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport import Will
-from p2pfl.network.virtual.clock import WHO, VirtualLoop
-from p2pfl.network.virtual.virtual_network import FRAME, KEEPALIVE, Conditions, Pipe, Restart, WorldTransport
+from p2pfl.network.transport.channel import KEEPALIVE
+from p2pfl.network.virtual.clock import WHO
+from p2pfl.network.virtual.virtual_network import FRAME
+from worlds.network import Conditions, FaultyLoop, FaultyPipe, FaultyTransport, Restart
 
 
 def world(lives, conditions=None, **settings):
     """Run ``lives[name](transport)`` for all names at once; what they return, and the transport."""
-    loop = VirtualLoop()
-    transport = WorldTransport(loop, conditions or {}, **settings)
+    loop = FaultyLoop()
+    transport = FaultyTransport(loop, conditions or {}, **settings)
 
     async def main():
         tasks = {}
@@ -147,7 +149,7 @@ def test_a_broker_that_restarts_ends_all_connections_and_may_forget(kept):
 
 
 def test_a_device_without_power_is_missed_by_the_keepalive_and_one_that_crashes_at_once():
-    for crash, wait in (("vanish", 1.5 * KEEPALIVE), ("abort", 0.0)):
+    for crash, wait in (("lose_power", 1.5 * KEEPALIVE), ("abort", 0.0)):
 
         async def ada(transport, crash=crash):
             async with transport.join("ada", will=Will("will", b"gone")) as channel:
@@ -161,7 +163,7 @@ def test_a_device_without_power_is_missed_by_the_keepalive_and_one_that_crashes_
 @given(st.lists(st.tuples(st.floats(0, 50), st.integers(0, 5000)), max_size=30), st.integers(0, 9))
 def test_what_is_sent_over_a_pipe_arrives_in_order_and_never_early(sent, seed):
     conditions = Conditions(latency=0.05, jitter=0.1, cuts=((10.0, 20.0), (22.0, 23.0)))
-    pipe = Pipe(conditions, bandwidth=1000.0, seed=seed, name="up")
+    pipe = FaultyPipe(conditions, bandwidth=1000.0, seed=seed, name="up")
     last = 0.0
     for now, size in sorted(sent):
         came = pipe.arrival(now, size=size)

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
-from p2pfl.network.virtual.virtual_network import Conditions
 from worlds.faults import Death, History
+from worlds.network import Conditions
 from worlds.settings import Plans, Setting
 from worlds.world import FOLDER, World
 

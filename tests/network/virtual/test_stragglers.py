@@ -8,10 +8,10 @@ import torch
 
 from p2pfl.experiment import read
 from p2pfl.network.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast
-from p2pfl.network.virtual.virtual_network import Conditions
 from swarms import SMALL
 from worlds.explore import outcome as explored
 from worlds.faults import History, Pause
+from worlds.network import Conditions
 from worlds.settings import Plans, Setting
 from worlds.world import World
 

@@ -17,9 +17,8 @@ from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import Experiment
-from p2pfl.plugins.operate.bundles.beside import CODE, MODELS, OPTIONS, NeighbouringFiles
+from p2pfl.plugins.operate.bundles.bundle_files import CODE, MODELS, OPTIONS, NeighbouringFiles, refuse_others
 from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.names import unexpected
 
 WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
 
@@ -103,7 +102,6 @@ def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
         WHEEL,
         "install.sh",
         "p2pfl-peer.service",
-        "Containerfile",
         "README.txt",
         "SHA256SUMS",
     }
@@ -182,12 +180,12 @@ def test_what_a_bundle_no_longer_has_is_removed_and_what_nobody_wrote_is_refused
 def test_models_keys_and_data_of_a_device_are_refused_in_a_bundle(tmp_path, stray):
     for name in ("ward.toml", "roster.toml", "certificate.pem", "request.toml", "SHA256SUMS", "observers.toml"):
         (tmp_path / name).write_text("")
-    unexpected(tmp_path, {"ward.toml"})
+    refuse_others(tmp_path, {"ward.toml"})
     (tmp_path / "roster.toml").unlink()
     (tmp_path / stray).parent.mkdir(parents=True)
     (tmp_path / stray).write_text("private")
     with pytest.raises(InputError, match="does not belong into this folder"):
-        unexpected(tmp_path, {"ward.toml"})
+        refuse_others(tmp_path, {"ward.toml"})
 
 
 @pytest.mark.slow

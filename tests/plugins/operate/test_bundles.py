@@ -13,9 +13,8 @@ from fleets import NOW, PEERS, PLANT, bundles, contents
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.plugins.operate.bundles.fleet import Fleet
-from p2pfl.plugins.operate.bundles.names import plain
-from p2pfl.plugins.operate.bundles.requirements import LOCKS, MACHINES, extras, requirements, torch_requirement
+from p2pfl.plugins.operate.bundles.bundle_files import check_name
+from p2pfl.plugins.operate.bundles.fleet import LOCKS, MACHINES, Fleet, extras, requirements, torch_requirement
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +31,6 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "p2pfl_mqtt-0.2.0-py3-none-any.whl",
         "install.sh",
         "p2pfl-peer.service",
-        "Containerfile",
         "README.txt",
         "SHA256SUMS",
     }
@@ -152,7 +150,7 @@ def test_an_experiment_whose_name_means_something_else_is_refused(place, name):
 @pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "/etc/passwd", "a//b", "a\nb", "a\n"])
 def test_names_that_leave_the_folder_are_refused(name):
     with pytest.raises(InputError, match="rename it with"):
-        plain(name, what="the file")
+        check_name(name, what="the file")
 
 
 def test_the_hashes_of_a_bundle_are_right(place):

@@ -18,7 +18,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.network.transport.broker import Program, mosquitto, running
 from p2pfl.network.transport.hardened import configuration
-from p2pfl.plugins.operate.bundles.fleet import Fleet, copies
+from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.privacy.keys.key_requests import DeviceRequest, request
 
@@ -67,7 +67,7 @@ def asked(name, *, device=""):
 
 
 def collected(fleet):
-    return fleet.collect([asked(name) for name in (*PEERS, "ops")], now=NOW)
+    return fleet.signing(now=NOW).collect([asked(name) for name in (*PEERS, "ops")])
 
 
 def revoked(fleet):
@@ -130,14 +130,14 @@ def test_a_revoked_device_is_in_the_list_of_the_broker_and_in_the_roster_of_all(
 def test_a_device_in_place_of_a_revoked_one_gets_a_certificate_and_the_old_keys_do_not(fleet):
     collected(fleet)
     with pytest.raises(InputError, match="call deploy with --revoke peer1 if the device was replaced"):
-        fleet.collect([asked("peer1", device="-new")], now=NOW)
-    fleet.revoke(["peer1"], reason="broken", now=NOW)
+        fleet.signing(now=NOW).collect([asked("peer1", device="-new")])
+    fleet.signing(now=NOW).revoke(["peer1"], reason="broken")
     with pytest.raises(InputError, match="which is revoked; make new keys"):
-        fleet.collect([asked("peer1")], now=NOW)
-    found = fleet.collect([asked("peer1", device="-new")], now=NOW)
+        fleet.signing(now=NOW).collect([asked("peer1")])
+    found = fleet.signing(now=NOW).collect([asked("peer1", device="-new")])
     assert found.fingerprints["peer1"] == DeviceRequest.load(asked("peer1", device="-new")).fingerprint
     with pytest.raises(InputError, match='"nobody" has no certificate'):
-        fleet.revoke(["nobody"], reason="gone", now=NOW)
+        fleet.signing(now=NOW).revoke(["nobody"], reason="gone")
 
 
 def test_a_new_certificate_of_one_key_revokes_the_one_before(fleet):
@@ -163,7 +163,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
     collected(fleet)
     shown = (fleet.out / "peer1" / "certificate.pem").read_bytes()
-    fleet.revoke(["peer1"], reason="stolen", now=NOW)
+    fleet.signing(now=NOW).revoke(["peer1"], reason="stolen")
     (fleet.out / "peer1" / "certificate.pem").write_bytes(shown)
     folder = (fleet.out / "broker").resolve()
     reachable(folder)
@@ -214,7 +214,7 @@ def test_an_observer_gets_a_folder_and_devices_get_the_list_of_observers(fleet):
     table = tomllib.loads((folder / "plant.toml").read_text())
     assert table["transport"]["key"] == "keys/ops.key"
     assert "telemetry" not in table
-    fleet.revoke(["ops"], reason="left", now=NOW)
+    fleet.signing(now=NOW).revoke(["ops"], reason="left")
     assert Roster.read(fleet.out / "peer0" / "observers.toml").revoked == {key: "left"}
 
 
@@ -229,27 +229,3 @@ def test_an_observer_of_peers_that_share_nothing_is_refused():
     Path("plant.toml").write_text(PLANT.replace('"health"', '"none"'))
     with pytest.raises(InputError, match=r"set telemetry\.share"):
         written(Fleet.open("plant.toml", out=Path("other")), observers=["ops"])
-
-
-# ---------------------------------------------------------------------- container file
-
-
-def copied(folder):
-    """Return what the COPY lines of a container file put where, as its builder reads them: a folder gets basenames."""
-    found = {}
-    for line in (folder / "Containerfile").read_text().splitlines():
-        if line.startswith("COPY "):
-            *sources, target = line.split()[1:]
-            paths = [path for source in sources for path in sorted(folder.glob(source))]
-            assert len(paths) >= len(sources), line
-            assert target.endswith("/"), line
-            found |= {target + path.name: path for path in paths}
-    return found
-
-
-def test_the_container_has_each_file_of_the_experiment_where_the_bundle_has_it(fleet):
-    folder = fleet.out / "peer0"
-    inside = {place.removeprefix("/template/"): path for place, path in copied(folder).items() if "/template/" in place}
-    assert set(inside) == {"plant.toml", "broker.pem", "models/own.py"}
-    assert all(path == folder / place for place, path in inside.items())
-    assert len(copies(["a", "b", "c/a", "d/a"])) == 3

@@ -1,4 +1,4 @@
-"""Installation of a bundle: the unit, the container file, and a swarm of three devices over TLS."""
+"""Installation of a bundle: the unit, and a swarm of three devices over TLS."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ from certificates import reachable
 from fleets import PEERS, PLANT, bundles
 from p2pfl.cli import main
 from p2pfl.network.transport.broker import Program, mosquitto, running
-from p2pfl.plugins.operate.bundles.requirements import MACHINES, pythons
+from p2pfl.plugins.operate.bundles.fleet import MACHINES, pythons
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,25 +58,6 @@ def test_the_unit_is_valid_and_hardened(place, prefix):
     assert (complaints, verified.returncode) == ([], 0), verified.stderr
     judged = analysed("security", "--offline=true", "--threshold=25", path)
     assert judged.returncode == 0, judged.stdout
-
-
-def test_the_container_file_runs_as_nobody_and_installs_what_is_hashed(place):
-    text = (bundles(place).out / "peer0" / "Containerfile").read_text()
-    joined = text.replace("\\\n", " ")
-    steps = [line.split(None, 1) for line in joined.splitlines() if line and not line.startswith("#")]
-    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
-    assert {step for step, _ in steps} <= known
-    names = [step for step, _ in steps]
-    assert names[0] == "FROM"
-    assert dict(steps)["USER"] == "p2pfl"
-    assert names.index("USER") > max(place for place, name in enumerate(names) if name == "RUN")
-    assert "--require-hashes" in dict(steps)["RUN"]
-    for step in ("ENTRYPOINT", "CMD"):
-        assert isinstance(json.loads(dict(steps)[step]), list)
-    for step, rest in steps:
-        if step == "COPY":
-            for name in rest.split()[:-1]:
-                assert [*(place / "fleet" / "peer0").glob(name)], name
 
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text("utf-8")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomli_w
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -21,12 +22,28 @@ from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
-from p2pfl.plugins.operate.bundles import names
 from p2pfl.plugins.operate.bundles.authority import Authority
-from p2pfl.plugins.operate.bundles.beside import NeighbouringFiles, content
-from p2pfl.plugins.operate.bundles.certifying import CollectedRequests, Signing
-from p2pfl.plugins.operate.bundles.requirements import Machine, pythons, requirements, torch_requirement
-from p2pfl.privacy.keys.key_requests import DeviceRequest
+from p2pfl.plugins.operate.bundles.bundle_files import (
+    NeighbouringFiles,
+    check_experiment,
+    check_observers,
+    check_peers,
+    content,
+    is_plain,
+    name_files,
+    refuse_others,
+)
+from p2pfl.plugins.operate.bundles.certifying import Signing
+
+LOCKS = Path(__file__).with_name("locks")
+
+Machine = Literal["aarch64", "x86_64"]
+
+MACHINES: tuple[Machine, ...] = ("aarch64", "x86_64")
+"""Architectures of which there are locks."""
+
+SCIKIT = {"digits", "breast_cancer", "wine", "diabetes"}
+"""Data sets that scikit-learn ships."""
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -92,11 +109,9 @@ class Fleet:
         path = find(source)
         experiment = read(path)
         peers = built(experiment).peers
-        names.experiment(experiment.name)
-        names.peers(peers)
+        check_experiment(experiment.name)
+        check_peers(peers)
         return cls(path, experiment, peers, out)
-
-    # ------------------------------------------------------------------ bundles
 
     def write(
         self,
@@ -143,7 +158,7 @@ class Fleet:
             raise InputError(
                 f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
             )
-        names.observers(observers, peers=self.peers)
+        check_observers(observers, peers=self.peers)
         if observers and self.experiment.telemetry.share == "none":
             raise InputError(
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
@@ -152,12 +167,12 @@ class Fleet:
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._beside(added)
-        beside = names.beside(self.source.parent, carried, taken=fixed)
-        graphs = names.beside(self.source.parent, self._files.graphs(), taken=fixed)
+        beside = name_files(self.source.parent, carried, taken=fixed)
+        graphs = name_files(self.source.parent, self._files.graphs(), taken=fixed)
         for peer in self.peers:
-            names.unexpected(self.out / peer, {*fixed, *beside, *_listed(self.out / peer)})
+            refuse_others(self.out / peer, {*fixed, *beside, *_listed(self.out / peer)})
         for name in {*self.observers, *observers}:
-            names.unexpected(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+            refuse_others(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
             _put(self.out / "observers" / name / README.name, b"")
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
@@ -221,7 +236,6 @@ class Fleet:
             "NAME": self.experiment.name,
             "FILE": file,
             "FILES": " ".join(files),
-            "COPIES": "\n".join(copies(files)),
             "MACHINE": machine,
             **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
             "VERSION": p2pfl.__version__,
@@ -257,22 +271,6 @@ class Fleet:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
 
-    # ------------------------------------------------------------------ certificates
-
-    def collect(
-        self,
-        files: Sequence[Path],
-        *,
-        now: dt.datetime,
-        confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None,
-    ) -> CollectedRequests:
-        """Sign the requests of devices and observers (:meth:`.Signing.collect`)."""
-        return self.signing(now=now).collect(files, confirm=confirm)
-
-    def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> CollectedRequests:
-        """Revoke keys and certificates, see :meth:`p2pfl.plugins.operate.bundles.certifying.Signing.revoke`."""
-        return self.signing(now=now).revoke(names, reason=reason)
-
     def signing(self, *, now: dt.datetime) -> Signing:
         """Return the rosters and certificates of the fleet."""
         return Signing(self.out, self.experiment.name, self.peers, self.observers, now)
@@ -297,25 +295,11 @@ def filled(text: str, marks: Mapping[str, str]) -> str:
     return text
 
 
-def copies(files: Sequence[str]) -> list[str]:
-    """Return the lines of a container file that copy files into folders of the same names; one COPY would flatten them.
-
-    Examples
-    --------
-    >>> copies(["plant.toml", "models/own.py", "broker.pem"])
-    ['COPY plant.toml broker.pem /template/', 'COPY models/own.py /template/models/']
-    """
-    folders: dict[str, list[str]] = {}
-    for name in files:
-        folders.setdefault("/".join([*name.split("/")[:-1], ""]), []).append(name)
-    return [f"COPY {' '.join(inside)} /template/{folder}" for folder, inside in folders.items()]
-
-
 def _listed(folder: Path) -> list[str]:
     """Return the names of the files that an earlier call has written into a bundle."""
     sums = folder / SUMS
     lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
-    return [name for name in (line.partition("  ")[2] for line in lines) if names.is_plain(name)]
+    return [name for name in (line.partition("  ")[2] for line in lines) if is_plain(name)]
 
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -326,3 +310,67 @@ def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         path.chmod(mode)
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder with --out") from None
+
+
+def extras(experiment: Experiment) -> list[str]:
+    """Return the extras that an experiment needs on a device.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> extras(read({"data": {"name": "wine"}, "compression": {"zstd": True}}))
+    ['local', 'zstd']
+    """
+    path = str(experiment.data.options.get("path", ""))
+    wanted = {
+        "local": experiment.data.name in SCIKIT,
+        "privacy": experiment.privacy.epsilon is not None or bool(experiment.learning.example_noise),
+        "table": path.endswith((".parquet", ".pq")),
+        "zstd": bool(experiment.compression.zstd),
+    }
+    return [extra for extra, needed in wanted.items() if needed]
+
+
+def pythons(machine: Machine) -> tuple[str, str]:
+    """Return the oldest and the newest version of Python for which the locks of an architecture have packages.
+
+    Examples
+    --------
+    >>> pythons("aarch64")
+    ('3.11', '3.14')
+    """
+    [(oldest, newest)] = re.findall(r"\A# Python (3\.\d+) to (3\.\d+)\n", (LOCKS / f"{machine}.txt").read_text("utf-8"))
+    return oldest, newest
+
+
+def torch_requirement(machine: Machine) -> str:
+    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
+    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
+
+
+def requirements(experiment: Experiment, *, machine: Machine, wheel: Path) -> str:
+    """Return the text of ``requirements.txt`` for ``pip install --require-hashes --no-deps``: all packages but torch.
+
+    Parameters
+    ----------
+    experiment
+        Experiment that the device runs.
+    machine
+        Its architecture.
+    wheel
+        The wheel of p2pfl, which lies beside ``requirements.txt``.
+
+    Raises
+    ------
+    InputError
+        The wheel cannot be read, or is not one of p2pfl.
+    """
+    if not wheel.name.startswith("p2pfl_mqtt-") or wheel.suffix != ".whl":
+        raise InputError(f"{wheel} is not a wheel of p2pfl; build one with pip wheel --no-deps --wheel-dir dist .")
+    try:
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{wheel} cannot be read ({error.strerror}); name the wheel with --wheel") from None
+    names = [machine, *(f"{machine}-{extra}" for extra in extras(experiment))]
+    locked = "".join((LOCKS / f"{name}.txt").read_text("utf-8") for name in names)
+    return f"{locked}./{wheel.name} --hash=sha256:{digest}\n"

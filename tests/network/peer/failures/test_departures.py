@@ -16,9 +16,10 @@ from p2pfl.core.traits import Traits
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.network.virtual.clock import WHO, VirtualLoop
+from p2pfl.network.virtual.clock import WHO
 from p2pfl.privacy.keys import SeededSource
 from swarms import SMALL
+from worlds.network import FaultyLoop
 
 TABLE = SMALL | {
     "rounds": 2,
@@ -73,7 +74,7 @@ def lived(changes, dies, event, *, among=PEERS, **given):
             if left[0] == 0:
                 joined[dies].connection.channel.abort()
 
-    loop = VirtualLoop()
+    loop = FaultyLoop()
     loop.after = after
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         results = runner.run(together())
