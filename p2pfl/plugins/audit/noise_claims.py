@@ -107,7 +107,7 @@ def check_stacked_noise(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]
         Function that makes the source of each run.
     """
     graph = ring(PEERS)
-    target = Target(replace(settings, participation=1.0, layers=()), graph, [metropolis(graph)], fresh)
+    target = Target(replace(settings, participation=1.0), graph, [metropolis(graph)], fresh)
     claims = list[ExactClaim]()
     unit = 2.0**settings.bits
     if settings.noise:

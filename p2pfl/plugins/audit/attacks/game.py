@@ -133,7 +133,7 @@ def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS)
     """
     size = max(2, math.ceil(trials / KEYS))
     # Every coordinate has a coin; whatever share of them is 1, nothing is clipped.
-    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0, layers=())
+    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0)
     runs = [wide.run(number) for number in range(KEYS)]
     coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
     truth = np.concatenate(coins)  # [T]
