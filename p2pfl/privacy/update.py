@@ -1,6 +1,8 @@
 """Clipping and rounding of a release, by the same operations on the CPU and on an accelerator.
 
 A row is cut alike however many there are, so a peer computes the same numbers alone, in a stack and on every device.
+Sums have a fixed order, and roots consist of operations that IEEE 754 fixes. ``torch.sqrt`` is not one of them on CPUs:
+MKL computes it, and the last bit differs for one number in 140.
 """
 
 from __future__ import annotations
@@ -8,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device_masks import WIDE, to_grid
 from p2pfl.privacy.normal_stream import BLOCK, LIMIT, Floats, spans
-from p2pfl.privacy.portable import fold_sums, root
 
 Magnitudes = list[tuple[slice, torch.Tensor]]
 """Rows, and the magnitudes ``[G, ...]`` of numbers of each, on the device."""
@@ -165,3 +168,64 @@ def _check_range(largest: Floats, *, peers: tuple[str, ...], bits: int) -> None:
             f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "
             f"a grid of {bits} bits is exact; clip, lower the learning rate or use fewer bits"
         )
+
+
+Array = TypeVar("Array", npt.NDArray[np.floating[Any]], torch.Tensor)
+"""Array of numpy or tensor of torch with floating-point numbers."""
+
+_HALF = 0x1FF8000000000000
+"""Half the bits of 1.0."""
+
+
+def fold_sums(values: Array) -> Array:
+    r"""Return the sums along the last axis, ``[...]``, and overwrite ``values``.
+
+    While more than one number is left, with h the largest power of two below their count n, number i becomes
+
+    .. math:: x_i + x_{i + h} \quad (i < n - h)
+
+    and the first h are left. Zeros at the end change nothing. The error grows as :math:`\log_2 n`.
+
+    Parameters
+    ----------
+    values
+        ``[..., n]`` with n at least 1.
+
+    Examples
+    --------
+    >>> fold_sums(np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 0.0]]))
+    array([6. , 0.5])
+    """
+    width = values.shape[-1]
+    while width > 1:
+        half = 1 << ((width - 1).bit_length() - 1)
+        first = values[..., : width - half]
+        first += values[..., half:width]
+        width = half
+    return values[..., 0]
+
+
+def root(values: Array) -> Array:
+    r"""Return square roots ``[...]`` in double precision, up to a unit in the last place.
+
+    Four of Heron's steps :math:`s \leftarrow (s + x / s) / 2`, from a number with half the exponent of x, which is
+    6 % too large at most.
+
+    Parameters
+    ----------
+    values
+        ``[...]`` normal float64 above zero.
+
+    Examples
+    --------
+    >>> root(np.array([2.0, 9.0]))
+    array([1.41421356, 3.        ])
+    """
+    found: Array
+    if isinstance(values, np.ndarray):
+        found = ((values.view(np.int64) >> 1) + _HALF).view(np.float64)
+    else:
+        found = ((values.view(torch.int64) >> 1) + _HALF).view(torch.float64)
+    for _ in range(4):
+        found = (found + values / found) * 0.5
+    return found

@@ -18,10 +18,10 @@ from p2pfl.privacy import device_masks, normal_stream, update
 from p2pfl.privacy.device_masks import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
-from p2pfl.privacy.portable import fold_sums, root
 from p2pfl.privacy.release import private
 from p2pfl.privacy.release_settings import Settings
 from p2pfl.privacy.secagg.weighted_sums import portions
+from p2pfl.privacy.update import fold_sums, root
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
 

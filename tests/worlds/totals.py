@@ -19,8 +19,7 @@ from p2pfl.core.rows import draw
 from p2pfl.core.traits import Traits
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.privacy.ring_masks import Ring
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import Ring, TotalMasks, TotalSlot
 from worlds.keys import KeyWatch
 
 SIZE = 40
