@@ -22,7 +22,7 @@ from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.results import Run
 from p2pfl.simulation import simulate, simulation_checkpoint
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.sharding import Shard, keeping
+from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.workers import divided, source_of
 from p2pfl.simulation.simulation_checkpoint import FILE
@@ -334,7 +334,7 @@ RESUMED = {
 @pytest.fixture
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
-    monkeypatch.setattr(keeping, "SOONEST", -1.0)
+    monkeypatch.setattr(shared_checkpoint, "SOONEST", -1.0)
     monkeypatch.setattr(simulation_checkpoint, "PART", 0.0)
 
 
