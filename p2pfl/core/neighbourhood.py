@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -434,12 +433,3 @@ def run_without_loop(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return result
     coroutine.close()
     raise RuntimeError("the coroutine waits; run it in an event loop")
-
-
-if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-
-    def __getattr__(name: str) -> object:
-        if name != "settled":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn("settled is run_without_loop now; change the import", DeprecationWarning, stacklevel=2)
-        return run_without_loop

@@ -178,10 +178,10 @@ def _quota(groups: Path) -> float:
 
     A limit that changes during a run counts from the next run on.
     """
-    found = [math.inf]
+    limits = [math.inf]
     for place in _own_groups("cpu", groups):
-        found += [_ratio(place / "cpu.max"), _ratio(place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")]
-    return min(found)
+        limits += [_ratio(place / "cpu.max"), _ratio(place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")]
+    return min(limits)
 
 
 def _own_groups(controller: str, groups: Path) -> list[Path]:
@@ -190,17 +190,15 @@ def _own_groups(controller: str, groups: Path) -> list[Path]:
         own = Path("/proc/self/cgroup").read_text("ascii").splitlines()
     except OSError:
         return []
-    found = []
+    folders: list[Path] = []
     for number, controllers, path in (line.split(":", 2) for line in own):
-        if number == "0":  # version 2: all groups above limit this one as well
-            place = groups / path.lstrip("/")
-            above = [place, *place.parents]
-            found += above[: above.index(groups) + 1]
-        elif controller in controllers.split(","):  # a container may see its own group as the first one
-            place, root = groups / controller / path.lstrip("/"), groups / controller
-            above = [place, *place.parents]
-            found += above[: above.index(root) + 1]
-    return found
+        if number == "0" or controller in controllers.split(","):  # a container may see its own group as the first one
+            root = groups if number == "0" else groups / controller  # version 2 or 1
+            folder = root / path.lstrip("/")
+            folders += [
+                each for each in (folder, *folder.parents) if each.is_relative_to(root)
+            ]  # all above limit it, too
+    return folders
 
 
 def _ratio(*files: Path) -> float:
@@ -318,20 +316,13 @@ def _mallopt(option: int, value: int) -> None:
 
 def private_memory() -> int | None:
     """Return the bytes of memory that this process shares with no other, where the system tells (Linux)."""
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    sizes = _kilobytes(Path("/proc/self/smaps_rollup"))
+    return sum(size for name, size in sizes.items() if name.startswith("Private_")) if sizes else None
 
 
 def peak_memory() -> int | None:
     """Return the bytes of the largest resident memory that this process had, where the system tells (Linux)."""
-    try:
-        lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+    return _kilobytes(Path("/proc/self/status")).get("VmHWM")
 
 
 def resident_memory() -> int:

@@ -11,31 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.core.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrap_int64
 from p2pfl.core.process import cores, spread
-
-__all__ = [
-    "FIRST",
-    "GOLDEN",
-    "Layout",
-    "Rows",
-    "alike",
-    "blockwise",
-    "clip",
-    "distances",
-    "draw",
-    "for_each_block",
-    "keys",
-    "mean",
-    "narrow",
-    "norms",
-    "raw",
-    "scale_rows",
-    "scramble",
-    "subkeys",
-    "to_device",
-    "wrap_int64",
-]
 
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""
@@ -312,32 +288,3 @@ def _lengths(rows: Rows) -> torch.Tensor:
     rest = torch.linalg.vector_norm(rows[..., even:], dim=-1, keepdim=True)  # [R, 1]
     found = norms(torch.cat((runs, rest), dim=-1))  # [R, 1]
     return found if bool(found.isfinite().all()) else norms(rows)  # the squares of large numbers overflow
-
-
-def clip(rows: Rows, bound: float) -> Rows:
-    r"""Scale each row to norm at most ``bound``: :math:`x \min(1, C / \lVert x \rVert)`.
-
-    An infinite bound returns the rows themselves, unchanged.
-
-    Parameters
-    ----------
-    rows
-        ``[R, P]``.
-    bound
-        C, above 0.
-
-    Returns
-    -------
-    torch.Tensor
-        Clipped rows ``[R, P]``.
-
-    Examples
-    --------
-    >>> clip(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0)
-    tensor([[0.6000, 0.8000],
-            [0.3000, 0.4000]])
-    """
-    if math.isinf(bound):
-        return rows
-    factor = (bound / norms(rows).clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)  # [R, 1]
-    return rows * factor.to(rows.dtype)

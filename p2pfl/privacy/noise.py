@@ -48,7 +48,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, Words, spans
-from p2pfl.privacy.resolution import FINEST, REACH
+from p2pfl.privacy.release_settings import FINEST, REACH
 
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""

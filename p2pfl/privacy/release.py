@@ -142,7 +142,7 @@ class PrivateNeighbourhood(Wrapped):
         Parameters
         ----------
         rows, since
-            ``[R, P]``; the difference is private. P is the sum of ``layers``, where there are any.
+            ``[R, P]``; the difference is private.
         masses
             ``[R, 1]`` public weights. A peer that sits out openly has mass 0 and still releases noise and masks.
 
@@ -153,8 +153,6 @@ class PrivateNeighbourhood(Wrapped):
 
         Raises
         ------
-        InputError
-            Rows are not as long as the layers together.
         LearningError
             A row is not finite.
         PrivacyError
@@ -164,12 +162,6 @@ class PrivateNeighbourhood(Wrapped):
         -----
         On an accelerator the last two are raised at the end of the round, where the neighbourhood can postpone them.
         """
-        layers = self._settings.layers or (rows.shape[-1],)
-        if sum(layers) != rows.shape[-1]:
-            raise InputError(
-                f"the rows have {rows.shape[-1]} numbers, but the layers have {sum(layers)} together; give the "
-                "layers of this model"
-            )
         if self._charge is not None:
             self._charge()
         attempt, self._releases = self._releases, self._releases + 1
@@ -179,7 +171,7 @@ class PrivateNeighbourhood(Wrapped):
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
         before = check_public(since, "since").rows
-        update = Update.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=self._settings.bounds)
+        update = Update.of(rows, before, masses=masses, joins=joins, clip=self._settings.clip)
         bits = self._settings.bits
         if self._settings.hidden:
             released = Released(self._hide(update, attempt), masses, grid=bits, dtype=rows.dtype)

@@ -1,10 +1,11 @@
-"""Settings of the protection of a release."""
+"""Settings of the protection of a release; resolution and range of private noise, and what they cost."""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.resolution import check_resolution
 
 
 @dataclass(frozen=True)
@@ -23,25 +24,11 @@ class Settings:
         Fraction bits of the grid on which noise and masks live.
     participation
         q, with which probability a peer takes part in a release, in secret.
-    layers
-        Number of parameters of each of the m tensors of the model: then each tensor's part of
-        the difference is clipped to :math:`C / \sqrt m` by itself, so that the whole is at most C all the
-        same. Where there are none, the difference is clipped as a whole.
 
     Raises
     ------
     InputError
         A number is out of range.
-
-    Examples
-    --------
-    >>> Settings(clip=2.0).bounds, Settings(clip=2.0, layers=(640, 10, 640, 10)).bounds
-    ((2.0,), (1.0, 1.0, 1.0, 1.0))
-
-    References
-    ----------
-    H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning differentially private recurrent language
-    models", ICLR 2018, section 3: the estimator f_f, flat and per-layer clipping.
     """
 
     clip: float = math.inf
@@ -49,7 +36,6 @@ class Settings:
     mask: float = 0.0
     bits: int = 20
     participation: float = 1.0
-    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.participation <= 1:
@@ -66,14 +52,6 @@ class Settings:
             raise InputError(f"the grid has {self.bits} bits, but needs 1 to 40; 20 resolve a millionth")
         if self.noise:
             check_resolution(self.noise, bits=self.bits)
-        if any(size < 0 for size in self.layers):
-            raise InputError(f"a layer has the size {min(self.layers)}, but needs at least 0; give the sizes")
-
-    @property
-    def bounds(self) -> tuple[float, ...]:
-        """Largest norm of each part of a difference that is clipped separately."""
-        parts = max(1, len(self.layers))
-        return (self.clip / math.sqrt(parts),) * parts
 
     @property
     def hidden(self) -> bool:
@@ -84,3 +62,56 @@ class Settings:
     def neutral(self) -> bool:
         """True if rows leave unchanged."""
         return not self.hidden and math.isinf(self.clip) and self.participation == 1
+
+
+REACH = 14
+"""Points up to so many standard deviations from zero are drawn with their exact probability."""
+
+FINEST = 2.0**48
+"""The largest standard deviation, in grid points: there are at least 8 fine points for each grid point."""
+
+LONGEST = 2**32
+"""No release has more numbers: :func:`truncation` counts so many."""
+
+
+def truncation(mu: float) -> float:
+    r"""Return the share of delta that one release takes because noise is cut at :data:`REACH` deviations.
+
+    Where no number of an update changes by more than :math:`\mu \sigma`, an outcome that only one of two updates can
+    give needs noise beyond :math:`(R - \mu) \sigma` in at least one of at most :data:`LONGEST` numbers:
+
+    .. math:: \delta_0 = 2^{32} \cdot 2 \Phi(\mu - R)
+
+    No :math:`e^\varepsilon` multiplies it: on the outcomes that both updates can give, the ratio of the two
+    probabilities is that of the Gaussian mechanism.
+
+    Parameters
+    ----------
+    mu
+        Of the release.
+
+    Examples
+    --------
+    >>> truncation(1.0) < 1e-27, truncation(4.0) < 1e-13, truncation(14.0)
+    (True, True, 1.0)
+    """
+    return min(1.0, LONGEST * math.erfc((REACH - mu) / math.sqrt(2)))
+
+
+def check_resolution(noise: float, *, bits: int) -> None:
+    """Raise :class:`InputError` for a deviation with more grid points than the sampler distinguishes.
+
+    Raises
+    ------
+    InputError
+        The deviation is too large; the message names the number of bits that fit.
+
+    Examples
+    --------
+    >>> check_resolution(1.0, bits=20)
+    """
+    if not noise * 2.0**bits < FINEST:
+        raise InputError(
+            f"private noise of deviation {noise:g} on a grid of {bits} bits exceeds the resolution of its sampler, "
+            f"2^48 grid points a deviation; set privacy.bits to {math.ceil(48 - math.log2(noise)) - 1} or less"
+        )

@@ -1,6 +1,8 @@
 """Clipping and rounding of a release, by the same operations on the CPU and on an accelerator.
 
 A row is cut alike however many there are, so a peer computes the same numbers alone, in a stack and on every device.
+Sums have a fixed order, and roots consist of operations that IEEE 754 fixes. ``torch.sqrt`` is not one of them on CPUs:
+MKL computes it, and the last bit differs for one number in 140.
 """
 
 from __future__ import annotations
@@ -8,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device_masks import WIDE, to_grid
 from p2pfl.privacy.normal_stream import BLOCK, LIMIT, Floats, spans
-from p2pfl.privacy.portable import fold_sums, root
 
 Magnitudes = list[tuple[slice, torch.Tensor]]
 """Rows, and the magnitudes ``[G, ...]`` of numbers of each, on the device."""
@@ -36,8 +39,7 @@ class Update:
     since: Rows
     masses: torch.Tensor | None
     joins: torch.Tensor | None
-    layers: tuple[int, ...]
-    bounds: tuple[float, ...]
+    clip: float
     squares: Magnitudes = field(default_factory=list, init=False)
     largest: Magnitudes = field(default_factory=list, init=False)
 
@@ -49,8 +51,7 @@ class Update:
         *,
         masses: torch.Tensor | None,
         joins: Floats | None,
-        layers: tuple[int, ...],
-        bounds: tuple[float, ...],
+        clip: float,
     ) -> Update:
         """Return an update after copying what the CPU has; the CPU does not wait for the copies."""
         device = rows.device
@@ -59,8 +60,7 @@ class Update:
             to_device(since.detach(), device),
             None if masses is None else to_device(masses.to(torch.float64), device),
             None if joins is None else to_device(torch.from_numpy(joins), device),
-            layers,
-            bounds,
+            clip,
         )
 
     def floats(self) -> Rows:
@@ -123,32 +123,20 @@ class Update:
         return difference.mul_(weight)
 
     def factors(self, group: slice) -> torch.Tensor | None:
-        """Return the factors that scale each layer's difference to at most its bound, ``[G, L]``; None without one."""
-        if math.isinf(self.bounds[0]):
+        """Return the factors that scale each difference to at most the clip, ``[G, 1]``; None without one."""
+        if math.isinf(self.clip):
             return None
-        count, start = group.stop - group.start, 0
-        squares = self.rows.new_zeros((count, len(self.layers)), dtype=torch.float64)  # [G, L]
-        for layer, size in enumerate(self.layers):
-            parts = [slice(start + part.start, start + part.stop) for part in spans(size, self._step)]
-            sums = [_squared(self._difference(group, part)) for part in parts]  # [G, blocks] each
-            if sums:
-                squares[:, layer] = fold_sums(torch.cat(sums, dim=-1))
-            start += size
+        sums = [_squared(self._difference(group, part)) for part in spans(self.rows.shape[-1], self._step)]
+        squares = fold_sums(torch.cat(sums, dim=-1))[:, None]  # [G, 1]
         self.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
-        bounds = to_device(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
-        return (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
+        bound = to_device(torch.tensor(self.clip, dtype=torch.float64), squares.device)
+        return (bound / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
 
     def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
-        """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
+        """Return ``w * (rows - since)``, scaled by the factors, ``[G, columns]``."""
         difference = self._difference(group, columns)
-        if factors is None:
-            return difference
-        ends = np.clip(np.cumsum(self.layers), columns.start, columns.stop)  # [L]
-        widths = np.diff(ends, prepend=columns.start).tolist()
-        for part, factor in zip(torch.split(difference, widths, dim=-1), torch.split(factors, 1, dim=-1), strict=True):
-            part.mul_(factor)
-        return difference
+        return difference if factors is None else difference.mul_(factors)
 
 
 def _squared(values: torch.Tensor) -> torch.Tensor:
@@ -180,3 +168,64 @@ def _check_range(largest: Floats, *, peers: tuple[str, ...], bits: int) -> None:
             f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "
             f"a grid of {bits} bits is exact; clip, lower the learning rate or use fewer bits"
         )
+
+
+Array = TypeVar("Array", npt.NDArray[np.floating[Any]], torch.Tensor)
+"""Array of numpy or tensor of torch with floating-point numbers."""
+
+_HALF = 0x1FF8000000000000
+"""Half the bits of 1.0."""
+
+
+def fold_sums(values: Array) -> Array:
+    r"""Return the sums along the last axis, ``[...]``, and overwrite ``values``.
+
+    While more than one number is left, with h the largest power of two below their count n, number i becomes
+
+    .. math:: x_i + x_{i + h} \quad (i < n - h)
+
+    and the first h are left. Zeros at the end change nothing. The error grows as :math:`\log_2 n`.
+
+    Parameters
+    ----------
+    values
+        ``[..., n]`` with n at least 1.
+
+    Examples
+    --------
+    >>> fold_sums(np.array([[1.0, 2.0, 3.0], [0.5, 0.0, 0.0]]))
+    array([6. , 0.5])
+    """
+    width = values.shape[-1]
+    while width > 1:
+        half = 1 << ((width - 1).bit_length() - 1)
+        first = values[..., : width - half]
+        first += values[..., half:width]
+        width = half
+    return values[..., 0]
+
+
+def root(values: Array) -> Array:
+    r"""Return square roots ``[...]`` in double precision, up to a unit in the last place.
+
+    Four of Heron's steps :math:`s \leftarrow (s + x / s) / 2`, from a number with half the exponent of x, which is
+    6 % too large at most.
+
+    Parameters
+    ----------
+    values
+        ``[...]`` normal float64 above zero.
+
+    Examples
+    --------
+    >>> root(np.array([2.0, 9.0]))
+    array([1.41421356, 3.        ])
+    """
+    found: Array
+    if isinstance(values, np.ndarray):
+        found = ((values.view(np.int64) >> 1) + _HALF).view(np.float64)
+    else:
+        found = ((values.view(torch.int64) >> 1) + _HALF).view(torch.float64)
+    for _ in range(4):
+        found = (found + values / found) * 0.5
+    return found

@@ -104,20 +104,17 @@ class PeerResult(msgspec.Struct, frozen=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """Samples and peers that a simulation evaluated after each round but the last.
+    """Peers that a simulation evaluated after each round but the last.
 
     Attributes
     ----------
     every
         Rounds from one evaluation to the next.
     peers
-    samples
-        Most samples of a peer.
     """
 
     every: int
     peers: int
-    samples: int | None
 
 
 class WorkerResult(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77, "samples": None}})
+    >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77}})
     'scores of one in 5 rounds are those of 77 of 4000 peers; the last round is evaluated in full'
     """
     found = msgspec.convert(summary.get("evaluation"), Evaluated | None)
@@ -145,8 +145,7 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
         return ""
     every = "each round" if found.every == 1 else f"one in {found.every} rounds"
     of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
-    on = "" if found.samples is None else f" on up to {found.samples} samples each"
-    return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
+    return f"scores of {every} are those of {of}; the last round is evaluated in full"
 
 
 def explained_of(summary: Mapping[str, Any]) -> Explained | None:

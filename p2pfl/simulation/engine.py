@@ -30,10 +30,9 @@ from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, Scores
+from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, MeanModel, Scores
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import BestModels, judge_of
-from p2pfl.simulation.mean_model import MeanModel
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing

@@ -1,15 +1,17 @@
-"""Amount that a simulation evaluates after each round, chosen by counted operations."""
+"""Scores of a simulation after each round: of as many peers as counted operations allow, and of the mean model."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
-from p2pfl.core.rows import Rows, draw, to_device
+from p2pfl.core.draws import draw
+from p2pfl.core.rows import Rows, mean, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
@@ -25,10 +27,7 @@ FREE = 10**10
 """Products of a weight and a number that a run may always spend on evaluation: about a second of one core."""
 
 FEWEST_PEERS = 16
-"""By default no fewer peers are evaluated while fewer samples suffice."""
-
-FEWEST_SAMPLES = 256
-"""By default no fewer samples of a peer are evaluated while fewer rounds suffice."""
+"""By default no fewer peers are evaluated while fewer rounds suffice."""
 
 BACKWARD = 3
 """Cost of a step of training in forward passes: one forward, one for the gradients of weights, one for inputs."""
@@ -36,7 +35,7 @@ BACKWARD = 3
 
 @dataclass(frozen=True)
 class Scope:
-    """Peers, samples and rounds that are evaluated.
+    """Peers and rounds that are evaluated.
 
     Attributes
     ----------
@@ -44,13 +43,10 @@ class Scope:
         Rounds from one evaluation to the next.
     peers
         Number of evaluated peers; ``None`` for all.
-    samples
-        Largest number of samples of a peer in each part; ``None`` for all.
     """
 
     every: int = 1
     peers: int | None = None
-    samples: int | None = None
 
     @property
     def full(self) -> bool:
@@ -66,9 +62,9 @@ def scope(plan: Plan) -> Scope:
     >>> from p2pfl.experiment import plan, read
     >>> table = {"topology": {"peers": 500}, "model": {"name": "linear"}, "rounds": 1000}
     >>> scope(plan(read(table | {"evaluation": {"every": 5}})))
-    Scope(every=5, peers=None, samples=None)
+    Scope(every=5, peers=None)
     >>> scope(plan(read(table)))
-    Scope(every=1, peers=43, samples=None)
+    Scope(every=1, peers=43)
     """
     wanted, names = plan.experiment.evaluation, plan.topology.peers
     sizes = [plan.federation.sizes(peer) for peer in names]
@@ -96,11 +92,7 @@ def _affordable(held: list[int], *, budget: float) -> Scope:
     if affordable >= fewest:
         return Scope(peers=affordable)
     peers = None if fewest == count else fewest
-    samples = int(budget / fewest)
-    if samples >= FEWEST_SAMPLES:
-        return Scope(peers=peers, samples=samples)
-    least = min(FEWEST_SAMPLES, max(held))
-    return Scope(-int(-fewest * least // max(budget, 1)), peers, None if least == max(held) else least)
+    return Scope(math.ceil(fewest * total / count / max(budget, 1)), peers)
 
 
 class Evaluator:
@@ -119,38 +111,30 @@ class Evaluator:
         How much is evaluated after each round but the last.
     chosen
         Places of the evaluated peers among those of the shard; ``None`` for all.
-
-    Raises
-    ------
-    InputError
-        The samples are limited, and the learner does not know its data.
     """
 
-    def __init__(self, plan: Plan, shard: Shard | None = None, limits: Scope | None = None) -> None:
-        self.plan, self.scope = plan, limits or scope(plan)
+    def __init__(self, plan: Plan, shard: Shard | None = None) -> None:
+        self.plan, self.scope = plan, scope(plan)
         self.shard = shard or Shard(plan.topology.peers)
         self.asked = plan.experiment.evaluation != EvaluationSettings()
         self.names = self.shard.peers
         self.validates = plan.validates
         self.shared = plan.federation.common
         self._judged: tuple[Rows, dict[str, torch.Tensor]] | None = None
-        seed, count = plan.experiment.seed, self.scope.peers
+        count = self.scope.peers
         self.chosen: IntArray | None = None
         self.some = self.names
         if count is not None:
             among = np.zeros(len(self.shard.everyone), bool)  # [N]
-            among[draw(seed, "evaluated peers").permutation(len(among))[:count]] = True
+            among[draw(plan.experiment.seed, "evaluated peers").permutation(len(among))[:count]] = True
             self.chosen = np.flatnonzero(self.shard.own(among))
             self.some = tuple(self.names[index] for index in self.chosen)
-        self.learner = plan.learner
-        if self.scope.samples is not None:
-            self.learner = plan.learner.on(fewer(plan.federation, self.scope.samples, seed=seed))
 
     @property
     def stated(self) -> Evaluated:
         """Evaluated part, for the summary."""
         peers, count = self.scope.peers, len(self.shard.everyone)
-        return Evaluated(self.scope.every, count if peers is None else peers, self.scope.samples)
+        return Evaluated(self.scope.every, count if peers is None else peers)
 
     def judged(self, rows: Rows) -> torch.Tensor:
         """Return the losses of all peers on all samples of their validation parts, ``[R]``.
@@ -163,7 +147,7 @@ class Evaluator:
 
     def full(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples."""
-        return self._assessed(self.plan.learner, rows, self.names, held=self._held(rows))
+        return self._assessed(rows, self.names, held=self._held(rows))
 
     def _held(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
         """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
@@ -188,18 +172,19 @@ class Evaluator:
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]
         if self.chosen is None:
-            return self._assessed(self.learner, rows, self.names, held=self._held(rows))
+            return self._assessed(rows, self.names, held=self._held(rows))
         where = to_device(torch.from_numpy(self.chosen), rows.device)
-        scored = self._assessed(self.learner, rows[where], self.some, held=self._held(rows, where))
+        scored = self._assessed(rows[where], self.some, held=self._held(rows, where))
         found = dict(zip(self.some, scored, strict=True))
         return [found.get(name, {}) for name in self.names]
 
     def _assessed(
-        self, learner: Learner, rows: Rows, peers: tuple[str, ...], *, held: dict[str, torch.Tensor] | None
+        self, rows: Rows, peers: tuple[str, ...], *, held: dict[str, torch.Tensor] | None
     ) -> list[dict[str, float]]:
         """Return scores on the test part, and with a validation part also those under ``validation_...``."""
         if not peers:
             return []
+        learner = self.plan.learner
         found = learner.evaluate(rows, peers=peers)
         if self.validates:
             held = learner.evaluate(rows, peers=peers, part="validation") if held is None else held
@@ -218,23 +203,6 @@ def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:
     names = list(evaluated)
     columns = [values.cpu().double().tolist() for values in evaluated.values()]
     return [dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True)]
-
-
-def fewer(federation: Federation, most: int, *, seed: int) -> Federation:
-    """Return the federation with at most so many test and validation samples of each peer, drawn by key.
-
-    Peers that share one test part share what is drawn of it.
-    """
-
-    def some(part: Mapping[str, IntArray]) -> dict[str, IntArray]:
-        drawn: dict[int, IntArray] = {}
-        for mine in part.values():
-            if id(mine) not in drawn:
-                order = draw(seed, f"evaluated {len(mine)}").permutation(len(mine))
-                drawn[id(mine)] = mine if len(mine) <= most else mine[np.sort(order[:most])]
-        return {peer: drawn[id(mine)] for peer, mine in part.items()}
-
-    return replace(federation, test=some(federation.test), validation=some(federation.validation))
 
 
 Scores = dict[str, float]
@@ -266,3 +234,79 @@ class LocalScores:
 def _columns(found: dict[str, Scores], peers: Sequence[str]) -> dict[str, torch.Tensor]:
     """Return scores by name, ``[R]`` each."""
     return {name: torch.tensor([found[peer][name] for peer in peers], dtype=torch.float64) for name in found[peers[0]]}
+
+
+MEAN_NAME = "mean"
+"""Name of the peer that has the test data of all."""
+
+MEAN_SHARE = 0.1
+"""Largest share of the evaluation of the peers that the mean model takes by default."""
+
+
+FEWEST_SAMPLES = 256
+"""By default the mean model is evaluated on no fewer samples."""
+
+
+class MeanModel:
+    """Evaluation of the mean of all models on the test data of all peers.
+
+    By default it takes at most a tenth of the samples on which the peers are evaluated, unless these are few.
+
+    Parameters
+    ----------
+    plan
+        Plan of the run.
+    shard
+        Peers of this process; each process evaluates on the samples that it holds.
+    scope
+        How much of the peers is evaluated.
+
+    Attributes
+    ----------
+    meaningful
+        False where a mean of models is no model: of peers that end with models of their own or keep layers to
+        themselves, of models from totals, and where some peers attack.
+    """
+
+    def __init__(self, plan: Plan, shard: Shard, scope: Scope) -> None:
+        bare, traits = plan.learner.bare, plan.asked.algorithm
+        own = traits.personal or traits.additive or bool(plan.learner.layout.local) or plan.attack is not None
+        self.meaningful = isinstance(bare, TorchLearner) and not own
+        self.shard, self.every = shard, scope.every
+        if not isinstance(bare, TorchLearner) or own:
+            return
+        names = plan.topology.peers
+        held = [plan.federation.sizes(peer).test for peer in names]
+        evaluated = sum(held) * (1 if scope.peers is None else scope.peers / len(names))
+        free = FREE / max(1, bare.products * plan.experiment.rounds)
+        most = int(max(FEWEST_SAMPLES, MEAN_SHARE * evaluated, MEAN_SHARE * free))
+        if plan.experiment.evaluation != EvaluationSettings():
+            most = sum(held)
+        union = plan.federation.of(*shard.peers).pooled(MEAN_NAME)
+        few = union.test[MEAN_NAME]  # [n]
+        if len(few) > most:
+            few = few[np.sort(draw(plan.experiment.seed, "mean model").permutation(len(few))[:most])]
+        self.whole = plan.learner.on(union)
+        self.learner = plan.learner.on(Federation(union.dataset, union.train, union.validation, {MEAN_NAME: few}))
+        self.counts = len(union.test[MEAN_NAME]), len(few)
+
+    def scores(self, round: int, rows: Rows, *, whole: bool) -> dict[str, float]:
+        """Return the scores of the mean of all models after a round; none in rounds without evaluation.
+
+        Parameters
+        ----------
+        round
+            The round.
+        rows
+            Models ``[R, P]`` of the peers of this process.
+        whole
+            Whether to evaluate on all samples, as after the last round.
+        """
+        if not self.meaningful or not (whole or (round + 1) % self.every == 0):
+            return {}
+        learner, count = (self.whole, self.counts[0]) if whole else (self.learner, self.counts[1])
+        row = self.shard.mean(mean(rows)).unsqueeze(0).to(rows)  # [1, P]
+        found = learner.evaluate(row, peers=(MEAN_NAME,))
+        parts = [float(each[0]) * count if count else 0.0 for each in found.values()]
+        *sums, total = self.shard.sums(torch.tensor([*parts, count], dtype=torch.float64)).tolist()
+        return {name: each / total for name, each in zip(found, sums, strict=True)} if total else {}

@@ -5,7 +5,6 @@ The factors are measured: ``python -m benchmarks.memory`` compares estimates wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,10 +61,10 @@ BLOCK = 24 * 2**20
 
 
 FEWEST_PEERS = 2
-"""Fewest peers that a refusal proposes."""
+"""Fewest peers that an error proposes."""
 
 ROUNDING = 0.9
-"""Share of the free memory that what a refusal proposes may take."""
+"""Share of the free memory that what an error proposes may take."""
 
 
 @dataclass(frozen=True)
@@ -182,51 +181,17 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
     needed = estimated(plan, peers=peers, baselines=baselines)
     together = needed.further if free.limit == "process" else workers * needed.further
     if together > free.bytes:
+        fitting = max(FEWEST_PEERS, int(len(plan.topology.peers) * free.bytes / together * ROUNDING))
         raise InputError(
-            f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, "
-            f"mostly for {_largest(plan, needed, peers=peers)}, but {_stated(free)}; "
-            f"{_advice(plan, free, together, workers=workers, baselines=baselines)}"
+            f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, but "
+            f"{_stated(free)}; simulate fewer peers (about {fitting:,} fit) or a smaller model, leave the "
+            "baselines out (--no-baselines), or divide the peers with --workers or torchrun"
         )
-
-
-def _largest(plan: Plan, needed: MemoryEstimate, *, peers: int | None) -> str:
-    """Return what takes most of the memory."""
-    count = len(plan.topology.peers) if peers is None else peers
-    parts = {
-        f"{count:,} models of {plan.learner.layout.size:,} parameters": needed.models,
-        f"the edges of the graph between {count:,} peers": needed.edges,
-        f"the records of {plan.experiment.rounds:,} rounds of {count:,} peers": needed.records,
-        "libraries": needed.work,
-    }
-    return max(parts, key=lambda name: parts[name])
 
 
 def _stated(free: FreeMemory) -> str:
-    """Return how much memory is free, and why it is not more."""
-    limits = {
-        "machine": "the machine has {} left",
-        "control group": "the limit of its control group leaves {}",
-        "process": "the limit of the process (ulimit -v) leaves {}",
-    }
-    return limits[free.limit].format(size(free.bytes))
-
-
-def _advice(plan: Plan, free: FreeMemory, needed: int, *, workers: int, baselines: bool) -> str:
-    """Return what makes a simulation smaller."""
-    fitting = int(len(plan.topology.peers) * free.bytes / needed * ROUNDING)
-    advice = [f"simulate fewer peers (about {fitting:,} fit)"] if fitting >= FEWEST_PEERS else []
-    advice.append("take a smaller model")
-    if baselines and copies(plan, baselines=False) < copies(plan, baselines=True):
-        advice.append("leave the baselines out (--no-baselines)")
-    if plan.learner.dtype == torch.float64:
-        advice.append('set learning.dtype to "float32"')
-    if free.limit == "process":
-        advice.append(
-            f"divide them among processes (--workers {workers * math.ceil(needed / (ROUNDING * free.bytes))})"
-        )
-    else:
-        advice.append("divide them among machines with torchrun")
-    return f"{', '.join(advice[:-1])} or {advice[-1]}"
+    """Return how much memory is free, and which limit says so."""
+    return f"the limit of the {free.limit} leaves {size(free.bytes)}"
 
 
 @contextmanager

@@ -93,10 +93,6 @@ class Power:
         masses = None if released.masses is None else self.weights @ released.masses  # [N, 1]
         return Released(self.rounded @ released.values, masses)
 
-    def of(self, peers: torch.Tensor) -> Power:
-        """Return what these steps make of some peers, given by their numbers ``[R]``."""
-        return Power(self.weights[peers], self.rounded[to_device(peers, self.rounded.device)])
-
 
 def _power(matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], like: Rows) -> Power:
     """Return what gossip steps make of the identity."""

@@ -13,6 +13,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.core.codecs import Zstd
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints, check_contribution
 from p2pfl.core.errors import P2PFLError, TopologyError
 from p2pfl.core.neighbourhood import (
@@ -26,12 +27,12 @@ from p2pfl.core.neighbourhood import (
     release_bare,
     step_by_step,
 )
-from p2pfl.core.rows import Rows, draw, raw
+from p2pfl.core.rows import Rows, raw
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import SimulationSettings
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.privacy.total_masks import TotalMasks
-from p2pfl.simulation.mixing import Mixer, at_once, uniform
+from p2pfl.simulation.mixing import Mixer, at_once
 from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
@@ -252,13 +253,13 @@ class StackedNeighbourhood:
 
     async def _mix_at_once(self, released: Released, omegas: Sequence[float]) -> Released:
         matrix, early = self.weights[0].matrix, tuple(omegas[:-1])
-        now = self.shard.powered(self.mixer.power(matrix, early, like=released.values), released)
+        now = self.mixer.power(matrix, early, like=released.values)(released)
         self._account(released, matrix)
         self._account(now, matrix, times=len(early) - 1)
         if omegas[-1] == 1:
             del released  # frees these rows before the last step allocates their successors
             return await self.mix(now)
-        previous = self.shard.powered(self.mixer.power(matrix, early[:-1], like=released.values), released)
+        previous = self.mixer.power(matrix, early[:-1], like=released.values)(released)
         del released
         return (await self.mix(now)).combine(omegas[-1], 1 - omegas[-1], previous)
 
@@ -269,7 +270,7 @@ class StackedNeighbourhood:
         return (
             type(self).mix is StackedNeighbourhood.mix
             and len(self.weights) == 1
-            and (self.shard.workers == 1 or not uniform(self.weights[0].matrix))  # of one average, only sums travel
+            and self.shard.workers == 1
             and not (faults.loss or faults.absence or self.zstd)
         )
 

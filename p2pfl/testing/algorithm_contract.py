@@ -12,9 +12,10 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import Public, Released
-from p2pfl.core.rows import Rows, draw
+from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import Learner

@@ -19,8 +19,7 @@ from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.normal_stream import BLOCK, _quantiles, spans
 from p2pfl.privacy.release import private
-from p2pfl.privacy.release_settings import Settings
-from p2pfl.privacy.resolution import truncation
+from p2pfl.privacy.release_settings import Settings, truncation
 from p2pfl.topology import ring
 from tests.privacy.test_release import Room
 

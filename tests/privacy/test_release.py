@@ -109,14 +109,10 @@ async def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(s
         {"clip": 0.5},
         {"clip": 0.5, "noise": 1.0},
         {"clip": 2.0, "noise": 0.1, "mask": 3.0},
-        {"clip": 0.5, "noise": 1.0, "parts": 3},
     ],
 )
 async def test_a_peer_releases_the_same_row_alone_and_in_a_stack(size, chosen):
     topology = ring(5)
-    chosen = dict(chosen)
-    if parts := chosen.pop("parts", 0):
-        chosen["layers"] = (size - parts + 1,) + (1,) * (parts - 1)
     rows, since, masses = (
         draw(5, size),
         draw(5, size, seed=1),
@@ -285,7 +281,6 @@ async def test_a_value_beyond_the_grid_names_its_peer(part):
         ({"noise": -1.0}, "the noise deviation is -1.0, but must be at least 0; 0 adds no noise"),
         ({"mask": math.inf}, "the mask deviation is inf, but must be at least 0; 0 adds no mask"),
         ({"bits": 0}, "the grid has 0 bits, but needs 1 to 40; 20 resolve a millionth"),
-        ({"layers": (3, -1)}, "a layer has the size -1, but needs at least 0; give the sizes"),
     ],
 )
 def test_settings_out_of_range_are_refused(wrong, sentence):
@@ -336,43 +331,23 @@ async def test_taking_part_always_is_the_plain_release_bit_for_bit():
     assert always.masses is None
 
 
-@pytest.mark.parametrize("chosen", [{"clip": 0.5}, {"clip": 0.5, "noise": 0.3, "mask": 2.0}])
-@pytest.mark.parametrize("size", [7, BLOCK + 5])
-async def test_one_layer_is_flat_clipping_bit_for_bit(size, chosen):
-    rows, since = draw(3, size), draw(3, size, seed=1)
-    flat, layered = wrap(ring(3), **chosen), wrap(ring(3), **chosen, layers=(size,))
-    assert torch.equal((await released(layered, rows, since)).rows, (await released(flat, rows, since)).rows)
-
-
 @given(
-    layers=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
+    size=st.integers(1, 40),
     clip=st.sampled_from([0.01, 1.0, 30.0, math.inf]),
     scale=st.sampled_from([1e-3, 1.0, 1e6]),
     block=st.sampled_from([1, 4, BLOCK]),
     masses=st.none() | st.just(torch.tensor([[0.5], [2.5]]).double()),
 )
-async def test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip(layers, clip, scale, block, masses):
-    size = sum(layers)
+async def test_an_update_is_scaled_to_at_most_the_clip(size, clip, scale, block, masses):
     rows = draw(2, size, scale=scale, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "BLOCK", block)
-        net = wrap(complete(2), clip=clip, layers=tuple(layers))
-        moved = (await released(net, rows, torch.zeros(2, size).double(), masses)).rows
-    update = rows if masses is None else rows * masses
-    bound = clip / math.sqrt(len(layers))
-    for part, own in zip(moved.split(layers, dim=1), update.split(layers, dim=1), strict=True):
-        length = own.norm(dim=1, keepdim=True)  # [R, 1]
-        expected = own if math.isinf(clip) else own * (bound / length.clamp(min=1e-300)).clamp(max=1)
-        torch.testing.assert_close(part, expected, rtol=1e-12, atol=0)
-        assert bool((part.norm(dim=1) <= bound * (1 + 1e-12)).all())
+        moved = (await released(wrap(complete(2), clip=clip), rows, torch.zeros(2, size).double(), masses)).rows
+    own = rows if masses is None else rows * masses
+    length = own.norm(dim=1, keepdim=True)  # [R, 1]
+    expected = own if math.isinf(clip) else own * (clip / length.clamp(min=1e-300)).clamp(max=1)
+    torch.testing.assert_close(moved, expected, rtol=1e-12, atol=0)
     assert bool((moved.norm(dim=1) <= clip * (1 + 1e-12)).all())
-
-
-async def test_rows_that_are_not_as_long_as_the_layers_are_refused():
-    with pytest.raises(
-        InputError, match="the rows have 10 numbers, but the layers have 9 together; give the layers of this model"
-    ):
-        await released(wrap(ring(3), clip=1.0, layers=(4, 5)), torch.zeros(3, 10), torch.zeros(3, 10))
 
 
 async def test_a_release_is_charged_before_anything_is_drawn():

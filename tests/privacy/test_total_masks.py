@@ -14,8 +14,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy import total_masks
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring_masks import to_signed
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot, to_signed
 from p2pfl.topology import Topology, circulant, complete, path, ring, spanning, star
 
 SLOT = TotalSlot(1, 0, 0)

@@ -9,7 +9,7 @@ from p2pfl.learning.checks import Size
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import evaluation_of
 from p2pfl.simulation import simulate
-from p2pfl.simulation.evaluation_size import FREE, Evaluator, Scope, _affordable, fewer, scope
+from p2pfl.simulation.evaluation_size import FREE, Evaluator, Scope, _affordable, scope
 
 TABLE = {
     "rounds": 4,
@@ -56,7 +56,7 @@ def test_evaluating_less_changes_no_model_and_not_the_last_round(full, some):
         torch.equal(value, full.models[peer][name]) for peer in some.models for name, value in some.models[peer].items()
     )
     assert some.summary["together"] == full.summary["together"]
-    assert some.summary["evaluation"] == {"every": 2, "peers": 5, "samples": None}
+    assert some.summary["evaluation"] == {"every": 2, "peers": 5}
     assert evaluation_of(some.summary).startswith("scores of every 2nd round are those of 5 of 12 peers")
 
 
@@ -78,33 +78,12 @@ def test_the_record_of_a_run_that_stops_early_is_replaced_in_its_file(tmp_path):
     assert Run.load(tmp_path / "run").metrics == run.metrics
 
 
-def test_fewer_samples_are_the_same_for_peers_that_share_them():
-    resolved = plan(read(TABLE))
-    few = fewer(resolved.federation, 7, seed=3)
-    first = few.test["peer00"]
-    assert len(first) == 7
-    assert all(part is first for part in few.test.values())
-    assert set(first.tolist()) <= set(resolved.federation.test["peer00"].tolist())
-    assert all(len(part) == 0 for part in few.validation.values())
-
-
-def test_scores_on_fewer_samples_are_those_on_that_part_of_the_data():
-    resolved = plan(read(TABLE))
-    evaluator, rows = (
-        Evaluator(resolved, limits=Scope(samples=7)),
-        resolved.learner.start(resolved.topology.peers) + torch.arange(12).view(-1, 1) / 50,
-    )
-    few = fewer(resolved.federation, 7, seed=resolved.experiment.seed)
-    wanted = resolved.learner.on(few).evaluate(rows, peers=resolved.topology.peers)
-    assert [found["loss"] for found in evaluator.after(0, rows)] == wanted["loss"].tolist()
-
-
 def test_equal_models_are_evaluated_in_full_by_default(monkeypatch):
     monkeypatch.setattr("p2pfl.simulation.evaluation_size.FREE", 1)
     table = TABLE | {"topology": {"kind": "ring", "peers": 40}, "learning": {"algorithm": "dpsgd", "batch": 1}}
     evaluator = Evaluator(plan(read(table)))
     rows = evaluator.plan.learner.start(evaluator.names)
-    assert evaluator.scope.peers is not None or evaluator.scope.samples is not None or evaluator.scope.every > 1
+    assert evaluator.scope.peers is not None or evaluator.scope.every > 1
     assert all(evaluator.after(0, rows))
     rows[3] += 1
     assert not all(evaluator.after(0, rows))
@@ -115,8 +94,7 @@ def test_the_default_costs_at_most_a_fifth_of_the_training(monkeypatch):
     for batch in (1, 2, 4, 16, 64):
         resolved = plan(read(TABLE | {"topology": {"peers": 60}, "learning": {"algorithm": "dpsgd", "batch": batch}}))
         found, held = scope(resolved), len(resolved.federation.test["peer00"])
-        each = held if found.samples is None else found.samples
-        cost = (found.peers or 60) * each / found.every
+        cost = (found.peers or 60) * held / found.every
         trained = resolved.learner.samples_a_round(resolved.topology.peers)
         assert cost <= 0.2 * 3 * trained
         assert found.full or 2 * cost * (1 + 1 / (found.peers or 60)) > 0.2 * 3 * trained
@@ -127,14 +105,13 @@ def test_the_default_costs_at_most_a_fifth_of_the_training(monkeypatch):
     [
         ([10_000] * 4000, 4e7, Scope()),
         ([10_000] * 4000, 770_000, Scope(peers=77)),
-        ([10_000] * 4000, 16_000, Scope(peers=16, samples=1000)),
-        ([10_000] * 4000, 1000, Scope(every=5, peers=16, samples=256)),
-        ([10_000] * 8, 16_000, Scope(samples=2000)),
+        ([10_000] * 4000, 16_000, Scope(every=10, peers=16)),
+        ([10_000] * 8, 16_000, Scope(every=5)),
         ([100] * 8, 200, Scope(every=4)),
         ([0] * 8, 0, Scope()),
     ],
 )
-def test_peers_are_left_out_first_then_samples_then_rounds(held, budget, wanted):
+def test_peers_are_left_out_first_then_rounds(held, budget, wanted):
     assert _affordable(held, budget=budget) == wanted
 
 

@@ -9,7 +9,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results import Run
 from p2pfl.results.records import columns_of
-from p2pfl.simulation import mean_model, simulate
+from p2pfl.simulation import evaluation_size, simulate
 from swarms import SMALL, live
 
 DPSGD = ["learning.algorithm=dpsgd", "topology.kind=ring", "gossip.steps=1", "rounds=2"]
@@ -65,14 +65,15 @@ def test_the_plot_of_a_run_has_a_line_of_the_mean_of_all_models():
 
 def test_few_samples_are_evaluated_where_the_budget_is_small_and_all_after_the_last_round(monkeypatch):
     made = plan(read(SMALL, changes=[*DPSGD, *DIRICHLET]))
-    monkeypatch.setattr(mean_model, "FEWEST_SAMPLES", 10)
-    monkeypatch.setattr(mean_model, "FREE", 0)
+    monkeypatch.setattr(evaluation_size, "FEWEST_SAMPLES", 10)
+    monkeypatch.setattr(evaluation_size, "FREE", 0)
+    monkeypatch.setattr(evaluation_size, "scope", lambda _: evaluation_size.Scope())
     seen = []
     evaluate = type(made.learner).evaluate
 
     def counted(self, rows, *, peers, part="test"):
-        if peers == (mean_model.NAME,):
-            seen.append(len(self.federation.test[mean_model.NAME]))
+        if peers == (evaluation_size.MEAN_NAME,):
+            seen.append(len(self.federation.test[evaluation_size.MEAN_NAME]))
         return evaluate(self, rows, peers=peers, part=part)
 
     monkeypatch.setattr(type(made.learner), "evaluate", counted)

@@ -66,29 +66,21 @@ def test_every_algorithm_with_further_states_is_in_the_catalogue():
     assert {*memory_estimate.STATES, *memory_estimate.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
 
 
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [
-        ("machine", "but the machine has 1.0 MB left; .* or divide them among machines with torchrun"),
-        ("control group", "but the limit of its control group leaves 1.0 MB; .* with torchrun"),
-        ("process", r"but the limit of the process \(ulimit -v\) leaves 1.0 MB; .* among processes \(--workers \d+\)"),
-    ],
-)
-def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypatch, tmp_path, limit, said):
+@pytest.mark.parametrize("limit", ["machine", "control group", "process"])
+def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypatch, tmp_path, limit):
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(10**6, limit))
-    with pytest.raises(InputError, match=f"the simulation needs about .* of memory .*{said}") as caught:
+    expected = f"the simulation needs about .* of memory .* but the limit of the {limit} leaves 1.0 MB; simulate fewer"
+    with pytest.raises(InputError, match=expected) as caught:
         simulate(planned(hidden=[640]), folder=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_the_refusal_names_what_takes_the_memory_and_how_many_peers_fit(monkeypatch):
+def test_the_error_says_how_many_peers_fit(monkeypatch):
     made = planned(peers=100, learning={"algorithm": "dpsgd", "dtype": "float64"}, hidden=[640])
     needed = memory_estimate.estimated(made).further
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed // 2, "machine"))
-    sentence = r"mostly for 100 models of 48,010 parameters, .* simulate fewer peers \(about 45 fit\), take a smaller "
-    sentence += r"model, leave the baselines out \(--no-baselines\), set learning.dtype to \"float32\" or"
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=r"simulate fewer peers \(about 45 fit\) or a smaller model"):
         memory_estimate.check_memory(made)
 
 

@@ -25,7 +25,6 @@ from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.resuming import simulation_checkpoint
 from p2pfl.simulation.resuming.simulation_checkpoint import FILE
 from p2pfl.simulation.sharding import Shard, keeping
-from p2pfl.simulation.sharding import part as sharding_part
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.workers import divided
 from p2pfl.simulation.sourcing import source_of
@@ -155,24 +154,6 @@ def test_byzantine_peers_know_the_moments_of_the_honest_models_of_all_workers(na
     for places, sent, travelled in together(work, workers=2):
         assert torch.allclose(sent, expected[places], rtol=0, atol=1e-14)
         assert travelled <= 2 * 4 * 8 + 8  # sums of two moments, and a number of peers
-
-
-def test_several_gossip_steps_of_workers_are_the_product_of_one_process_and_models_travel_once(monkeypatch):
-    monkeypatch.setattr(sharding_part, "COLUMNS", 12)  # two columns of six peers at a time
-    weights = [metropolis(ring(6))]
-    power = Mixer(weights).power(weights[0].matrix, (1.0,) * 40, like=torch.zeros(1, dtype=torch.float64))
-    generator = torch.Generator().manual_seed(0)
-    rows, masses = (torch.randn(6, width, generator=generator, dtype=torch.float64) for width in (5, 1))
-    expected = power(Released(rows, masses))
-
-    def work(group):
-        shard = WorkerShard(weights, group)
-        return shard.places, shard.powered(power, Released(rows[shard.places], masses[shard.places])), group.bytes_out
-
-    for places, found, travelled in together(work, workers=2):
-        assert torch.allclose(found.values, expected.values[places], rtol=0, atol=1e-14)
-        assert torch.allclose(found.masses, expected.masses[places], rtol=0, atol=1e-14)
-        assert travelled == 3 * 6 * 8  # three rows of five numbers and a weight, once
 
 
 # ---------------------------------------------------------------------- partition and boundary

@@ -16,8 +16,8 @@ from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.ring_masks import Ring
 from p2pfl.privacy.secagg.protocol import Sender, SumSlot
+from p2pfl.privacy.total_masks import Ring
 from worlds.keys import Fail, KeyWatch
 
 

@@ -12,15 +12,14 @@ import numpy as np
 
 from p2pfl.algorithms import State
 from p2pfl.algorithms.algorithm import AsyncLearner
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
-from p2pfl.core.rows import draw
 from p2pfl.core.traits import Traits
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.privacy.ring_masks import Ring
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import Ring, TotalMasks, TotalSlot
 from worlds.keys import KeyWatch
 
 SIZE = 40

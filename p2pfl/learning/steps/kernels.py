@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.learning.dropout import KeyedDropout, mask
 from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
-from p2pfl.learning.modules.bare import is_bare, is_hooked
+from p2pfl.learning.modules.model_copy import is_bare, is_hooked
 from p2pfl.learning.steps.batching import Batch, Footprint
 
 Parts = Sequence[torch.Tensor]

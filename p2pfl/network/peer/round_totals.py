@@ -17,8 +17,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
-from p2pfl.privacy.ring_masks import Ring, to_signed, to_unsigned
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import Ring, TotalMasks, TotalSlot, to_signed, to_unsigned
 
 
 class LostError(PeerError):

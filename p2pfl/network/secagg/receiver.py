@@ -10,8 +10,8 @@ from p2pfl.core.errors import DecodeError, PrivacyError
 from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.ring_masks import WIDTHS
 from p2pfl.privacy.secagg.protocol import Keys, Receiver, SumSlot
+from p2pfl.privacy.total_masks import WIDTHS
 
 
 @dataclass

@@ -18,8 +18,8 @@ from p2pfl.network.secagg.seal import GossipStep, Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints
-from p2pfl.privacy.ring_masks import Ring
 from p2pfl.privacy.secagg.protocol import Sender, SumSlot
+from p2pfl.privacy.total_masks import Ring
 
 
 @dataclass

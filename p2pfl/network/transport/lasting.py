@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple, Self
 
@@ -74,13 +74,13 @@ class Lasting:
         backoff: Backoff | None = None,
         notice: Callable[[Wait], None] | None = None,
     ) -> None:
-        self._transports = tuple(transports)
-        self._backoff = backoff or Backoff()
-        self._notice = notice or (lambda _wait: None)
+        self.transports = tuple(transports)
+        self.backoff = backoff or Backoff()
+        self.notice = notice or (lambda _wait: None)
 
     def __repr__(self) -> str:
         """Return the transports, without user and password."""
-        return f"Lasting({list(self._transports)!r})"
+        return f"Lasting({list(self.transports)!r})"
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
@@ -95,7 +95,7 @@ class Lasting:
         TransportError
             No broker could be reached in time.
         """
-        channel = LastingChannel(self._transports, self._backoff, client, will, self._notice)
+        channel = LastingChannel(self, client, will)
         await channel.open()
         try:
             yield channel
@@ -114,21 +114,10 @@ class _Connection(NamedTuple):
 class LastingChannel:
     """:class:`~p2pfl.network.transport.channel.Channel` of :class:`Lasting`."""
 
-    def __init__(
-        self,
-        transports: Sequence[Transport],
-        backoff: Backoff,
-        client: str,
-        will: Will | None,
-        notice: Callable[[Wait], None],
-    ) -> None:
-        self._transports = transports
-        self._backoff = backoff
-        self._notice = notice
-        self._client = client
-        self._will = will
+    def __init__(self, lasting: Lasting, client: str, will: Will | None) -> None:
+        self._lasting, self._client, self._will = lasting, client, will
         self._clock = asyncio.get_running_loop().time
-        self._outages = Outages(backoff, client, now=self._clock())
+        self._outages = Outages(lasting.backoff, client, now=self._clock())
         self._connection: _Connection | None = None  # None while lost
         self._held: _Connection | None = None  # the last connection, to close
         self._reading: Channel | None = None
@@ -171,8 +160,9 @@ class LastingChannel:
             One connection after the other ends during the publish, as they do for a packet that is too large.
         """
         check_publish(topic, data, limit=self.limit)
-        if retain:
-            self._remember(topic, bytes(data))
+        if retain:  # the broker may lose it
+            self._kept.pop(topic, None)
+            self._kept |= {topic: bytes(data)} if data else {}
         size = memoryview(data).nbytes
         for attempt in itertools.count(1):
             channel = await self._joined()
@@ -198,10 +188,15 @@ class LastingChannel:
         self._filters |= dict.fromkeys(filters)
         attempts: RetrySchedule | None = None
         while True:
+            channel = await self._joined()
             try:
-                return await self._ask(lambda channel: channel.subscribe(*filters))
+                return await channel.subscribe(*filters)
             except BusyError as error:
                 attempts = await self._wait(error, attempts)
+            except RefusedError:
+                raise
+            except TransportError as error:
+                self._lose(channel, error)
 
     def abort(self) -> None:
         """Lose the connection as in a crash, without reconnecting."""
@@ -225,17 +220,6 @@ class LastingChannel:
                 self._reading = None
                 self._lose(channel, error)
 
-    async def _ask(self, call: Callable[[Channel], Awaitable[None]]) -> None:
-        """Send a request to the broker, or to the next one if necessary."""
-        while True:
-            channel = await self._joined()
-            try:
-                return await call(channel)
-            except (BusyError, RefusedError):
-                raise
-            except TransportError as error:
-                self._lose(channel, error)
-
     # ------------------------------------------------------------------ connections
 
     async def open(self) -> None:
@@ -243,7 +227,7 @@ class LastingChannel:
         connection, attempts = None, None
         while connection is None:
             try:
-                connection = await self._reached(self._transports)
+                connection = await self._reached(self._lasting.transports)
             except (AccessError, RefusedError):
                 raise
             except (BrokerError, TransportError) as error:
@@ -259,10 +243,11 @@ class LastingChannel:
         BrokerError, TransportError
             The timeout is over; the original error if there is no timeout.
         """
-        outage = self._backoff.outage
+        backoff = self._lasting.backoff
+        outage = backoff.outage
         if attempts is None and outage:
-            self._notice(Wait(error, outage))
-        attempts = attempts or RetrySchedule(self._backoff, self._client, now=self._clock())
+            self._lasting.notice(Wait(error, outage))
+        attempts = attempts or RetrySchedule(backoff, self._client, now=self._clock())
         pause = attempts.pause(self._clock())
         if pause is None and not attempts.failures:
             raise error
@@ -305,12 +290,12 @@ class LastingChannel:
             await lost.stack.aclose()
         if self._outages.hopeless(self._clock()):
             raise TransportError(
-                f"there was no steady connection for {self._outages.backoff.outage:g} s ({self._why}); check "
+                f"there was no steady connection for {self._lasting.backoff.outage:g} s ({self._why}); check "
                 "the broker, or raise transport.outage"
             )
         await asyncio.sleep(self._outages.pause)
         try:
-            self._take(await self._reached(self._transports))
+            self._take(await self._reached(self._lasting.transports))
         except (AccessError, RefusedError):
             raise
         except (BrokerError, TransportError) as error:
@@ -320,7 +305,7 @@ class LastingChannel:
     async def _home(self, present: _Connection) -> None:
         """Move to an earlier broker of the list, if one accepts."""
         try:
-            earlier = await self._reached(self._transports[: present.place])
+            earlier = await self._reached(self._lasting.transports[: present.place])
         except (BrokerError, TransportError):
             return
         if self._over is not None:
@@ -352,12 +337,6 @@ class LastingChannel:
             else:
                 return _Connection(channel, stack, place)
         raise BrokerError("; ".join(failures))
-
-    def _remember(self, topic: str, data: bytes) -> None:
-        """Store a retained message, in case the broker loses it."""
-        self._kept.pop(topic, None)
-        if data:
-            self._kept[topic] = data
 
     def _take(self, connection: _Connection) -> None:
         """Use a connection."""

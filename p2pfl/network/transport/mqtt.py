@@ -64,8 +64,6 @@ class MqttTransport:
     qos
         Quality of service. With 1 the broker acknowledges each packet, so a publish waits until the broker has it, and
         with MQTT 5 learns of a refusal. With 0 a publish waits until it is written, and a broker may drop a burst.
-    keepalive
-        Seconds of silence after which a ping goes out; a broker publishes the will after one and a half of these.
     limit
         Largest payload in bytes; an MQTT 5 broker may lower it.
 
@@ -91,7 +89,6 @@ class MqttTransport:
         key: Path | None = None,
         version: int = 4,
         qos: int = 1,
-        keepalive: float = KEEPALIVE,
         limit: int = LIMIT,
     ) -> None:
         where = Address.parse(url)
@@ -105,7 +102,7 @@ class MqttTransport:
         self._options: dict[str, Any] = {
             "protocol": aiomqtt.ProtocolVersion(version),
             "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
-            "keepalive": max(1, round(keepalive)),
+            "keepalive": round(KEEPALIVE),
             "tls_context": self._where.tls(ca, certificate, key),
         }
 

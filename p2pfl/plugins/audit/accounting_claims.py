@@ -157,7 +157,7 @@ def _meter(plan: Plan) -> Meter:
 def _releases(plan: Plan) -> ExactClaim:
     """Check that each release is charged before it leaves."""
     order, graph = list[str](), ring(4)
-    settings = replace(plan.protection.settings, mask=0.0, layers=())
+    settings = replace(plan.protection.settings, mask=0.0)
 
     class SentNeighbourhood(StackedNeighbourhood):
         async def mix(self, released: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from p2pfl.plugins.audit import noise_tests
-from p2pfl.privacy.ring_masks import Ring
+from p2pfl.privacy.total_masks import Ring
 from p2pfl.results.facts import Styled
 
 RELEASE = "the release"

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import STACKED, ExactClaim, claim
 from p2pfl.plugins.audit.noise_tests import Floats, Ints
@@ -107,7 +107,7 @@ def check_stacked_noise(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]
         Function that makes the source of each run.
     """
     graph = ring(PEERS)
-    target = Target(replace(settings, participation=1.0, layers=()), graph, [metropolis(graph)], fresh)
+    target = Target(replace(settings, participation=1.0), graph, [metropolis(graph)], fresh)
     claims = list[ExactClaim]()
     unit = 2.0**settings.bits
     if settings.noise:

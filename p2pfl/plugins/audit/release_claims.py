@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, RELEASE, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, Target, numbers
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
@@ -58,7 +58,7 @@ def check_release(target: Target, *, keys: int = KEYS) -> list[ExactClaim]:
     if not math.isinf(settings.clip):
         claims.append(check_clipping(seeded))
     if settings.hidden and settings.participation < 1:
-        claims += check_abstention(seeded.using(layers=()))
+        claims += check_abstention(seeded)
     if settings.hidden:
         claims += check_keys(target.fresh, peers=target.graph.peers, count=keys)
     return claims
@@ -66,7 +66,7 @@ def check_release(target: Target, *, keys: int = KEYS) -> list[ExactClaim]:
 
 def check_cancellation(target: Target) -> ExactClaim:
     """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
-    pipeline = target.using(noise=0.0, participation=1.0, layers=()).run(target.seed)
+    pipeline = target.using(noise=0.0, participation=1.0).run(target.seed)
     nothing = np.zeros((1, SIZE))
     total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in pipeline.peers)
     return claim(RELEASE, "masks cancel", np.abs(total).max())  # sums of grid points are exact
@@ -75,23 +75,18 @@ def check_cancellation(target: Target) -> ExactClaim:
 def check_clipping(target: Target) -> ExactClaim:
     """Check that an update of any length, under the same keys, moves the release by no more than the clip.
 
-    Each layer that is clipped by itself has its share of the length, in all of its numbers or in the first or the last
-    one, so that a bound that is exceeded in one layer shows, and a number that does not count.
+    The length is in all numbers, or in the first or the last one, so that a number that does not count shows.
     """
     pipeline, settings = target.using(participation=1.0).run(target.seed), target.settings
-    layers = settings.layers or (LONG,)
-    since, every = draw(target.seed, "audit clip").standard_normal((2, 1, sum(layers)))
+    since, every = draw(target.seed, "audit clip").standard_normal((2, 1, LONG))
+    every *= settings.clip / float(np.linalg.norm(every))
     directions = (every, np.zeros_like(every), np.zeros_like(every))
-    for start, size, bound in zip(np.cumsum((0, *layers)), layers, settings.bounds, strict=False):
-        part = every[:, start : start + size]
-        part *= bound / max(float(np.linalg.norm(part)), 1e-300)
-        if size:
-            directions[1][0, start] = directions[2][0, start + size - 1] = bound
+    directions[1][0, 0] = directions[2][0, -1] = settings.clip
     weights = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
     updates = [since, *(since + length / 2.5 * each for length in CLIP_LENGTHS for each in directions)]
     still, *moved = (_released(pipeline, pipeline.peers[0], rows, since=since, masses=weights) for rows in updates)
     reach = max(float(np.linalg.norm(each - still)) for each in moved)
-    grid = 2.0**-settings.bits * math.sqrt(sum(layers)) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
+    grid = 2.0**-settings.bits * math.sqrt(LONG) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
     allowed = settings.clip * (1 + 1e-9) + grid
     return claim(RELEASE, "updates are clipped", reach, allowed, lengths=list_lengths())
 

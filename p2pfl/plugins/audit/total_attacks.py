@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
@@ -39,8 +39,7 @@ from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
-from p2pfl.privacy.ring_masks import WIDTHS, Ring, to_signed, zeros
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 CHANGE = 2.0**20

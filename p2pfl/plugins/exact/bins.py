@@ -18,21 +18,9 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Owns, Part
+from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.columns import check_named, ends, keeps_missing
-from p2pfl.plugins.exact.sketch import (
-    EXPONENTS,
-    FINE,
-    MAX_EXPONENTS,
-    Values,
-    coarse,
-    fine,
-    impossible,
-    live,
-    number_at,
-    possible,
-)
+from p2pfl.plugins.exact.sketch import MAX_EXPONENTS, Sketch, impossible, sketch
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 
 MAX_BINS = 255
@@ -125,28 +113,23 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
     Bins
         Bins.
     """
-    size = features * EXPONENTS
-    total = yield Question(lambda peer: _first(own(peer).train), size=size + features)
-    used = live(total[:size], most=max(MAX_EXPONENTS, MAX_MEAN_EXPONENTS * features))  # [L] in the order of features
-    missing = possible(total[size:])  # [F]
-    feature, exponent = used // EXPONENTS, used % EXPONENTS
-    total = yield Question(lambda peer: fine(_columns(own(peer).train), used), size=len(used) * FINE)
-    cells_of = possible(total).reshape(len(used), FINE)  # [L, 128]
+    sketches, missing = yield from sketch(
+        lambda peer: list(own(peer).train.features.T),
+        columns=features,
+        most=max(MAX_EXPONENTS, MAX_MEAN_EXPONENTS * features),
+    )
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
     known = np.zeros((features, MAX_BINS), np.bool_) if any(categorical) else None
-    for number in range(features):
-        here = feature == number
-        cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), cells_of[here].ravel()
-        found = _cuts(cells, own_counts, max_bins)
-        cuts[number, : len(found)], counts[number] = found, len(found)
+    for number, cells in enumerate(sketches):
+        own_cuts = _cuts(cells, max_bins)
+        cuts[number, : len(own_cuts)], counts[number] = own_cuts, len(own_cuts)
         if known is not None and categorical[number]:
-            known[number, _categories(number, cells[own_counts > 0], max_bins)] = True
+            known[number, _categories(number, cells.low, max_bins)] = True
     return Bins(cuts, counts, missing > 0, known)
 
 
-def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
-    """Return the categories that some cells stand for."""
-    values = number_at(cells << 16)
+def _categories(feature: int, values: Floats, max_bins: int) -> Ints:
+    """Return the categories that are in use."""
     if ((values < 0) | (values >= MAX_BINS) | (values != np.floor(values))).any():
         raise impossible()
     if len(values) > max_bins:
@@ -157,38 +140,18 @@ def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
     return values.astype(np.int64)
 
 
-def _columns(part: Part) -> list[Values]:
-    """Return the values of each feature."""
-    return list(part.features.T)
-
-
-def _first(part: Part) -> Ints:
-    """Return the number of values by feature and exponent, then of missing ones by feature, ``[F 512 + F]``."""
-    return np.concatenate([coarse(_columns(part)), np.isnan(part.features).sum(axis=0)])
-
-
-def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
-    """Return the cuts of one feature, ascending.
-
-    Parameters
-    ----------
-    cells, counts
-        Cells in ascending order, and the number of values in each.
-    max_bins
-        Largest number of bins.
-    """
-    used = np.flatnonzero(counts)
-    cells, counts = cells[used], counts[used]
-    if len(cells) < 2:
+def _cuts(cells: Sketch, max_bins: int) -> Floats:
+    """Return the cuts of one feature, ascending."""
+    if len(cells.counts) < 2:
         return np.zeros(0)
-    after = np.arange(len(cells) - 1)  # cut after each cell but the last
-    if len(cells) > max_bins:
-        reached = np.cumsum(counts) * max_bins  # [cells]
-        ranks = int(counts.sum()) * np.arange(1, max_bins)
+    after = np.arange(len(cells.counts) - 1)  # cut after each cell but the last
+    if len(cells.counts) > max_bins:
+        reached = np.cumsum(cells.counts) * max_bins  # [cells]
+        ranks = int(cells.counts.sum()) * np.arange(1, max_bins)
         after = np.unique(np.searchsorted(reached, ranks, side="left"))
-        after = after[after < len(cells) - 1]
-    beyond, first = number_at((cells[after] + 1) << 16), number_at(cells[after + 1] << 16)
-    return np.asarray((0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64))
+        after = after[after < len(cells.counts) - 1]
+    middle = 0.5 * cells.high[after] + 0.5 * cells.low[after + 1]
+    return np.asarray(middle.astype(np.float32).astype(np.float64))
 
 
 def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tuple[float, ...], ...]:

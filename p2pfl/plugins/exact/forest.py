@@ -20,8 +20,7 @@ from p2pfl.plugins.exact.tensor_model import Shapes, scalars
 from p2pfl.plugins.exact.trees.draws import features, shares, weights
 from p2pfl.plugins.exact.trees.growing import Splits
 from p2pfl.plugins.exact.trees.losses import Numbers, Several, fraction
-from p2pfl.plugins.exact.trees.parallel_trees import BaggedSamples, GrowingTrees, Level, binned
-from p2pfl.plugins.exact.trees.purity import Purity
+from p2pfl.plugins.exact.trees.parallel_trees import BaggedSamples, GrowingTrees, Level, Purity, binned
 from p2pfl.plugins.exact.trees.tree_model import RAREST, Mean, TreeModel, bin_tensors, with_trees
 
 MAX_DEPTH = 15
@@ -190,8 +189,8 @@ class RandomForest(TreeModel):
         while growing.open:
             level = self._level(growing, useful, wanted=wanted, first=first, depth=depth)
             splits: Splits = {}
-            for block in level.blocks(bins, width):
-                total = yield Question(partial(answer, block=block), size=block.cells(bins).size * width)
+            for block in level.blocks(width):
+                total = yield Question(partial(answer, block=block), size=block.size * width)
                 splits |= growing.split(block, total.reshape(-1, width))
             for routed in peers.values():
                 routed.move(splits)
@@ -209,9 +208,9 @@ class RandomForest(TreeModel):
         key = {"wanted": wanted, "seed": self.seed, "level": depth}
         drawn = np.concatenate([features(count, among=useful, tree=tree, **key) for tree, count in counts])
         if not self.extra:
-            return Level(nodes, drawn)
+            return Level(growing.bins, nodes, drawn)
         uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
-        return Level(nodes, drawn, growing.cuts(nodes, drawn, uniform))
+        return Level(growing.bins, nodes, drawn, growing.cuts(nodes, drawn, uniform))
 
     def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> BaggedSamples:
         """Return the samples of a peer with their weights in some trees."""

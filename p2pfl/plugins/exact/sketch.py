@@ -6,6 +6,7 @@ then by the next seven bits within each exponent in use. Whole numbers up to 256
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError
+from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked
 
 EXPONENTS = 512
 """Cells of the first total, by sign and exponent."""
@@ -63,6 +66,32 @@ class Sketch:
         first = self.value(below + 1, whole=whole)
         rest = place - below
         return first if not rest else first + rest * (self.value(below + 2, whole=whole) - first)
+
+
+def sketch(
+    values: Callable[[str], list[Values]], *, columns: int, most: int = MAX_EXPONENTS
+) -> Asked[tuple[list[Sketch], Ints]]:
+    """Ask for the cells in use of each column, and for how many values each lacks, by two totals.
+
+    Parameters
+    ----------
+    values
+        Function that returns the columns of a peer; NaN where a value is missing.
+    columns
+        K.
+    most
+        Largest number of exponents in use over all columns.
+    """
+
+    def first(peer: str) -> Ints:
+        mine = values(peer)
+        return np.concatenate([coarse(mine), [np.isnan(column).sum() for column in mine]])
+
+    size = columns * EXPONENTS
+    total = yield Question(first, size=size + columns)
+    used, missing = live(total[:size], most=most), possible(total[size:])
+    total = yield Question(lambda peer: fine(values(peer), used), size=len(used) * FINE)
+    return sketches(used, total, columns=columns), missing
 
 
 def coarse(columns: list[Values]) -> Ints:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Own, Owns, Part
@@ -17,9 +16,6 @@ from p2pfl.plugins.exact.columns import located, position_of
 
 CODES = 255
 """A category is a whole number below this one."""
-
-INTERACTION_SIZES = {"no_interactions": 1, "pairwise": 2}
-"""Numbers of columns that may split together, by name."""
 
 FROM_DTYPE = "from_dtype"
 """Value of ``categorical_features`` that stands for all columns of a table that have levels."""
@@ -39,8 +35,6 @@ class TreeFeatures:
         By feature whether its values are categories.
     columns
         By feature the position of its column in the table.
-    column_names
-        Name of each column.
 
     Examples
     --------
@@ -55,7 +49,6 @@ class TreeFeatures:
     places: tuple[tuple[int, int], ...]
     categorical: tuple[bool, ...]
     columns: tuple[int, ...]
-    column_names: tuple[str, ...]
 
     @classmethod
     def of(
@@ -93,8 +86,7 @@ class TreeFeatures:
             flags += [joined] * len(parts)
             columns += [position] * len(parts)
             names += [field.name] if one else [f"{field.name}={level}" for level in levels]
-        column_names = tuple(field.name for field, _ in known)
-        return cls(tuple(names), tuple(places), tuple(flags), tuple(columns), column_names)
+        return cls(tuple(names), tuple(places), tuple(flags), tuple(columns))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -193,73 +185,3 @@ def _position(hot: torch.Tensor) -> torch.Tensor:
     """Return the position of the one in each row ``[n, L]``, ``[n, 1]``; NaN in a row without one."""
     position = hot.nan_to_num().argmax(dim=1, keepdim=True).to(hot.dtype)
     return torch.where(hot.nan_to_num().amax(dim=1, keepdim=True) > 0, position, torch.nan)
-
-
-@dataclass(frozen=True)
-class Interactions:
-    """Sets of columns; the columns above a node and the one that splits it are in one of the sets.
-
-    Parameters
-    ----------
-    columns
-        Column of each feature, ``[F]``.
-    sets
-        Sets of columns. Together they have all columns.
-    size
-        Any set of so many columns is one of the sets; 0 if the sets are given.
-
-    Examples
-    --------
-    >>> pairs = Interactions.of(TreeFeatures.of(3, None, categorical=None), [["x0", "x1"], ["x1", "x2"]])
-    >>> pairs.allowed(frozenset({0}), np.arange(3)).tolist(), pairs.allowed(frozenset({1}), np.arange(3)).tolist()
-    ([0, 1], [0, 1, 2])
-    """
-
-    columns: tuple[int, ...]
-    sets: tuple[frozenset[int], ...] = ()
-    size: int = 0
-
-    @classmethod
-    def of(cls, seen: TreeFeatures, constraints: Sequence[Sequence[str | int]] | str) -> Interactions:
-        """Return the sets of some constraints.
-
-        Parameters
-        ----------
-        seen
-            Features of the trees.
-        constraints
-            Lists of names or positions of columns, ``"pairwise"`` or ``"no_interactions"``. Columns in none of the
-            lists are one further set.
-
-        Raises
-        ------
-        ModelError
-            A column does not exist, or the constraints are another text.
-        """
-        key, columns = "model.options.interaction_cst", tuple(seen.columns)
-        if isinstance(constraints, str):
-            if constraints not in INTERACTION_SIZES:
-                raise ModelError(
-                    f'{key} is "{constraints}"; set it to "pairwise", "no_interactions" or lists of columns'
-                )
-            return cls(columns, size=INTERACTION_SIZES[constraints])
-        sets = [frozenset(position_of(column, seen.column_names, key=key) for column in each) for each in constraints]
-        rest = frozenset(range(len(seen.column_names))).difference(*sets)
-        return cls(columns, tuple(sets) + ((rest,) if rest else ()))
-
-    def allowed(self, used: frozenset[int], features: Ints) -> Ints:
-        """Return those of some features that may split a node.
-
-        Parameters
-        ----------
-        used
-            Features of the splits above it.
-        features
-            Features to choose from.
-        """
-        above = {self.columns[feature] for feature in used}
-        if len(above) < self.size or not above:
-            return features
-        sets = [above] if self.size else [each for each in self.sets if above <= each]
-        together = np.fromiter(frozenset[int]().union(*sets), np.int64)
-        return np.asarray(features[np.isin(np.asarray(self.columns)[features], together)])

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from p2pfl.core.errors import P2PFLError
 from p2pfl.plugins.watch import frames
@@ -49,49 +49,12 @@ REST = 5.0
 BEAT = 10.0
 """Seconds after which a comment keeps a silent stream open."""
 
-MOST_STREAMS = 16
-"""Largest number of pages that are open at once."""
-
 MOST_CURVES = 16
 """Largest number of peers whose curves are asked for at once."""
 
 
 Moment = tuple[int, Stage, int]
 """Number of events, stage and whole second: the state that a page shows does not change within it."""
-
-
-def pause(took: float) -> float:
-    """Return the seconds until the next look, which are more where a look takes long.
-
-    Examples
-    --------
-    >>> pause(0.001), pause(0.01), pause(1.0)
-    (0.25, 1.0, 2.0)
-    """
-    return min(max(LOOK, took / SHARE), SLOWEST)
-
-
-class Stream(StreamingResponse):
-    """Server-sent events to one page.
-
-    Parameters
-    ----------
-    events
-        The events.
-    ended
-        Called once the page is gone, even if it has read nothing.
-    """
-
-    def __init__(self, events: AsyncIterator[str], *, ended: Callable[[], None]) -> None:
-        super().__init__(events, media_type="text/event-stream")
-        self._ended = ended
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._ended()
 
 
 class Server:
@@ -109,7 +72,6 @@ class Server:
         self._feed = feed
         self._replay = replay
         self._looked = 0.0
-        self._streams = 0
         self._thread = ThreadPoolExecutor(1, "feed")
         self._ended = asyncio.Event()
 
@@ -156,7 +118,7 @@ class Server:
 
         def found() -> dict[str, Any]:
             swarm = self._swarm(at)
-            return frames.curves(swarm.history.curves(score or swarm.metric or "", peers=peers))
+            return asdict(swarm.history.curves(score or swarm.metric or "", peers=peers))
 
         return JSONResponse(await self._read(found))
 
@@ -179,13 +141,7 @@ class Server:
 
     async def stream(self, request: Request) -> Response:  # noqa: ARG002
         """Return the changes of the state as server-sent events; the first is the whole state."""
-        if self._streams >= MOST_STREAMS:
-            return PlainTextResponse("too many pages are open; close one\n", 503)
-        self._streams += 1
-        return Stream(self._changes(), ended=self._left)
-
-    def _left(self) -> None:
-        self._streams -= 1
+        return StreamingResponse(self._changes(), media_type="text/event-stream")
 
     async def _changes(self) -> AsyncIterator[str]:
         try:
@@ -203,7 +159,7 @@ class Server:
                 elif time.monotonic() - sent > BEAT:
                     yield ": nothing new\n\n"
                     sent = time.monotonic()
-                await asyncio.sleep(pause(time.monotonic() - began))
+                await asyncio.sleep(min(max(LOOK, (time.monotonic() - began) / SHARE), SLOWEST))
         except P2PFLError as error:
             yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
 

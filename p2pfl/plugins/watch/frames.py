@@ -10,7 +10,6 @@ from typing import Any
 
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.headline import headline, remaining
-from p2pfl.results.swarm.history import ScoreCurves
 from p2pfl.results.swarm.lanes import busiest
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
@@ -32,24 +31,6 @@ LANE_SECONDS = 300.0
 MOST_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
-COLUMNS = (
-    "activity",
-    "rounds",
-    "score",
-    "loss",
-    "sent",
-    "received",
-    "missed",
-    "epsilon",
-    "last",
-    "since",
-    "usual",
-    "waits_for",
-    "waits_for_more",
-    "waiting_since",
-)
-"""Values of a peer in a frame, in order."""
-
 
 def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """Return what does not change: names, graph and places of the peers.
@@ -70,7 +51,6 @@ def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[s
         "peers": list(setting.peers),
         "places": [places[peer] for peer in setting.peers] if places else [],
         "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
-        "columns": list(COLUMNS),
     }
 
 
@@ -120,24 +100,18 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     }
 
 
-def values(peer: PeerState, metric: str | None) -> list[Any]:
-    """Return the values of a peer, in the order of :data:`COLUMNS`."""
-    return [
-        peer.activity,
-        peer.rounds,
-        finite(peer.scores.get(metric)) if metric is not None else None,
-        finite(peer.scores.get("loss")),
-        peer.bytes_out,
-        peer.bytes_in,
-        peer.missed,
-        finite(peer.epsilon),
-        peer.last,
-        peer.since,
-        peer.usual,
-        list(peer.waits_for[:MOST_WAITS]),
-        max(0, len(peer.waits_for) - MOST_WAITS),
-        peer.waiting_since,
-    ]
+def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
+    """Return what the page shows of a peer."""
+    names = ("activity", "rounds", "missed", "last", "since", "usual", "waiting_since")
+    return {name: getattr(peer, name) for name in names} | {
+        "score": None if metric is None else finite(peer.scores.get(metric)),
+        "loss": finite(peer.scores.get("loss")),
+        "sent": peer.bytes_out,
+        "received": peer.bytes_in,
+        "epsilon": finite(peer.epsilon),
+        "waits_for": list(peer.waits_for[:MOST_WAITS]),
+        "waits_for_more": max(0, len(peer.waits_for) - MOST_WAITS),
+    }
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,17 +156,6 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
             ]
             for name in names[:MOST_LANES]
         },
-    }
-
-
-def curves(found: ScoreCurves) -> dict[str, Any]:
-    """Return curves for the page."""
-    return {
-        "rounds": found.rounds,
-        "median": found.median,
-        "low": found.low,
-        "high": found.high,
-        "peers": found.peers,
     }
 
 

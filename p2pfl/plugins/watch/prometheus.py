@@ -15,6 +15,16 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float]
 """Labels and a value."""
 
+VALUES: dict[str, tuple[str, str, Callable[[PeerState], float | None]]] = {
+    "rounds_total": ("counter", "Rounds that a peer has ended.", lambda peer: peer.rounds),
+    "sent_bytes_total": ("counter", "Bytes that a peer has sent.", lambda peer: peer.bytes_out),
+    "received_bytes_total": ("counter", "Bytes that a peer has received.", lambda peer: peer.bytes_in),
+    "missed_models_total": ("counter", "Models that did not arrive in time.", lambda peer: peer.missed),
+    "round_seconds": ("gauge", "Usual duration of a round.", lambda peer: peer.usual),
+    "privacy_epsilon": ("gauge", "Epsilon that a peer has spent.", lambda peer: peer.epsilon),
+}
+"""Kind, description and value of each metric of a peer."""
+
 
 def exposition(swarm: Swarm, *, now: float, stage: str) -> str:
     """Return all metrics.
@@ -43,36 +53,15 @@ def _families(swarm: Swarm, *, now: float, stage: str) -> Iterator[tuple[str, st
     yield "run_ended", "gauge", "Whether the run is over.", [({}, float(stage != "running"))]
     yield "peers", "gauge", "Peers by what they do.", [({"activity": key}, n) for key, n in sorted(states.items())]
     yield "alerts", "gauge", "Alerts that are not over, by kind.", _alerts(swarm, now=now)
-    yield "rounds_total", "counter", "Rounds that a peer has ended.", _each(peers, lambda peer: peer.rounds)
-    yield "sent_bytes_total", "counter", "Bytes that a peer has sent.", _each(peers, lambda peer: peer.bytes_out)
-    yield "received_bytes_total", "counter", "Bytes that a peer has received.", _each(peers, lambda peer: peer.bytes_in)
-    yield (
-        "missed_models_total",
-        "counter",
-        "Models that did not arrive in time.",
-        _each(peers, lambda peer: peer.missed),
-    )
-    yield "waiting_seconds", "gauge", "Seconds that a peer has waited by now; 0 if it does not.", _waits(peers, now=now)
-    yield "round_seconds", "gauge", "Usual duration of a round.", _each(peers, lambda peer: peer.usual)
-    yield "privacy_epsilon", "gauge", "Epsilon that a peer has spent.", _each(peers, lambda peer: peer.epsilon)
-    yield "score", "gauge", "Scores of the last round.", _scores(peers)
-
-
-def _each(peers: list[PeerState], value: Callable[[PeerState], float | None]) -> list[Sample]:
-    return [({"peer": peer.name}, found) for peer in peers if (found := value(peer)) is not None]
-
-
-def _waits(peers: list[PeerState], *, now: float) -> list[Sample]:
-    return [
-        ({"peer": peer.name}, 0.0 if peer.waiting_since is None else max(0.0, now - peer.waiting_since))
-        for peer in peers
-    ]
-
-
-def _scores(peers: list[PeerState]) -> list[Sample]:
-    return [
-        ({"peer": peer.name, "score": name}, value) for peer in peers for name, value in sorted(peer.scores.items())
-    ]
+    for name, (kind, help_, value) in VALUES.items():
+        known = [(peer.name, value(peer)) for peer in peers]
+        yield name, kind, help_, [({"peer": peer}, found) for peer, found in known if found is not None]
+    waits = [(peer.name, now if peer.waiting_since is None else peer.waiting_since) for peer in peers]
+    about = "Seconds that a peer has waited by now; 0 if it does not."
+    yield "waiting_seconds", "gauge", about, [({"peer": peer}, max(0.0, now - since)) for peer, since in waits]
+    scores = [(peer.name, name, value) for peer in peers for name, value in sorted(peer.scores.items())]
+    labelled = [({"peer": peer, "score": name}, value) for peer, name, value in scores]
+    yield "score", "gauge", "Scores of the last round.", labelled
 
 
 def _alerts(swarm: Swarm, *, now: float) -> list[Sample]:

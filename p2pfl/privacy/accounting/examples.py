@@ -8,12 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from p2pfl.core.errors import InputError
-from p2pfl.privacy.accounting import divergence
-from p2pfl.privacy.resolution import truncation
-
-HOPELESS = 50.0
-"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
+from p2pfl.privacy.accounting.spending import Cost, spent
 
 
 @dataclass(frozen=True, order=True)
@@ -38,6 +33,8 @@ class SampledSteps:
 def compose_epsilon(rounds: Mapping[SampledSteps, int], *, delta: float) -> float:
     r"""Return :math:`\varepsilon` of all rounds together, for each single sample.
 
+    Batches must be Poisson samples, as those of :class:`p2pfl.learning.example_private.ExamplePrivateLearner`.
+
     Parameters
     ----------
     rounds
@@ -55,61 +52,11 @@ def compose_epsilon(rounds: Mapping[SampledSteps, int], *, delta: float) -> floa
     >>> round(compose_epsilon({SampledSteps(1.0, 0.01, 100): 10}, delta=1e-5), 3)
     1.829
     """
-    steps: Counter[tuple[float, float]] = Counter()
+    costs: Counter[Cost] = Counter()
     for each, count in rounds.items():
         if each.rate and each.steps and count:
-            steps[each.noise, each.rate] += each.steps * count
-    if not steps:
-        return 0.0
-    if not all(noise for noise, _ in steps):
-        return math.inf
-    cut = math.fsum(count * truncation(1 / noise) for (noise, _), count in steps.items())  # noise has an end
-    if cut >= delta > 0:
-        return math.inf
-    delta -= cut
-    mechanisms = {(1 / noise, rate): count for (noise, rate), count in sorted(steps.items())}
-    share = math.fsum(count * truncation(mu) for (mu, rate), count in mechanisms.items() if rate == 1)
-    if share >= delta > 0:
-        return math.inf
-    delta -= share  # for the cut of the noise of totals, which take all samples
-    bound = divergence.renyi(mechanisms, delta=delta)
-    return bound if bound > HOPELESS else divergence.mixture_epsilon(mechanisms, delta=delta)
-
-
-def epsilon(noise: float, *, rate: float, steps: int, delta: float) -> float:
-    r"""Return :math:`\varepsilon` of the steps of DP-SGD, for each single sample.
-
-    By privacy loss distributions, which round up (:func:`p2pfl.privacy.accounting.divergence.mixture_epsilon`). Batches
-    must be Poisson samples, as those of :class:`p2pfl.learning.example_private.ExamplePrivateLearner`. Where nothing is
-    hidden any more (an epsilon above 50), by Rényi divergences, which overstate more.
-
-    Parameters
-    ----------
-    noise
-        z, standard deviation over clip.
-    rate
-        q, the probability with which a sample is in a batch.
-    steps
-        How many.
-    delta
-        :math:`\delta`.
-
-    Raises
-    ------
-    InputError
-        A number out of range, or the extra ``privacy`` is not installed.
-
-    Examples
-    --------
-    >>> round(epsilon(1.0, rate=0.01, steps=1000, delta=1e-5), 3)
-    1.829
-    """
-    if not (noise >= 0 and 0 <= rate <= 1 and steps >= 0 and 0 < delta < 1):
-        raise InputError(
-            f"noise {noise} and steps {steps} must be at least 0, rate {rate} from 0 to 1 and delta {delta} "
-            "between 0 and 1; change them"
-        )
-    return compose_epsilon({SampledSteps(noise, rate, steps): 1}, delta=delta)
+            costs[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
+    return spent(costs, delta=delta)
 
 
 def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> tuple[float, float, int]:
@@ -124,7 +71,7 @@ def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> 
     costs
         q and steps of each peer, at least one.
     noise, delta
-        As in :func:`epsilon`.
+        z, standard deviation over clip, and delta.
 
     Examples
     --------
@@ -137,7 +84,8 @@ def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> 
             points.append((rate, steps))
 
     def bound(low: int, high: int) -> tuple[float, int, int]:
-        return -epsilon(noise, rate=points[high - 1][0], steps=points[low][1], delta=delta), low, high
+        steps = SampledSteps(noise, points[high - 1][0], points[low][1])
+        return -compose_epsilon({steps: 1}, delta=delta), low, high
 
     open_ = [bound(0, len(points))]
     while True:

@@ -3,19 +3,20 @@ r"""Composition of the costs of rounds: over a run, its resumption, and all runs
 A round of cost :math:`(\mu, q)` is a Gaussian mechanism :math:`\mu` that a peer joins in secret with
 probability q. Where q = 1 costs add as :math:`\mu^2 = \sum_t \mu_t^2`; else privacy loss
 distributions are convolved (see :mod:`p2pfl.privacy.accounting.divergence`). Each round takes a share of delta for the
-cut of the private noise (:func:`p2pfl.privacy.resolution.truncation`); epsilon holds at what is left.
+cut of the private noise (:func:`p2pfl.privacy.release_settings.truncation`); epsilon holds at what is left.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import divergence
-from p2pfl.privacy.resolution import truncation
+from p2pfl.privacy.release_settings import truncation
 
 
 @dataclass(frozen=True, order=True)
@@ -56,17 +57,17 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     >>> spent({}, delta=1e-5)
     0.0
     """
-    costs = {cost: count for cost, count in costs.items() if count and cost.mu}
+    costs = {cost: count for cost, count in costs.items() if count and cost.mu and cost.probability}
     share = math.fsum(count * truncation(cost.mu) for cost, count in costs.items())
     if share >= delta > 0:
         return math.inf
     delta -= share
-    total = math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items()))
-    if all(cost.probability == 1 for cost in costs) or (total > _HOPELESS and _hopeless(costs)):
-        return divergence.epsilon(total, delta=delta)
-    return divergence.mixture_epsilon(
-        {(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta
-    )
+    whole = divergence.epsilon(math.sqrt(math.fsum(count * cost.mu**2 for cost, count in costs.items())), delta=delta)
+    if math.isinf(whole) or all(cost.probability == 1 for cost in costs):
+        return whole
+    rounds = {(cost.mu, cost.probability): count for cost, count in costs.items()}
+    bound = whole if whole <= HOPELESS else min(whole, divergence.renyi(rounds, delta=delta))
+    return bound if bound > HOPELESS else divergence.mixture_epsilon(rounds, delta=delta)
 
 
 def affordable(
@@ -90,15 +91,9 @@ def affordable(
     >>> affordable(Cost(0.5), budget=8.0, delta=1e-5, rounds=40)
     11
     """
-    least, most = 0, rounds
-    while least < most:  # bisection: the cost grows with the rounds
-        middle = (least + most + 1) // 2
-        costs = Counter(before or {}) + Counter({cost: middle})
-        if spent(costs, delta=delta) <= budget:
-            least = middle
-        else:
-            most = middle - 1
-    return least
+    return bisect_right(
+        range(1, rounds + 1), budget, key=lambda n: spent(Counter(before or {}) + Counter({cost: n}), delta=delta)
+    )
 
 
 def per_round(*, epsilon: float, delta: float, rounds: int, probability: float = 1.0) -> float:
@@ -115,17 +110,20 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
     0.1666
     """
     whole = divergence.mu(epsilon, delta=delta) / math.sqrt(rounds)
+    least, most = 0.0, whole
     if probability == 1:
-        return _with_cut(whole, epsilon=epsilon, delta=delta, rounds=rounds)
-    least, most = whole, 2 * whole  # sitting out in secret can only help
-    while spent({Cost(most, probability): rounds}, delta=delta) < epsilon:
-        least, most = most, 2 * most
-        if most > 100:
-            raise InputError(
-                f"epsilon {epsilon} for {rounds} rounds that a peer joins with probability {probability} needs "
-                "no noise; ask for less"
-            )
-    for _ in range(_HALVINGS):
+        if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE * delta:
+            return whole
+    else:  # sitting out in secret can only help
+        least, most = whole, 2 * whole
+        while spent({Cost(most, probability): rounds}, delta=delta) < epsilon:
+            least, most = most, 2 * most
+            if most > 100:
+                raise InputError(
+                    f"epsilon {epsilon} for {rounds} rounds that a peer joins with probability {probability} needs "
+                    "no noise; ask for less"
+                )
+    for _ in range(_EXACT if probability == 1 else _HALVINGS):
         middle = (least + most) / 2
         if spent({Cost(middle, probability): rounds}, delta=delta) <= epsilon:
             least = middle
@@ -134,32 +132,8 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
     return least
 
 
-_HOPELESS = 30.0
-"""A mu of all rounds beyond which nothing is hidden (epsilon 500 and more),"""
-
-_LARGE = 10.0
-"""and one of a single round beyond which the convolution of losses takes minutes."""
-
-
-def _hopeless(costs: Mapping[Cost, int]) -> bool:
-    """Return whether the gain of secret participation need not be counted, which can only overstate the cost."""
-    joined = math.fsum(count * cost.probability * cost.mu**2 for cost, count in costs.items())
-    return joined > _HOPELESS**2 or max(cost.mu for cost in costs) > _LARGE
-
-
-def _with_cut(whole: float, *, epsilon: float, delta: float, rounds: int) -> float:
-    """Return the largest mu of a round that keeps epsilon beside the cut of the noise, at most ``whole``."""
-    if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE * delta:
-        return whole
-    least, most = 0.0, whole
-    for _ in range(_EXACT):
-        middle = (least + most) / 2
-        if spent({Cost(middle): rounds}, delta=delta) <= epsilon:
-            least = middle
-        else:
-            most = middle
-    return least
-
+HOPELESS = 50.0
+"""An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
 
 _NEGLIGIBLE = 1e-12
 """Share of delta below which the cut of the noise changes no digit of epsilon that is shown."""
@@ -168,4 +142,4 @@ _EXACT = 60
 """Bisections of mu: to the last digit, from below."""
 
 _HALVINGS = 14
-"""Bisections of mu: to 1 part in 10,000, from below."""
+"""Bisections of mu where losses are convolved: to 1 part in 10,000, from below."""

@@ -30,8 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from p2pfl.core.errors import InputError, StorageError
-from p2pfl.privacy.keys.exchange import KEY_BYTES
-from p2pfl.privacy.keys.secrets import Source
+from p2pfl.privacy.keys.exchange import KEY_BYTES, Source, check_length
 
 SIGNATURE_BYTES = 64
 """Length of a signature in bytes."""
@@ -79,10 +78,7 @@ class Identity:
     """
 
     def __init__(self, private: bytes) -> None:
-        if len(private) != KEY_BYTES:
-            raise InputError(
-                f"a private key must have {KEY_BYTES} bytes, but it has {len(private)}; pass the raw bytes of the key"
-            )
+        check_length(private, "a private key")
         self._private = Ed25519PrivateKey.from_private_bytes(private)
         self.public = self._private.public_key().public_bytes_raw()
         """Public key of 32 bytes, which a roster binds to the name of the peer."""

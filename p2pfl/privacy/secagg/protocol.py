@@ -41,7 +41,7 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import KEY_BYTES, Source, edge_key
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import LIMIT, Ints
-from p2pfl.privacy.ring_masks import WIDTHS, Ring, mask, to_signed, to_unsigned, zeros
+from p2pfl.privacy.total_masks import WIDTHS, Ring, mask, to_signed, to_unsigned, zeros
 
 VERSION = "aes256-ctr-ring-v2"
 """Version of masks and messages; peers with different versions unmask nothing."""

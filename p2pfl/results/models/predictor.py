@@ -20,9 +20,6 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.models.model_file import SavedModel, load
 from p2pfl.results.models.prepared import Prepared
 
-BLOCK = 65_536
-"""Rows that are predicted at once."""
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -65,6 +62,9 @@ class Predictor:
     InputError
         It describes data and predicts nothing.
     """
+
+    block = 65_536
+    """Samples that are predicted at once."""
 
     def __init__(self, saved: SavedModel) -> None:
         traits = model_traits(saved.about.model.name)
@@ -130,15 +130,15 @@ class Predictor:
             The model does not give one finite output for each class.
         """
         columns = torch.from_numpy(self.columns(source, unaccounted=unaccounted))  # [n, C]
-        found = torch.cat([self._outputs(block) for block in torch.split(columns, BLOCK)]).numpy()
+        found = torch.cat([self._outputs(block) for block in torch.split(columns, self.block)]).numpy()
         classes = self.saved.names
-        if (
-            found.shape != ((len(columns), len(classes)) if classes else (len(columns),))
-            or not np.isfinite(found).all()
-        ):
+        if found.shape != ((len(columns), len(classes)) if classes else (len(columns),)):
             raise LearningError(
-                f"{self.saved.path} does not give one finite number for each output; train the model again"
+                f"{self.saved.path} gives outputs {tuple(found.shape[1:])} for a sample, and predict writes one value "
+                "or one probability of each class; load the file with safetensors, and call the model itself"
             )
+        if not np.isfinite(found).all():
+            raise LearningError(f"{self.saved.path} does not give finite numbers; train the model again")
         return Predictions(found, classes)
 
     def _outputs(self, columns: torch.Tensor) -> torch.Tensor:
@@ -148,8 +148,8 @@ class Predictor:
         except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(
-                f"{self.saved.path} cannot predict these rows ({reason}); check that they have the codes and the "
-                "form of the training data"
+                f"{self.saved.path} cannot predict these samples ({reason}); check that they have the "
+                f"codes and the form of the training data: {self.saved.about.inputs.raw}"
             ) from error
         return found
 

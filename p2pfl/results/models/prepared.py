@@ -18,7 +18,8 @@ class Prepared(nn.Module):
     It takes one number for each column: the number itself, or the position of a level among the levels of the column,
     counted from 0; NaN stands for a missing cell. It applies the rules for missing cells and unknown levels, encodes
     levels, computes :math:`(x - \mu) / \sigma`, runs the model, and returns the softmax of the outputs, or predicted
-    numbers in the unit of the target. Rows with a cell that no rule covers give NaN.
+    numbers in the unit of the target. Rows with a cell that no rule covers give NaN. Samples that are arrays are only
+    scaled, and whole numbers not even that.
 
     Parameters
     ----------
@@ -47,6 +48,7 @@ class Prepared(nn.Module):
         inputs, outputs = saved.about.inputs, saved.about.outputs
         self.model = saved.module
         self.classes = outputs.classes
+        self.arrays, self.whole = inputs.columns is None, inputs.whole
         self.shape = inputs.shape
         self.dtype = next((tensor.dtype for tensor in saved.module.parameters()), torch.float32)
         for name, values in _tables(saved.fields).items():
@@ -65,14 +67,20 @@ class Prepared(nn.Module):
 
     def inputs(self, columns: torch.Tensor) -> torch.Tensor:
         """Return the inputs of the model, ``[n, *shape]``."""
+        if self.whole:
+            return columns
+        encoded = columns.flatten(1) if self.arrays else self._encoded(columns)  # [n, F]
+        scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
+        return scaled.reshape(-1, *self.shape)
+
+    def _encoded(self, columns: torch.Tensor) -> torch.Tensor:
+        """Return a number for each feature of a table."""
         filled = torch.where(columns.isnan(), self.fill, columns)  # [n, C]
         level = (filled >= 0) & (filled < self.count) & (filled == filled.floor())
         known = torch.where(level | (self.count == 0), filled, self.unknown)  # [n, C]
         picked = known[:, self.column]  # [n, F]
         hot = torch.where(picked.isnan(), picked, (picked == self.level).double())
-        encoded = torch.where(self.level.isnan(), picked, hot)
-        scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
-        return scaled.reshape(-1, *self.shape)
+        return torch.where(self.level.isnan(), picked, hot)
 
 
 def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:

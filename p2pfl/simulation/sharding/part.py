@@ -14,11 +14,10 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
-from p2pfl.core.neighbourhood import Released
 from p2pfl.core.process import peak_memory
 from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.results.content import WorkerResult
-from p2pfl.simulation.mixing import Mixer, Power, uniform
+from p2pfl.simulation.mixing import Mixer, uniform
 from p2pfl.simulation.sharding.boundary import Boundary, boundary
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shard import Near, Shard, Values
@@ -28,9 +27,6 @@ T = TypeVar("T")
 
 ROUNDING = 1e-12
 """Difference of two equal weights, one of which is what the others leave of 1."""
-
-COLUMNS = 2**22
-"""Numbers of all models that a worker holds at a time for several gossip steps."""
 
 BLOCK = 64 * 2**20
 """Bytes of the models that travel at a time to the worker that writes them."""
@@ -87,28 +83,6 @@ class WorkerShard(Shard):
             return average.repeat(len(rows), 1)
         near = self.near(matrix, rows)
         return mixer(near.matrix, near.rows, keep=id(matrix) in self._kept)
-
-    def powered(self, power: Power, released: Released) -> Released:
-        """Return the rows and sample weights of the local peers after several gossip steps.
-
-        All rows come here once, some columns at a time, and those at the boundary do not come in each step.
-        """
-        mine, rows = power.of(self.places), released.values
-        found = torch.empty_like(rows)  # [R, P]
-        width = max(1, COLUMNS // len(self.everyone))
-        for low in range(0, rows.shape[1], width):
-            columns = slice(low, low + width)
-            found[:, columns] = mine.rounded @ self._all(rows[:, columns])
-        masses = None if released.masses is None else mine.weights @ self._all(released.masses)  # [R, 1]
-        return Released(found, masses)
-
-    def _all(self, values: torch.Tensor) -> torch.Tensor:
-        """Return what all peers have, ``[N, ...]``, given what the local ones have."""
-        copies = values.repeat(self.workers, *[1] * (values.dim() - 1))
-        taken = self.group.swap(copies, gives=[len(values)] * self.workers, takes=[len(each) for each in self.numbers])
-        found = torch.empty_like(taken)
-        found[to_device(torch.from_numpy(np.concatenate(self.numbers)), taken.device)] = taken
-        return found
 
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all workers of integers ``[K]``; raise the error of the first that refuses."""

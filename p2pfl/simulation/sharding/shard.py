@@ -12,10 +12,9 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
-from p2pfl.core.neighbourhood import Released
 from p2pfl.core.rows import Rows, alike
 from p2pfl.results.content import WorkerResult
-from p2pfl.simulation.mixing import Mixer, Power
+from p2pfl.simulation.mixing import Mixer
 
 T = TypeVar("T")
 Values = TypeVar("Values", torch.Tensor, Ints)
@@ -77,10 +76,6 @@ class Shard:
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step, ``[R, P]``."""
         return mixer(matrix, rows)
-
-    def powered(self, power: Power, released: Released) -> Released:
-        """Return the rows and sample weights of the local peers after several gossip steps."""
-        return power(released)
 
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all processes of integers ``[K]``; raise the error of the first that refuses."""

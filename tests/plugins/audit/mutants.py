@@ -49,7 +49,6 @@ from p2pfl.topology import metropolis, ring
 
 BOTH = Settings(clip=1.0, noise=1.0, mask=4.0, participation=0.5)
 MASKS = Settings(mask=4.0)
-LAYERS = Settings(clip=1.0, noise=1.0, layers=(900, 30, 7))
 ROUNDS = 8
 
 RING = {"topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}, "model": {"name": "linear"}}
@@ -291,7 +290,7 @@ def _secagg():
 
 
 def _released(settings):
-    return restarts.check_releases(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
+    return restarts.check_releases(replace(settings, participation=1.0), rounds=ROUNDS)
 
 
 def _planned(table):
@@ -308,7 +307,7 @@ def _accounted():
 
 
 PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
-    "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
+    "clip": lambda: _claimed(BOTH),
     "stacked": lambda: noise_claims.check_stacked_noise(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),

@@ -51,7 +51,7 @@ def test_the_state_grows_with_the_files(growing, feed):
     growing.seconds = 8.5
     found = frame_of(feed)
     assert found["headline"]["peers"] == ["peer2"]
-    assert found["peers"]["peer1"][frames.COLUMNS.index("waits_for")] == ["peer2"]
+    assert found["peers"]["peer1"]["waits_for"] == ["peer2"]
     assert found["at"] == 8.5
 
 

@@ -27,7 +27,7 @@ def events(rounds=40):
 
 def seen(swarm, at):
     """Return all that a page shows of a state."""
-    curves = frames.curves(swarm.history.curves("accuracy"))
+    curves = swarm.history.curves("accuracy")
     return frames.frame(swarm, now=at, stage="running"), curves, alerts(swarm, now=at)
 
 

@@ -15,7 +15,6 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
-from p2pfl.privacy.ring_masks import mask, to_signed, to_unsigned, zeros
 from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.secagg.protocol import (
     Keys,
@@ -27,6 +26,7 @@ from p2pfl.privacy.secagg.protocol import (
     fewest,
 )
 from p2pfl.privacy.secagg.weighted_sums import portion, portions, width
+from p2pfl.privacy.total_masks import mask, to_signed, to_unsigned, zeros
 from p2pfl.topology import complete, metropolis, random_regular, torus
 from schedule import derived
 

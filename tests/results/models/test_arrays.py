@@ -105,8 +105,8 @@ def test_a_model_with_several_outputs_for_a_sample_is_not_predicted(pictures, pi
         def forward(self, x):
             return x[:, None].expand(-1, 10, *x.shape[1:])
 
-    predictor = ArrayPredictor.load(pictures[0])
-    predictor.saved = type(predictor.saved)(predictor.saved.path, predictor.saved.about, Everywhere(), ())
+    saved = ArrayPredictor.load(pictures[0]).saved
+    predictor = ArrayPredictor(type(saved)(saved.path, saved.about, Everywhere(), ()))
     with pytest.raises(LearningError, match="for a sample, and predict writes one"):
         predictor.predict(pixels)
 

@@ -58,7 +58,7 @@ async def paid(
     if not bool((await maximum(neighbourhood(round), owes, steps=plan.flood_steps)).any()):
         return state
     live = neighbourhood(round + 1)
-    settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, layers=(), participation=1.0)
+    settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, participation=1.0)
     masks = Owed(cover.deviation, cover.bits, owed)
     after = await settle(
         plan.algorithm,

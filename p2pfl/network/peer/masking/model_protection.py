@@ -38,7 +38,7 @@ def undecided(kept: Journal, peer: str) -> frozenset[Slot]:
 
     The others may have dropped it, or may still do so, and publish its masks.
     """
-    last = Slot(*kept.until)
+    last = kept.until
     rounds = {each.release.round for each in kept.verdicts if each.release.peer == peer and not each.counted}
     slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
     return frozenset(slots) - kept.uncovered
@@ -49,7 +49,7 @@ def last(kept: Journal, reached: int) -> frozenset[Slot]:
 
     The others may have played the round again without it. Not if it is charged already.
     """
-    until = Slot(*kept.until)
+    until = kept.until
     found = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
     return frozenset(found) - kept.uncovered
 

@@ -12,6 +12,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.storage.checkpoint import Checkpoint, CheckpointStore, Former
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
+from p2pfl.network.protocol.ledgers.slots import START
 from p2pfl.privacy.keys import KEY_BYTES, Announced, Source
 
 
@@ -86,7 +87,7 @@ class Keeper:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
             self.journal = replace(self.journal, key=key)
         if self.former.bare:  # masks under the old key are in rows that are lost
-            self.journal = replace(self.journal, until=(0, 0), notes={})
+            self.journal = replace(self.journal, until=START, notes={})
         self.nonce = Announced.draw(source, peer=peer, incarnation=self.journal.incarnation).nonce
         self._written = self.journal
         self._saving: asyncio.Task[None] | None = None

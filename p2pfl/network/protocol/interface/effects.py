@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ForOne, Message
 from p2pfl.network.protocol.wire.trailer import Trailer
 from p2pfl.network.protocol.wire.wire_rows import Delivery, read_rows
-from p2pfl.privacy.ring_masks import Ring
+from p2pfl.privacy.total_masks import Ring
 
 SLOW = 2**20
 """Size in bytes above which a model is read in a thread, so that the event loop need not wait, and from which a sum is

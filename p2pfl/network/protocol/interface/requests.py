@@ -9,7 +9,7 @@ from typing import Literal
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.network.protocol.wire.wire_rows import Encoded
-from p2pfl.privacy.ring_masks import Ring
+from p2pfl.privacy.total_masks import Ring
 
 GossipStep = tuple[int, int]
 """Round, and gossip step within it."""

@@ -13,8 +13,7 @@ import numpy as np
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
-from p2pfl.privacy.ring_masks import WIDTHS, Ring
-from p2pfl.privacy.total_masks import TotalSlot
+from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalSlot
 from p2pfl.topology import Tree
 
 PIECE = 64 * 2**10

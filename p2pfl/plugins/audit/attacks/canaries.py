@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release
@@ -143,13 +143,10 @@ def plant(
     since = np.zeros((peers, size))  # [N, P]
     scores: list[list[Floats]] = [[] for _ in observers]
     truth: list[list[Bools]] = [[] for _ in observers]
-    layers = target.settings.layers or (size,)
     for round in range(max(2, math.ceil(count / peers))):
         rng = draw(target.seed, "audit canaries", round=round)
         directions = rng.standard_normal((peers, size))  # [N, P]
-        for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each scaled to the largest norm
-            length = np.linalg.norm(part, axis=1, keepdims=True) * math.sqrt(len(layers))
-            np.divide(part, length, out=part, where=length > 0)
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         coins = rng.random(peers) < 0.5  # [N]
         net = pipeline.round(round)
         change = observers[0].length * (coins - (0.5 if observers[0].adjacency == "replace" else 0.0))  # [N]

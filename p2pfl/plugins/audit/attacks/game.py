@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.claims import bounds, share, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Pipeline, Target, numbers, release
@@ -133,7 +133,7 @@ def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS)
     """
     size = max(2, math.ceil(trials / KEYS))
     # Every coordinate has a coin; whatever share of them is 1, nothing is clipped.
-    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0, layers=())
+    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0)
     runs = [wide.run(number) for number in range(KEYS)]
     coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
     truth = np.concatenate(coins)  # [T]

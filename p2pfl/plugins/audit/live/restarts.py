@@ -72,7 +72,7 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     >>> live(plan(read({"name": "open"})))  # nothing is hidden
     []
     """
-    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    settings = replace(plan.protection.settings, participation=1.0)
     found = [] if plan.protection.sums is None else sums(plan)
     if not settings.hidden:
         return found

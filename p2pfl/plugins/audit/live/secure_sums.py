@@ -20,8 +20,8 @@ from p2pfl.plugins.audit.live.watched_runs import DEADLINE, short
 from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring_masks import Ring, mask
 from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
+from p2pfl.privacy.total_masks import Ring, mask
 from p2pfl.topology import complete
 
 PEERS = 4
@@ -102,7 +102,7 @@ def sums(plan: Plan) -> list[ExactClaim]:
         Claims about live sums.
     """
     terms = Terms()
-    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    settings = replace(plan.protection.settings, participation=1.0)
     brief = short(settings, kind="complete", peers=PEERS, rounds=ROUNDS, mode="secagg")
     asyncio.run(_summed(Tapped.of(brief, Tap(), size=SIZE), terms))
     sent = [term.values for term in terms.found.values()]

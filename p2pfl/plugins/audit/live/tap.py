@@ -14,16 +14,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.algorithms.robust.attacks import Sums, sum_locally
 from p2pfl.algorithms.robust.net import StepObserver, Work, compute_here
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.core.rows import Layout, Rows, draw
+from p2pfl.core.rows import Layout, Rows
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import Message
 from p2pfl.network.virtual.timed_learner import Goals
-from p2pfl.privacy.keys import sealing
+from p2pfl.privacy.keys import exchange
 from p2pfl.privacy.normal_stream import to_grid
 
 
@@ -261,9 +262,9 @@ def record_ciphers(note: Note) -> Iterator[None]:
     The record is taken at the cipher itself, whichever part of a peer calls it: a key that two parts share by mistake
     shows as well.
     """
-    real = vars(sealing)["AESGCM"]
-    setattr(sealing, "AESGCM", lambda key: RecordingCipher(key, note))  # noqa: B010 (mypy knows it as a class)
+    real = vars(exchange)["AESGCM"]
+    setattr(exchange, "AESGCM", lambda key: RecordingCipher(key, note))  # noqa: B010 (mypy knows it as a class)
     try:
         yield
     finally:
-        setattr(sealing, "AESGCM", real)  # noqa: B010 (as above)
+        setattr(exchange, "AESGCM", real)  # noqa: B010 (as above)

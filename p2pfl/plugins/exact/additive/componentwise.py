@@ -20,7 +20,7 @@ from p2pfl.plugins.exact.additive.base_learners import DEGREE, OWN, AdditiveMode
 from p2pfl.plugins.exact.additive.site import Log, Site
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
-from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
+from p2pfl.plugins.exact.sketch import sketch
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, check_validated, scalars, stopped
 
 FRACTION = 44
@@ -376,12 +376,10 @@ def ends(
 
     if not asked:
         return low, high
-    total = yield Question(lambda peer: coarse(values(peer)), size=len(asked) * EXPONENTS)
-    used = live(total)
-    total = yield Question(lambda peer: fine(values(peer), used), size=len(used) * FINE)
-    for (number, _), sketch in zip(asked, sketches(used, total, columns=len(asked)), strict=True):
-        if len(sketch.counts):
-            low[number], high[number] = sketch.low[0], sketch.high[-1]
+    sketches, _ = yield from sketch(values, columns=len(asked))
+    for (number, _), cells in zip(asked, sketches, strict=True):
+        if len(cells.counts):
+            low[number], high[number] = cells.low[0], cells.high[-1]
     return low, high
 
 

@@ -56,9 +56,7 @@ class BoostingRound:
             model.columns,
             model.max_depth,
             model.max_leaf_nodes or None,
-            self._allowed if model.sampling.node_columns < 1 or model.interactions else None,
         )
-        self._features = features
         self.training_loss = self.validation_loss = 0.0
         self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
         self._cells = int(self.bins.sizes.sum())
@@ -156,12 +154,6 @@ class BoostingRound:
         """Return the first and the end of the cells of some features."""
         starts, sizes = self.bins.starts, self.bins.sizes
         return [(int(starts[number]), int(starts[number] + sizes[number])) for number in features]
-
-    def _allowed(self, node: int, used: frozenset[int]) -> Ints:
-        """Return the features that may split a node."""
-        sets = self.model.interactions
-        features = self._features if sets is None else sets.allowed(used, self._features)
-        return self.model.sampling.candidates(features, round=self.round, node=node)
 
     def _derivatives(self, part: Part) -> list[Floats]:
         """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""

@@ -1,4 +1,4 @@
-r"""Keyed draws of trees: samples and features of a tree or a node, and weights of samples in forests.
+r"""Keyed draws of trees: samples and features of a tree, and weights of samples in forests.
 
 All of them are public, so they give no privacy. Whether and how often a sample is drawn follows from the seed, the
 number of the tree and its values alone, so it does not depend on who holds it, and the model of all peers is that of
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.rows import draw
 from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import Bins
 
@@ -129,8 +129,6 @@ class Sampling:
         Share of the samples of a round.
     columns
         Share of the features of a round; totals have these alone.
-    node_columns
-        Share of them of which a node takes its best split.
     seed
         Seed of all draws.
 
@@ -143,7 +141,6 @@ class Sampling:
 
     rows: float = 1.0
     columns: float = 1.0
-    node_columns: float = 1.0
     seed: int = 0
 
     def samples(self, part: Part, *, round: int) -> npt.NDArray[np.bool_]:
@@ -160,10 +157,3 @@ class Sampling:
             return np.arange(len(bins.sizes))
         order = draw(self.seed, "columns of a tree", round=round).permutation(useful)
         return np.sort(order[: max(1, int(self.columns * len(useful)))])
-
-    def candidates(self, features: Ints, *, round: int, node: int) -> Ints:
-        """Return those of some features of which a node takes its best split; at least one, if there are any."""
-        if self.node_columns >= 1:
-            return features
-        order = draw(self.seed, f"columns of node {node}", round=round).permutation(features)
-        return order[: math.ceil(self.node_columns * len(features))]

@@ -9,7 +9,6 @@ keeps those splits that best-first growth makes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,15 +52,12 @@ class GrowingNode:
         First and second derivatives and samples, ``[3]``.
     bounds
         Bounds of the value of the node and of its children.
-    used
-        Features of the splits above it.
     """
 
     tree: int
     depth: int
     sums: Ints | None = None
     bounds: tuple[float, float] = UNBOUNDED
-    used: frozenset[int] = frozenset()
     histogram: Ints | None = None
     split: Split | None = None
     left: int = -1
@@ -79,16 +75,12 @@ class Growth:
         Number of trees; their roots are the nodes 0, 1, ...
     max_depth, max_leaf_nodes
         Largest depth and number of leaves; no bound if ``None``.
-    allowed
-        Function that returns the features that may split a node, given its number and the features above it; all may
-        if it is ``None``.
     """
 
     search: Search
     trees: int
     max_depth: int | None
     max_leaf_nodes: int | None
-    allowed: Callable[[int, frozenset[int]], Ints] | None = None
     nodes: list[GrowingNode] = field(init=False)
     _siblings: list[tuple[int, int, int]] = field(default_factory=list, init=False)  # parent, counted child, other
     _task: GrowthTask | None = field(init=False)
@@ -116,7 +108,7 @@ class Growth:
         new = [*counted, *(other for _, _, other in self._siblings)]
         found = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
         bounds = np.array([self.nodes[number].bounds for number in new])
-        for number, split in zip(new, self.search.best(found, bounds, self._features(new)), strict=True):
+        for number, split in zip(new, self.search.best(found, bounds), strict=True):
             node = self.nodes[number]
             node.split = split
             if node.sums is None:  # a root
@@ -124,15 +116,6 @@ class Growth:
             if split is None:
                 node.histogram = None
         self._expand()
-
-    def _features(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-        """Return which features may split some nodes, ``[m, F]``."""
-        if self.allowed is None:
-            return None
-        found = np.zeros((len(numbers), len(self.search.bins.counts)), np.bool_)
-        for place, number in enumerate(numbers):
-            found[place, self.allowed(number, self.nodes[number].used)] = True
-        return found
 
     def _expand(self) -> None:
         """Split the nodes that may be among the best, and find what is to be counted of their children."""
@@ -148,8 +131,7 @@ class Growth:
                 assert split is not None  # noqa: S101 (it was chosen)
                 node.left = len(self.nodes)
                 each = zip((split.left, split.right), self._bounds(node, split), strict=True)
-                used = node.used | {split.feature}
-                self.nodes += [GrowingNode(tree, node.depth + 1, sums, bounds, used) for sums, bounds in each]
+                self.nodes += [GrowingNode(tree, node.depth + 1, sums, bounds) for sums, bounds in each]
                 splits[number] = (split.feature, split.lower(self.search.bins), node.left)
                 if not any(map(self._may_split, (node.left, node.left + 1))):
                     node.histogram = None

@@ -289,9 +289,7 @@ class Search:
         """Return the sums ``[3]`` of a node, those over all bins of any feature."""
         return np.asarray(histogram[self._first].sum(0))
 
-    def best(
-        self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_] | None = None
-    ) -> list[Split | None]:
+    def best(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
         """Return the best split of each node, ``None`` where none gains anything.
 
         Parameters
@@ -300,15 +298,12 @@ class Search:
             Sums of first and second derivatives and samples by node and bin, ``[m, cells, 3]``.
         bounds
             Bounds of the values of their children, ``[m, 2]``.
-        features
-            Features that may split each node, ``[m, F]``; ``None`` for all.
         """
-        every = np.ones((len(histograms), len(self._place)), np.bool_) if features is None else features
         step = max(1, BLOCK // max(1, self._cuts.size * 3))
         blocks = [slice(low, low + step) for low in range(0, len(histograms), step)]
-        return [split for where in blocks for split in self._block(histograms[where], bounds[where], every[where])]
+        return [split for where in blocks for split in self._block(histograms[where], bounds[where])]
 
-    def _block(self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_]) -> list[Split | None]:
+    def _block(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
         count = len(histograms)
         if not len(self._place):
             return [None] * count
@@ -319,12 +314,11 @@ class Search:
             valid &= self.limits.ordered(left, right, near)
         scores = self.limits.score(left, near) + self.limits.score(right, near)
         before = self.limits.score(whole, near)
-        gains = gained(scores, before, valid).reshape(*features.shape, -1)
+        gains = gained(scores, before, valid).reshape(*valid.shape[:2], -1)
         best = gains.max(axis=2, initial=-np.inf)  # [m, F]
         each = {int(one.feature): one.best(histograms, bounds, before.reshape(count)) for one in self._categories}
         for feature, found in each.items():
             best[:, feature] = found.gains
-        best = np.where(features, best, -np.inf)
         splits: list[Split | None] = []
         for node, chosen in enumerate(best.argmax(axis=1).tolist()):
             gain = float(best[node, chosen])

@@ -12,8 +12,7 @@ from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.trees.counting import OUT, RoutedSamples
 from p2pfl.plugins.exact.trees.growing import Splits
-from p2pfl.plugins.exact.trees.node_splits import Split
-from p2pfl.plugins.exact.trees.purity import HistogramCells, Purity
+from p2pfl.plugins.exact.trees.node_splits import Split, gained
 from p2pfl.plugins.exact.trees.tree_model import FIELDS
 
 MAX_TOTAL = 2**21
@@ -43,35 +42,165 @@ class ForestNode:
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Level:
-    """Nodes that are counted next.
+    """Nodes that are counted next, and the places of their histograms in one total.
 
     Parameters
     ----------
+    bins
+        Bins of the features.
     nodes
-        Their numbers, in the order of their trees.
+        Numbers of the nodes, in the order of their trees.
     features
         Features of each, ``[m, K]``.
     cuts
-        The only cut of each of these features, ``[m, K]``; ``None`` for all cuts.
+        The only cut of each of these features, ``[m, K]``, the number of the last bin that goes left; ``None`` for all
+        cuts. With it a histogram has the samples on both sides, and those without a value.
     """
 
+    bins: Bins
     nodes: Ints
     features: Ints
     cuts: Ints | None = None
 
-    def cells(self, bins: Bins) -> HistogramCells:
-        """Return the places of the histograms in a total."""
-        return HistogramCells(bins, self.features, self.cuts)
-
-    def blocks(self, bins: Bins, width: int) -> Iterator[Level]:
+    def blocks(self, width: int) -> Iterator[Level]:
         """Yield parts of the level whose totals are not too large."""
-        sizes = np.cumsum(self.cells(bins).sizes.sum(axis=1) * width)
-        block = sizes // MAX_TOTAL
+        block = np.cumsum(self.sizes.sum(axis=1) * width) // MAX_TOTAL
         for number in np.unique(block).tolist():
             where = block == number
-            yield Level(self.nodes[where], self.features[where], None if self.cuts is None else self.cuts[where])
+            cuts = None if self.cuts is None else self.cuts[where]
+            yield Level(self.bins, self.nodes[where], self.features[where], cuts)
+
+    @property
+    def counts(self) -> Ints:
+        """Number of cuts of each histogram, ``[m, K]``."""
+        counts: Ints = self.bins.counts[self.features]
+        return counts if self.cuts is None else np.minimum(counts, 1)
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of cells of each histogram, that of missing values included, ``[m, K]``."""
+        return np.asarray(self.counts + 1 + self.bins.missing[self.features])
+
+    @property
+    def offsets(self) -> Ints:
+        """Place of the first cell of each histogram, ``[m, K]``."""
+        sizes = self.sizes.ravel()
+        return (np.cumsum(sizes) - sizes).reshape(self.features.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of cells of all histograms."""
+        return int(self.sizes.sum())
+
+    def placed(self, codes: np.ndarray, slots: Ints, column: int) -> Ints:
+        """Return the place of samples in the histograms of a column.
+
+        Parameters
+        ----------
+        codes
+            Bins of the samples, ``[n]``.
+        slots
+            Node of each sample, ``[n]``.
+        column
+            Number of the feature of each node.
+        """
+        features = self.features[slots, column]
+        cells = codes.astype(np.int64)  # [n]
+        if self.cuts is not None:
+            lacking = cells > self.bins.counts[features]
+            cells = np.where(lacking, self.counts[slots, column] + 1, cells > self.cuts[slots, column])
+        return np.asarray(self.offsets[slots, column] + cells)
+
+    def bin(self, node: int, column: int, cut: int) -> int:
+        """Return the last bin that goes left by a cut of a histogram."""
+        if self.cuts is None:
+            return cut
+        if cut == self.counts[node, column]:  # all samples with a value
+            return int(self.bins.counts[self.features[node, column]])
+        return int(self.cuts[node, column])
+
+
+@dataclass(frozen=True)
+class Purity:
+    r"""Search for the best split of each node among its features.
+
+    A split is best where
+
+    .. math:: \frac{\lVert S_L \rVert^2}{n_L} + \frac{\lVert S_R \rVert^2}{n_R}
+
+    is largest, with S the numbers of samples by class, or the sum of the targets, and n the number of samples. So it
+    lowers the Gini impurity, or the squared error, most.
+
+    Parameters
+    ----------
+    classes
+        True if sums are numbers of samples by class ``[C]``; else they are the sum of the targets and the number of
+        samples, ``[2]``.
+    min_samples_leaf
+        Smallest number of samples of a leaf.
+    """
+
+    classes: bool
+    min_samples_leaf: int
+
+    def count(self, sums: Ints) -> Ints:
+        """Return the number of samples in sums ``[..., V]``."""
+        return sums.sum(-1) if self.classes else sums[..., 1]
+
+    def score(self, sums: Ints) -> Floats:
+        """Return the score of nodes with sums ``[..., V]``."""
+        count = np.maximum(self.count(sums), 1).astype(np.float64)
+        if self.classes:  # exact: the squares of fewer than 2^26 samples
+            squares: Floats = np.square(sums).sum(-1).astype(np.float64)
+            return squares / count
+        whole = sums[..., 0].astype(np.float64)
+        return whole * whole / count
+
+    def best(self, flat: Ints, level: Level) -> tuple[list[Split | None], Ints]:
+        """Return the best split of each node, ``None`` where none gains anything, and the sums of the nodes ``[m, V]``.
+
+        Parameters
+        ----------
+        flat
+            Sums by bin of the histograms, ``[cells, V]``.
+        level
+            Places of the histograms.
+        """
+        bins, chosen = level.bins, level.features
+        counts, missing = level.counts[..., None], bins.missing[chosen][..., None]  # [m, K, 1]
+        cut = np.arange(int(counts.max(initial=0)) + 1)  # [B]
+        ended = np.concatenate([flat, np.zeros((1, flat.shape[1]), np.int64)])  # the last one is empty
+        start = level.offsets[..., None]
+        below = np.cumsum(ended[np.where(cut <= counts, start + cut, len(flat))], axis=2)  # [m, K, B, V]
+        lacking = ended[np.where(missing, start + counts + 1, len(flat))]  # [m, K, 1, V]
+        whole = (below[:, :1, -1:] + lacking[:, :1])[:, :, :, None]  # [m, 1, 1, 1, V]
+        ways = [below, below + lacking] if bins.missing.any() else [below]  # missing values go right, or left
+        left = np.stack(ways, axis=3)  # [m, K, B, 2, V]
+        right = whole - left
+        valid = np.stack([(cut < counts) | ((cut == counts) & missing), (cut < counts) & missing], axis=-1)
+        valid = valid[..., : len(ways)]
+        valid &= (self.count(left) >= self.min_samples_leaf) & (self.count(right) >= self.min_samples_leaf)
+        gains = gained(self.score(left) + self.score(right), self.score(whole), valid).reshape(len(chosen), -1)
+        cuts = list[Split | None]()
+        for node, place in enumerate(gains.argmax(axis=1).tolist()):
+            if np.isneginf(gains[node, place]):
+                cuts.append(None)
+                continue
+            at, bin_, way = np.unravel_index(place, left.shape[1:4])
+            where = (node, at, bin_, way)
+            cuts.append(
+                Split(
+                    gain=float(gains[node, place]),
+                    feature=int(chosen[node, at]),
+                    cut=level.bin(node, int(at), int(bin_)),
+                    missing_left=bool(way),
+                    left=left[where],
+                    right=right[where],
+                )
+            )
+        return cuts, whole[:, 0, 0, 0]
 
 
 @dataclass
@@ -106,7 +235,7 @@ class GrowingTrees:
 
     def split(self, level: Level, total: Ints) -> Splits:
         """Continue with the histograms of some nodes ``[cells, V]``; return those that are split."""
-        cuts, sums = self.purity.best(total, level.cells(self.bins))
+        cuts, sums = self.purity.best(total, level)
         splits: Splits = {}
         for number, split, whole in zip(level.nodes.tolist(), cuts, sums, strict=True):
             node = self.nodes[number]
@@ -213,9 +342,8 @@ class BaggedSamples(RoutedSamples):
 
     def count(self, growing: GrowingTrees, level: Level) -> Ints:
         """Return sums by node, feature and bin, flattened."""
-        cells = level.cells(growing.bins)
-        offsets, width = cells.offsets, 2 if self.classes is None else self.classes
-        found = np.zeros(cells.size * width, np.int64)
+        offsets, sizes, width = level.offsets, level.sizes, 2 if self.classes is None else self.classes
+        found = np.zeros(level.size * width, np.int64)
         slot = np.full(1 + int(level.nodes.max(initial=-1)), OUT, np.int64)
         slot[level.nodes] = np.arange(len(level.nodes))
         trees = np.array([growing.nodes[number].tree for number in level.nodes.tolist()])
@@ -226,11 +354,11 @@ class BaggedSamples(RoutedSamples):
             chosen, slots = known[slots >= 0], slots[slots >= 0]
             own = np.flatnonzero(trees == tree)  # they follow each other
             low = int(offsets[own[0], 0])
-            high = int(offsets[own[-1], -1] + cells.sizes[own[-1], -1])
+            high = int(offsets[own[-1], -1] + sizes[own[-1], -1])
             weight, target, size = self.weights[tree, chosen], self.targets[chosen], (high - low) * width
             for column in range(level.features.shape[1]):
                 codes = self.codes[level.features[slots, column], chosen]
-                keys = cells.placed(codes, slots, column) - low
+                keys = level.placed(codes, slots, column) - low
                 if self.classes is not None:
                     sums = _sums(keys * width + target, weight, size)
                 else:

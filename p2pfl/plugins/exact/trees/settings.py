@@ -11,7 +11,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.learning.losses import PerSample
 from p2pfl.plugins.exact.bins import MAX_BINS, even_bins
-from p2pfl.plugins.exact.tree_features import Interactions, TreeFeatures
+from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.draws import Sampling
 from p2pfl.plugins.exact.trees.losses import LogLink, Loss, OwnLoss, Quantile, objective
 from p2pfl.plugins.exact.trees.tree_model import TreeModel
@@ -48,8 +48,6 @@ class BoostingSettings(TreeModel):
         :math:`\lambda`.
     subsample, colsample_bytree
         Shares of the samples and of the features that the trees of a round see, as in XGBoost; both are drawn by a key.
-    max_features
-        Share of these features of which a node takes its best split, as in scikit-learn, drawn by a key.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
     edges
@@ -67,9 +65,6 @@ class BoostingSettings(TreeModel):
         254. ``"from_dtype"`` means all columns that have levels.
     monotonic_cst
         By name of a feature, or for all of them in their order, whether predictions rise (1) or fall (-1) with it.
-    interaction_cst
-        Lists of names or positions of columns; only those of one list split a tree together, from its root to a leaf.
-        ``"pairwise"`` is all pairs, ``"no_interactions"`` each column alone.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -90,7 +85,6 @@ class BoostingSettings(TreeModel):
     l2_regularization: float = 0.0
     subsample: float = 1.0
     colsample_bytree: float = 1.0
-    max_features: float = 1.0
     max_bins: int = 255
     edges: str = "sketch"
     bounds: dict[str, list[float | str]] | None = None
@@ -99,7 +93,6 @@ class BoostingSettings(TreeModel):
     tol: float = 1e-7
     categorical_features: list[str | int] | str | None = None
     monotonic_cst: dict[str, int] | list[int] | None = None
-    interaction_cst: list[list[str | int]] | str | None = None
 
     def __post_init__(self) -> None:
         self.check_ranges(
@@ -111,7 +104,6 @@ class BoostingSettings(TreeModel):
             l2_regularization=(self.l2_regularization >= 0, "at least 0"),
             subsample=(0 < self.subsample <= 1, "above 0, at most 1"),
             colsample_bytree=(0 < self.colsample_bytree <= 1, "above 0, at most 1"),
-            max_features=(0 < self.max_features <= 1, "above 0, at most 1"),
             max_bins=(2 <= self.max_bins <= MAX_BINS, f"from 2 to {MAX_BINS}"),
             n_iter_no_change=(self.n_iter_no_change >= 1, "at least 1"),
             tol=(self.tol >= 0, "at least 0"),
@@ -119,7 +111,6 @@ class BoostingSettings(TreeModel):
         self._check_edges()
         self._check_loss()
         self.seen.signs(self.monotonic_cst)
-        _ = self.interactions  # checks the columns
         if self.leaves > MAX_LEAVES:
             raise ModelError(
                 f"trees of model.options.max_depth = {self.max_depth} could have more than {MAX_LEAVES} leaves; set "
@@ -195,7 +186,7 @@ class BoostingSettings(TreeModel):
     @property
     def sampling(self) -> Sampling:
         """Shares of samples and features that are drawn."""
-        return Sampling(self.subsample, self.colsample_bytree, self.max_features, self.seed)
+        return Sampling(self.subsample, self.colsample_bytree, self.seed)
 
     @cached_property
     def seen(self) -> TreeFeatures:
@@ -206,8 +197,3 @@ class BoostingSettings(TreeModel):
     def signs(self) -> Ints | None:
         """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
         return self.seen.signs(self.monotonic_cst)
-
-    @cached_property
-    def interactions(self) -> Interactions | None:
-        """Columns that may split a tree together; ``None`` if all may."""
-        return None if self.interaction_cst is None else Interactions.of(self.seen, self.interaction_cst)

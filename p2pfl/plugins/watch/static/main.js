@@ -35,14 +35,9 @@ async function get(path) {
   return answer.json();
 }
 
-function named(row) {
-  return Object.fromEntries(page.about.columns.map((column, index) => [column, row[index]]));
-}
-
 function take(change) {
   const before = page.frame?.peers ?? {};
-  const fresh = Object.fromEntries(Object.entries(change.peers ?? {}).map(([name, row]) => [name, named(row)]));
-  page.frame = { ...page.frame, ...change, peers: { ...before, ...fresh } };
+  page.frame = { ...page.frame, ...change, peers: { ...before, ...change.peers } };
   page.received = performance.now();
   show();
 }

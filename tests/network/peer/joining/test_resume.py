@@ -184,7 +184,7 @@ COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
 def over(folder, name, **changes):
     """A peer has promised to release nothing more."""
     store = CheckpointStore(folder, name)
-    store.note(msgspec.structs.replace(store.journal(), until=tuple(END), **changes))
+    store.note(msgspec.structs.replace(store.journal(), until=END, **changes))
 
 
 def said(lives, name, kind):

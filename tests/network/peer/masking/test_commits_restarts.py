@@ -9,6 +9,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.peer.storage.journal import Journal
+from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.verdict_messages import Ballot
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
@@ -52,7 +53,7 @@ async def test_a_peer_whose_models_are_lost_begins_without_the_verdicts_of_its_j
     """Its attempts begin at 0 again, as those of an earlier run did."""
     settings = read(SMALL, changes=[*SIX, *MASKS])
     kept = ballots.kept("peer1", 0, 1, promised=Ballot(3, "peer2"))
-    journal = Journal(1, bytes(32), released=1, until=(0, 2), verdicts=(kept,))
+    journal = Journal(1, bytes(32), released=1, until=Slot(0, 2), verdicts=(kept,))
     for released, records in ((0, (kept,)), (1, ())):
         former = Former((), replace(journal, released=released))
         made = plan(settings, only=["peer0"])
@@ -64,7 +65,7 @@ async def test_a_peer_whose_models_are_lost_begins_without_the_verdicts_of_its_j
 def test_a_peer_that_goes_back_plays_attempts_after_those_that_it_voted_on():
     """It may have voted on an attempt that failed before it released anything in it."""
     kept = ballots.kept("peer1", 0, 1, promised=Ballot(3, "peer2"), attempt=4)
-    journal = Journal(1, bytes(32), until=(2, 2), verdicts=(kept,))
+    journal = Journal(1, bytes(32), until=Slot(2, 2), verdicts=(kept,))
     made = plan(read(SMALL, changes=[*SIX, *MASKS]), only=["peer0"])
     peer = Peer("peer0", made, transport=MemoryTransport(), source=SeededSource(5), former=Former((), journal))
     assert peer.me.attempt == 5

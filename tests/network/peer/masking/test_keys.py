@@ -15,9 +15,9 @@ from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.protocol.ledgers.payments import mask_key, points
 from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.privacy.keys import SecretSource, sealing
-from p2pfl.privacy.ring_masks import mask
+from p2pfl.privacy.keys import SecretSource, exchange
 from p2pfl.privacy.secagg import protocol as secagg
+from p2pfl.privacy.total_masks import mask
 from p2pfl.results.notices.kinds import ReleasesEnded
 from restarts import RestartablePeers
 from swarms import SMALL
@@ -144,7 +144,7 @@ async def test_two_copies_of_a_run_directory_that_are_resumed_seal_nothing_alike
             seals.setdefault((self.key, bytes(nonce)), set()).add(found)
             return found
 
-    monkeypatch.setattr(sealing, "AESGCM", Watched)
+    monkeypatch.setattr(exchange, "AESGCM", Watched)
     await resumed_twice(changes, tmp_path, between=lambda _ended: None)
     assert len(seals) > 100
     assert not [place for place, found in seals.items() if len(found) > 1]

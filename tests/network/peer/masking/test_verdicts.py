@@ -294,6 +294,6 @@ def test_a_restart_charges_a_release_that_may_not_count_as_hidden_by_noise_alone
         ballots.kept("ada", 1, 4, promised=Ballot(1, "bob"), voted=voted, decided=decided),
         ballots.kept("bob", 1, 4, voted=vote),
     )
-    kept = Journal(1, b"", until=(0, 5), alone=alone, verdicts=records)
+    kept = Journal(1, b"", until=Slot(0, 5), alone=alone, verdicts=records)
     assert undecided(kept, "ada") == charged
     assert opened(sealed(kept)) == kept

@@ -67,7 +67,7 @@ async def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_n
 def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_and_nothing_else_is(tmp_path):
     (tmp_path / "peers").mkdir()
     stores = [CheckpointStore(tmp_path / "peers", name) for name in ("ada", "bob")]
-    before = [Journal(7, bytes([number] * 32), released=3, until=tuple(END), ended=4) for number in (1, 2)]
+    before = [Journal(7, bytes([number] * 32), released=3, until=END, ended=4) for number in (1, 2)]
     for store, journal in zip(stores, before, strict=True):
         store.note(journal)
     for _ in range(2):

@@ -15,8 +15,7 @@ from p2pfl.network.protocol.wire.total_messages import Subtotal, Total
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring_masks import to_signed, to_unsigned
-from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot, to_signed, to_unsigned
 from p2pfl.topology import Tree, complete, path, spanning, star
 
 SLOT = TotalSlot(1, 0, 0)

@@ -18,8 +18,7 @@ GRAPHS = {"ring": topology.ring(8), "path": topology.path(5)}
 SHARES = {
     "samples": {"subsample": 0.6},
     "columns": {"colsample_bytree": 0.4},
-    "features of a node": {"max_features": 0.3},
-    "all": {"subsample": 0.6, "colsample_bytree": 0.5, "max_features": 0.5},
+    "all": {"subsample": 0.6, "colsample_bytree": 0.5},
 }
 
 
@@ -106,21 +105,6 @@ def test_totals_have_the_columns_of_a_tree_alone():
     assert half[0] < 0.6 * whole[0]
 
 
-def test_every_node_splits_by_one_of_its_own_features():
-    features, targets = cancer()
-    model = boosting(features, rounds=12, max_features=0.1, colsample_bytree=0.6)
-    _, tensors = trained(model, shared_out(features, targets, classes=2, peers=2), rounds=12)
-    bins, used = model.bins(tensors), set()
-    for round in range(12):
-        columns = model.sampling.features(bins, round=round)
-        root = int(tensors["feature"][round, 0])
-        own = model.sampling.candidates(columns, round=round, node=0)
-        assert root in own
-        assert len(own) == 2  # a tenth of 18, rounded up
-        used |= split_by(tensors, round)
-    assert len(used) > 15
-
-
 def test_another_seed_draws_others_and_shares_of_one_draw_nothing():
     features, targets = cancer()
     federation = shared_out(features, targets, classes=2, peers=2)
@@ -145,7 +129,7 @@ def test_leaves_of_quantiles_follow_from_the_drawn_samples():
         assert abs(value - np.quantile(residuals, 0.7)) < 2**-7 * np.abs(residuals).max()
 
 
-@pytest.mark.parametrize("option", ["subsample", "colsample_bytree", "max_features"])
+@pytest.mark.parametrize("option", ["subsample", "colsample_bytree"])
 def test_trees_with_private_noise_draw_nothing_that_is_not_accounted(option):
     table = {"data": {"name": "breast_cancer"}, "model": {"name": "random_boosting", "options": {option: 0.5}}}
     table |= {"privacy": {"mode": "pairwise", "epsilon": 1.0}, "topology": {"kind": "ring", "peers": 4}}
@@ -153,7 +137,7 @@ def test_trees_with_private_noise_draw_nothing_that_is_not_accounted(option):
         plan(read(table))
 
 
-@pytest.mark.parametrize("option", ["subsample", "colsample_bytree", "max_features"])
+@pytest.mark.parametrize("option", ["subsample", "colsample_bytree"])
 @pytest.mark.parametrize("share", [0.0, 1.5])
 def test_shares_are_above_zero_and_at_most_one(option, share):
     with pytest.raises(ModelError, match=f"{option} is {share}; set it to a value above 0, at most 1"):
