@@ -9,8 +9,9 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Neighbourhood, Public
-from p2pfl.core.rows import Rows, draw
+from p2pfl.core.rows import Rows
 from p2pfl.learning import straggles
 from p2pfl.topology import Schedule, Topology, flood_steps
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.learning.histograms import CONFIDENCES
 from p2pfl.learning.scores import probability_calibration
 

@@ -1,6 +1,6 @@
 """Stragglers: peers that do only a part of the work of a round."""
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 
 
 def straggles(peer: str, *, seed: int, round: int, share: float) -> bool:

@@ -6,7 +6,7 @@ from stacks import RATE, SEED
 from torch import nn
 
 from p2pfl.algorithms import Averaging, Gossip
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.stragglers import work

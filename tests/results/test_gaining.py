@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, r2_score, roc_auc_score
 from torch import nn
 
 from markup import checked
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.data import gather
 from p2pfl.experiment import read
 from p2pfl.learning import ExactLearner, TorchLearner

@@ -18,8 +18,9 @@ from typing import Protocol, Self
 import numpy as np
 import torch
 
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.process import cores, one_at_a_time, spread
-from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
+from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.data import IntArray, check_batch, orders
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction

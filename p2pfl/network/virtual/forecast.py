@@ -15,9 +15,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError, foremost
 from p2pfl.core.process import keep_freed_memory, one_thread
-from p2pfl.core.rows import draw
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness_parts import attack

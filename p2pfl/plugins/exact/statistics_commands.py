@@ -30,12 +30,20 @@ from p2pfl.plugins.exact.exact_commands import (
     StatisticsOptions,
     SurvivalOptions,
 )
-from p2pfl.plugins.exact.pages.components_page import components_page, components_table
-from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
-from p2pfl.plugins.exact.pages.survival_page import group_table, sentences, survival_page
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.kaplan_meier import survival
 from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.plugins.exact.statistics_pages import (
+    components_page,
+    components_table,
+    description_page,
+    group_table,
+    level_table,
+    number_table,
+    sentences,
+    strongest,
+    survival_page,
+)
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
 from p2pfl.results.summary import describe as summarise

@@ -1,1 +1,0 @@
-"""Pages of statistics of all data."""
