@@ -372,13 +372,6 @@ class Swarm:
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True
             case PresenceChanged():
                 self._presence(at, notice)
-            case PeerAnnounced():
-                peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
-                peer.phase = "leaving" if notice.status == "left" else peer.phase
-            case PeerSilent():
-                peer.silent_since = at - notice.seconds
-            case PeerResponded():
-                peer.silent_since = None
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():
@@ -386,6 +379,19 @@ class Swarm:
                 self.alarms.append((at, notice))
             case MasksUncancelled() | LossRose() | MasksCancelled():
                 self.alarms.append((at, notice))
+            case _:
+                self._observed(at, peer, notice)
+
+    def _observed(self, at: float, peer: PeerState, notice: Notice) -> None:
+        """Take what an observer sees from outside of the peer, and warnings."""
+        match notice:
+            case PeerAnnounced():
+                peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
+                peer.phase = "leaving" if notice.status == "left" else peer.phase
+            case PeerSilent():
+                peer.silent_since = at - notice.seconds
+            case PeerResponded():
+                peer.silent_since = None
             case _ if notice.severity != "info":
                 self.notices.append((at, notice))
             case _:
