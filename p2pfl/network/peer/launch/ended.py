@@ -28,7 +28,7 @@ from p2pfl.results.summary import Durations, describe, explained, scores, summar
 
 def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
     """Return the results of a peer that has ended in a state, whose process has so many bytes; this may take long."""
-    learner = peer.plan.learner
+    learner, played = peer.plan.learner, peer.meter.samples.played
     return Done(
         peer.name,
         scores(learner.evaluate(state.rows, peers=(peer.name,)), 0),
@@ -38,7 +38,7 @@ def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
         best=peer.best.best,
         unsettled=peer.ended.unsettled or None,
         spent=peer.meter.spent,
-        samplings=peer.meter.samples.reported(peer.name),
+        played=None if played is None else played[peer.name],
         explained=explained(learner, state.rows[0]),
     )
 

@@ -129,11 +129,16 @@ async def _lives(plans: Mapping[str, Plan], ended: Ended, *, source: Source | No
     """Run all peers to their ends; the first one that fails ends the others."""
     transport, failed = MemoryTransport(), list[Exception]()
 
-    keys: dict[str, Any] = {} if source is None else {"source": source, "incarnation": FIRST}  # as a simulation has
-
     async def life(name: str) -> None:
-        seen: dict[str, Any] = {"observe": lambda record, _: ended.record(record), "notice": ended.log.observe}
-        async with Peer(name, plans[name], transport=transport, **keys, **seen) as peer:
+        async with Peer(
+            name,
+            plans[name],
+            transport=transport,
+            source=source,
+            incarnation=None if source is None else FIRST,  # as a simulation has
+            observe=lambda record, _: ended.record(record),
+            notice=ended.log.observe,
+        ) as peer:
             try:
                 ended.states[name] = peer, await peer.run()
             except Exception as error:  # before the others learn that it is gone, and fail as well
