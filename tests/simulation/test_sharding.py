@@ -22,7 +22,7 @@ from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.results import Run
 from p2pfl.simulation import simulate, simulation_checkpoint
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.sharding import Shard, shared_checkpoint
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.workers import divided, source_of
 from p2pfl.simulation.simulation_checkpoint import FILE
