@@ -25,7 +25,6 @@ from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.model_description import described
 from p2pfl.results.progress import progressing
-from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
@@ -34,17 +33,14 @@ from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, MeanModel, 
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
-from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
-from p2pfl.simulation.recording import records_of
-from p2pfl.simulation.resuming.opening import opened_run
-from p2pfl.simulation.resuming.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
-from p2pfl.simulation.resuming.simulation_checkpoint import after as checkpointed
+from p2pfl.simulation.recording import HOST, moved, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
-from p2pfl.simulation.sharding.keeping import keeper_of
-from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded
-from p2pfl.simulation.sourcing import source_of
+from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, opened_run
+from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded, source_of
+from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
+from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 WRITTEN = 32 * 2**20
@@ -217,8 +213,6 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, None if resolved.asynchronous else folder, clock=time.perf_counter) as keeper,
     ):
-        if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
-            run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if left is not None:
             resolved = resolved.continuing(secret=left.facts.secret)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from p2pfl.results.formats import counted, listed
+from p2pfl.results.formats import listed
 from p2pfl.results.notices.alarms import raised
 from p2pfl.results.notices.grouping import alike, repeated
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
-from p2pfl.results.swarm.blocking import Blockage, blockages, parting, waits_of
-from p2pfl.results.swarm.headline import blocked_since, doing, patience, seconds
+from p2pfl.results.swarm.blocking import blockages, parting, waits_of
+from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
 from p2pfl.results.swarm.state import Swarm
 
 NAMED = 3
@@ -24,8 +24,8 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late``,
-        ``budget_nearly_spent`` or ``diverging``.
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late`` or
+        ``budget_nearly_spent``.
     severity
         Urgency.
     peer
@@ -68,7 +68,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         Seconds since the start of the run.
     """
     stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
-    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_rising(swarm)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm)]
     return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
@@ -107,17 +107,9 @@ def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:
     for blockage in blockages(waits_of(swarm)):
         since = blocked_since(swarm, blockage)
         if now - since >= limit:
-            yield Alert("blocked", "alarm", blockage.blockers[0], since + limit, _why(swarm, blockage, now=now))
-
-
-def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
-    lasted = seconds(now - blocked_since(swarm, blockage))
-    if blockage.cycle:
-        return f"{listed(blockage.blockers)} have waited for each other for {lasted}; look at their logs and the broker"
-    [name] = blockage.blockers
-    what = doing(swarm.peers[name], now=now)
-    behind = f"{listed(blockage.waiting)} {'has' if len(blockage.waiting) == 1 else 'have'}"
-    return f"{behind} waited for it for {lasted}: it {what}; look at its log"
+            first, said = blockage.blockers[0], why_blocked(swarm, blockage, tone="blocked", now=now)
+            said = said if blockage.cycle else said.removeprefix(f"{first} ")
+            yield Alert("blocked", "alarm", first, since + limit, f"{said}; look at the logs and the broker")
 
 
 def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
@@ -146,18 +138,6 @@ def _parted(swarm: Swarm) -> Iterator[Alert]:
             "brokers and the bridges between them"
         )
         yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
-
-
-def _rising(swarm: Swarm) -> Iterator[Alert]:
-    rising = swarm.diverging
-    if not rising:
-        return
-    first = min(rising, key=lambda name: rising[name])
-    course, others = swarm.courses[first], len(rising) - 1
-    more = "" if not others else f", and that of {counted(others, 'other peer')} as well"
-    rose = f"the test loss rose from {course.lowest:.3g} to {course.last:.3g}{more}"
-    said = f"{rose}; lower learning.rate, to a tenth at first"
-    yield Alert("diverging", "warning", first, rising[first], said)
 
 
 def _late(swarm: Swarm) -> Iterator[Alert]:
