@@ -37,7 +37,6 @@ from .networkx_graphs import load as load
 from .schedules import double_binary_tree as double_binary_tree
 from .schedules import epidemic_local as epidemic_local
 from .schedules import epidemic_oracle as epidemic_oracle
-from .schedules import hierarchical as hierarchical
 from .schedules import nested as nested
 from .schedules import one_peer_exponential as one_peer_exponential
 from .spectrum import chebyshev_steps as chebyshev_steps

@@ -18,7 +18,7 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
         *(builders.ring, builders.path, builders.star, builders.complete, builders.grid, builders.torus),
         *(builders.hypercube, builders.tree, builders.small_world, builders.random_regular, builders.circulant),
         *(builders.random_k_out, builders.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
-        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical, schedules.nested),
+        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.nested),
         *(schedules.double_binary_tree,),
     )
 }
@@ -35,8 +35,6 @@ def build(
     probability: float = 0.3,
     rows: int | None = None,
     branching: int = 2,
-    clusters: int = 4,
-    every: int = 4,
     levels: Sequence[int] = (),
     period: int = 64,
 ) -> Topology | Schedule:
@@ -79,8 +77,7 @@ def build(
             raise TopologyError(f"a hypercube needs a power of two of peers, but there are {peers}; use {nearest}")
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
-    options |= {"branching": branching, "clusters": clusters, "every": every, "period": period}
-    options["levels"] = levels
+    options |= {"branching": branching, "period": period, "levels": levels}
     known = inspect.signature(BUILDERS[kind]).parameters
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
 
