@@ -206,9 +206,8 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        counted, first, self.features = check_inputs(
-            self.model, self.federation.dataset, self.features, few=TRIED_SAMPLES
-        )
+        dataset = self.federation.dataset
+        counted, first, self.features = check_inputs(self.model, dataset, self.features, few=TRIED_SAMPLES)
         few, targets = self.features[:TRIED_SAMPLES], self.targets[:TRIED_SAMPLES]
         self.products = counted.products
         if self.augment is not None:
