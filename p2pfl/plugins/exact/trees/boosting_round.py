@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
@@ -11,8 +13,10 @@ from p2pfl.plugins.exact.trees.counting import BinnedSamples, BoostedSamples
 from p2pfl.plugins.exact.trees.growing import Growth, GrowthTask
 from p2pfl.plugins.exact.trees.losses import fraction, quantiles
 from p2pfl.plugins.exact.trees.node_splits import Limits, Search
-from p2pfl.plugins.exact.trees.settings import BoostingSettings
 from p2pfl.plugins.exact.trees.tree_model import leaves
+
+if TYPE_CHECKING:
+    from p2pfl.plugins.exact.boosting import Boosting  # which imports this module
 
 WORST = 64.0
 """Bound of the loss of a sample; a larger one counts as that."""
@@ -34,7 +38,7 @@ class BoostingRound:
         Samples of a peer.
     """
 
-    def __init__(self, model: BoostingSettings, tensors: Tensors, own: Owns) -> None:
+    def __init__(self, model: Boosting, tensors: Tensors, own: Owns) -> None:
         self.model, self.tensors, self.own = model, tensors, own
         self.samples, self.scale = int(tensors["samples"][0]), float(tensors["scale"][0])
         self.units = model.objective.units(self.scale)
