@@ -9,8 +9,7 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Owns, Part, Tensors
-from p2pfl.plugins.exact.trees.counting import BinnedSamples, BoostedSamples
-from p2pfl.plugins.exact.trees.growing import Growth, GrowthTask
+from p2pfl.plugins.exact.trees.growing import BinnedSamples, BoostedSamples, Growth, GrowthTask
 from p2pfl.plugins.exact.trees.losses import fraction, quantiles
 from p2pfl.plugins.exact.trees.node_splits import Limits, Search
 from p2pfl.plugins.exact.trees.tree_model import leaves
