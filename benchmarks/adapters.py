@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 
 WORDS, LENGTH = 8000, 4
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
+from p2pfl.core.draws import draw
 from p2pfl.core.process import keep_freed_memory, one_thread
-from p2pfl.core.rows import draw
 from p2pfl.data import IntArray, orders
 
 CPU = torch.device("cpu")

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.data.bundled import read_bundled
 
 

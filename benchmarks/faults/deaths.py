@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.faults.mortal import Mortal
 from benchmarks.faults.nursery import Nursery, apart, reported
 from benchmarks.faults.page import Shown
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.simulation import simulate
 from p2pfl.topology import ring

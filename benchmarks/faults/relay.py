@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.network.virtual.virtual_network import Conditions
 
 CHUNK = 16 * 1024

@@ -17,8 +17,8 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, Gossip, Propagation, learn, start
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.data import Dataset, federate
 from p2pfl.experiment import read
 from p2pfl.experiment.accounts import data_folder

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.simulation.mixing import product
 from p2pfl.topology import Schedule, Topology, Weights
 

@@ -11,8 +11,9 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Neighbourhood, derived
-from p2pfl.core.rows import Layout, Rows, draw, to_device
+from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.core.traits import Traits
 
 SEVERAL = "releases a row for each of its models"

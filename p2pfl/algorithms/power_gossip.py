@@ -13,9 +13,10 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.message_slots import one_graph, slots, width
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.core.rows import Layout, Rows, keys, subkeys, to_device
+from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 

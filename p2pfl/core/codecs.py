@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.draws import draw, keys, subkeys
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.core.rows import Rows, blockwise, draw, for_each_block, keys, norms, subkeys, to_device
+from p2pfl.core.rows import Rows, blockwise, for_each_block, norms, to_device
 from p2pfl.core.traits import CodecTraits
 
 Codes = tuple[torch.Tensor, ...]

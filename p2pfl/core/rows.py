@@ -11,30 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.core.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrap_int64
 from p2pfl.core.process import cores, spread
-
-__all__ = [
-    "FIRST",
-    "GOLDEN",
-    "Layout",
-    "Rows",
-    "alike",
-    "blockwise",
-    "distances",
-    "draw",
-    "for_each_block",
-    "keys",
-    "mean",
-    "narrow",
-    "norms",
-    "raw",
-    "scale_rows",
-    "scramble",
-    "subkeys",
-    "to_device",
-    "wrap_int64",
-]
 
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""

@@ -5,7 +5,6 @@ processor time in every process that learns from a table of a hundred kilobytes.
 """
 
 import csv
-import gzip
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -17,42 +16,23 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 
 MEASURES = (
-    "radius",
-    "texture",
-    "perimeter",
-    "area",
-    "smoothness",
-    "compactness",
-    "concavity",
-    "concave points",
-    "symmetry",
-    "fractal dimension",
+    "radius, texture, perimeter, area, smoothness, compactness, concavity, concave points, symmetry, fractal dimension"
 )
 """Measurements of each cell nucleus of a tumour."""
 
+WINE = (
+    "alcohol malic_acid ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins "
+    "color_intensity hue od280/od315_of_diluted_wines proline"
+)
+"""Names of the columns of wines."""
+
 COLUMNS = {
-    "breast_cancer": (
-        *(f"mean {measure}" for measure in MEASURES),
-        *(f"{measure} error" for measure in MEASURES),
-        *(f"worst {measure}" for measure in MEASURES),
+    "breast_cancer": tuple(
+        form.format(measure) for form in ("mean {}", "{} error", "worst {}") for measure in MEASURES.split(", ")
     ),
     "diabetes": ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
     "digits": tuple(f"pixel_{line}_{column}" for line in range(8) for column in range(8)),
-    "wine": (
-        "alcohol",
-        "malic_acid",
-        "ash",
-        "alcalinity_of_ash",
-        "magnesium",
-        "total_phenols",
-        "flavanoids",
-        "nonflavanoid_phenols",
-        "proanthocyanins",
-        "color_intensity",
-        "hue",
-        "od280/od315_of_diluted_wines",
-        "proline",
-    ),
+    "wine": tuple(WINE.split()),
 }
 """Names of the columns of each table, in the order of its file."""
 
@@ -144,8 +124,7 @@ def _diabetes(folder: Path, name: str) -> Bundled:
 
 
 def _compressed(path: Path, *, delimiter: str | None, columns: int) -> FloatArray:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        table: FloatArray = np.loadtxt(lines, delimiter=delimiter, ndmin=2)  # [n, columns]
+    table: FloatArray = np.loadtxt(path, delimiter=delimiter, ndmin=2)  # [n, columns]
     if table.shape[1] != columns:
         raise ValueError(f"{path.name} has {table.shape[1]} columns instead of {columns}")
     return table

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
 from p2pfl.core.importing import kind_of
-from p2pfl.core.rows import draw
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes

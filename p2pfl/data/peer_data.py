@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError, P2PFLError
-from p2pfl.core.rows import draw
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.samples import tensors

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import DataError
-from p2pfl.core.rows import keys, subkeys, to_device
+from p2pfl.core.rows import to_device
 from p2pfl.data.dataset import IntArray
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
-from p2pfl.core.rows import draw
 from p2pfl.data.bundled import read_bundled
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray

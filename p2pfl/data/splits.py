@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
-from p2pfl.core.rows import draw
 from p2pfl.data.dataset import FloatArray, IntArray
 
 Targets = npt.NDArray[Any]

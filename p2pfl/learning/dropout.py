@@ -8,7 +8,7 @@ It hashes a counter by integer operations of torch alone, which give the same bi
 import torch
 from torch import nn
 
-from p2pfl.core.rows import FIRST, GOLDEN, scramble, wrap_int64
+from p2pfl.core.draws import FIRST, GOLDEN, scramble, wrap_int64
 
 
 def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:

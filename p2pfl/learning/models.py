@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import import_callable, kind_of
-from p2pfl.core.rows import draw
 from p2pfl.learning.modules.references import build_reference, is_reference, read_weights
 
 

@@ -126,7 +126,7 @@ class Masks:
                 f"masks at one peer stay on a grid of {self.bits} bits; change the deviation or the bits"
             )
 
-    def among(self, present: Collection[str], *, least: int = 1, whose: Collection[str] | None = None) -> "Masks":
+    def among(self, present: Collection[str], *, least: int = 1) -> "Masks":
         """Return the masks between peers in ``present`` only, as no absent peer subtracts its part.
 
         Parameters
@@ -135,8 +135,6 @@ class Masks:
             Peers that take part.
         least
             How many mask partners a peer needs that has any in the whole graph.
-        whose
-            Peers of which this is checked; by default all that are present.
 
         Raises
         ------
@@ -144,7 +142,7 @@ class Masks:
             One of them would be left with fewer.
         """
         graph = self.topology.among(present)
-        for peer in present if whose is None else whose:
+        for peer in present:
             if self.topology.neighbours(peer):
                 check_partners(peer, graph.neighbours(peer), self.topology.neighbours(peer), least=least)
         return replace(self, topology=graph)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from p2pfl.core.codecs import Zstd
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, refuse_mix, refuse_total
-from p2pfl.core.rows import Rows, draw, to_device
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
 from p2pfl.topology import Weights

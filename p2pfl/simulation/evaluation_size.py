@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms.baselines import Baseline, baseline, score_alone
-from p2pfl.core.rows import Rows, draw, mean, to_device
+from p2pfl.core.draws import draw
+from p2pfl.core.rows import Rows, mean, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings

@@ -13,6 +13,7 @@ import scipy.sparse
 import torch
 
 from p2pfl.core.codecs import Zstd
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints, check_contribution
 from p2pfl.core.errors import P2PFLError, TopologyError
 from p2pfl.core.neighbourhood import (
@@ -26,7 +27,7 @@ from p2pfl.core.neighbourhood import (
     release_bare,
     step_by_step,
 )
-from p2pfl.core.rows import Rows, draw, raw
+from p2pfl.core.rows import Rows, raw
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import SimulationSettings
 from p2pfl.experiment.swarm_agreement import masks_of

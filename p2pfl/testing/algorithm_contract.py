@@ -12,13 +12,14 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import Public, Released
-from p2pfl.core.rows import Rows, draw
+from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import Learner
-from p2pfl.testing.contract import Contract, named, require
+from p2pfl.testing.contract import Contract, require
 from p2pfl.testing.instrumented_run import SEED, Call, Case, Played, classifier
 
 ALGORITHM_CHECKS: Contract[Callable[[Case], None]] = Contract()
@@ -63,10 +64,8 @@ def check_algorithm(
     """
     graph = graphs.ring(6) if topology is None else topology
     case = Case(algorithm, learner or classifier(graph.peers), graph, rounds, parts or {})
-    for name, check in ALGORITHM_CHECKS.items():
-        with named(name):
-            require(rounds >= 2, "the checks need at least two rounds")
-            check(case)
+    require(rounds >= 2, "the checks need at least two rounds")
+    ALGORITHM_CHECKS.run(case)
 
 
 @ALGORITHM_CHECKS.add

@@ -31,6 +31,18 @@ class Contract(dict[str, Check]):
         self[check.__name__] = check
         return check
 
+    def run(self, *arguments: object) -> None:
+        """Run all checks.
+
+        Raises
+        ------
+        ContractError
+            A promise is broken; the message names it.
+        """
+        for name, check in self.items():
+            with named(name):
+                check(*arguments)
+
 
 def require(condition: bool, *details: object) -> None:  # noqa: FBT001 (it reads like assert)
     """Raise :class:`ContractError` with the details unless the condition holds.

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from p2pfl.algorithms import Algorithm, State, learn, start
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError, RunError, foremost
 from p2pfl.core.neighbourhood import (
@@ -26,7 +27,7 @@ from p2pfl.core.neighbourhood import (
     Wrapped,
     run_without_loop,
 )
-from p2pfl.core.rows import Rows, draw
+from p2pfl.core.rows import Rows
 from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from p2pfl.learning import Learner
-from p2pfl.testing.contract import Contract, equal, named, require
+from p2pfl.testing.contract import Contract, equal, require
 
 LEARNER_CHECKS: Contract[Callable[[Learner, Sequence[str]], None]] = Contract()
 """Every check by name: ``check(learner, peers)``."""
@@ -39,10 +39,8 @@ def check_learner(learner: Learner, peers: Sequence[str]) -> None:
     >>> learner = ExternalLearner(halve, start=torch.ones(2), samples={"ada": 3, "bob": 5})
     >>> check_learner(learner, ["ada", "bob"])
     """
-    for name, check in LEARNER_CHECKS.items():
-        with named(name):
-            require(len(peers) >= 2, "the checks need at least two peers")
-            check(learner, list(peers))
+    require(len(peers) >= 2, "the checks need at least two peers")
+    LEARNER_CHECKS.run(learner, list(peers))
 
 
 @LEARNER_CHECKS.add

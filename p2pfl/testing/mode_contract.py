@@ -18,7 +18,7 @@ from p2pfl.experiment import schema
 from p2pfl.experiment.modes import Mode
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
-from p2pfl.testing.contract import Contract, ContractError, named, require
+from p2pfl.testing.contract import Contract, ContractError, require
 from p2pfl.testing.instrumented_run import SEED, Case, classifier
 
 MODE_CHECKS: Contract[Callable[[Mode, Case], None]] = Contract()
@@ -51,9 +51,7 @@ def check_mode(mode: Mode, *, rounds: int = 2, parts: Mapping[str, Any] | None =
     """
     graph = graphs.ring(6)
     case = Case(FedAvg(), classifier(graph.peers), graph, rounds, {"privacy": mode, **(parts or {})})
-    for name, check in MODE_CHECKS.items():
-        with named(name):
-            check(mode, case)
+    MODE_CHECKS.run(mode, case)
 
 
 @MODE_CHECKS.add

@@ -10,7 +10,7 @@ import torch
 from p2pfl.core.encodings import Ints
 from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import ExactModel, Outcome, Own, Part, Tensors
-from p2pfl.testing.contract import Contract, equal, named, require
+from p2pfl.testing.contract import Contract, equal, require
 
 Owners = Mapping[str, Own]
 """Samples by the name of their owner."""
@@ -44,10 +44,8 @@ def check_model(model: ExactModel, owners: Owners) -> None:
     >>> parts = [Part(rng.normal(size=(40, 2)).astype(np.float32), rng.normal(size=40)) for _ in range(3)]
     >>> check_model(GLM(features=2, classes=None), {name: Own(*parts) for name in ("ada", "bob")})
     """
-    for name, check in MODEL_CHECKS.items():
-        with named(name):
-            require(len(owners) >= 2, "the checks need at least two owners")
-            check(model, owners)
+    require(len(owners) >= 2, "the checks need at least two owners")
+    MODEL_CHECKS.run(model, owners)
 
 
 @MODEL_CHECKS.add

@@ -7,7 +7,7 @@ from stacks import RATE, SEED, classifier, play, quadratics, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.data import batches
 from p2pfl.learning import straggles
 

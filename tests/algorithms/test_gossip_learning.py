@@ -8,9 +8,9 @@ from stacks import SEED, classifier, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import GossipLearning, learn, start
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError, RunError
 from p2pfl.core.neighbourhood import Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import Faults, simulate

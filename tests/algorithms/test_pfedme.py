@@ -5,7 +5,7 @@ from stacks import RATE, SEED, classifier, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, PFedMe
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 
 COMPLETE = topology.complete(5)
 RING = topology.ring(5)

@@ -7,9 +7,10 @@ from stacks import SEED, classifier, play, stack, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import DPSGD, Gossip, PowerGossip, State
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
-from p2pfl.core.rows import Layout, keys, subkeys
+from p2pfl.core.rows import Layout
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import Faults, simulate
 from p2pfl.topology import metropolis

@@ -13,9 +13,9 @@ import torch
 from stacks import SEED, stack
 
 from p2pfl.algorithms import State, settle, start
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.neighbourhood import Released, derived, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.learning import Fitted, Report

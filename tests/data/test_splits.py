@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
-from p2pfl.core.rows import draw
 from p2pfl.data import SPLITS
 from p2pfl.data.splits import column, dirichlet, hold_out, iid, power_law, shards
 

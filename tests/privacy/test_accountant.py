@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from covers import leakage
 from p2pfl import topology as graphs
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
-from p2pfl.core.rows import draw
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account, table
 from p2pfl.privacy.accounting.spending import Cost, spent

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from covers import cover_of, leakage, linear_view
 from p2pfl import topology as graphs
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import InputError
-from p2pfl.core.rows import draw
 from p2pfl.privacy.accounting.leakage import NoiseCover
 from p2pfl.topology import Topology
 

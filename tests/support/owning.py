@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 
 
 class Words(nn.Module):

@@ -9,8 +9,8 @@ from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.core.rows import draw
 from p2pfl.topology import Topology
 
 N = 32

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.network.virtual.clock import VirtualLoop
 
 SYNC = 0.004

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.network.transport.channel import KEEPALIVE
 from worlds.network import Clock, Conditions, Restart
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.network.virtual.timed_learner import Goals
 from worlds.totals import adding

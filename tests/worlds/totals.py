@@ -12,10 +12,10 @@ import numpy as np
 
 from p2pfl.algorithms import State
 from p2pfl.algorithms.algorithm import AsyncLearner
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
-from p2pfl.core.rows import draw
 from p2pfl.core.traits import Traits
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer

@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from p2pfl.algorithms import State
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import P2PFLError, StorageError
-from p2pfl.core.rows import draw, raw
+from p2pfl.core.rows import raw
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.masking.round_attempts import MOST

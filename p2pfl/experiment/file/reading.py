@@ -287,7 +287,7 @@ def write(experiment: Experiment) -> str:
 
 
 def kept(path: Path, *, whole: bool) -> Experiment:
-    """Read a file that :func:`write` has written with all keys; a file without the last ones was cut off.
+    """Read a file that :func:`write` has written.
 
     Nothing that the file names is imported: it was validated when it was written, and may come from somebody else.
 
@@ -296,13 +296,8 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     path
         Path of the file.
     whole
-        True if the last key must be present. A version that adds a key can read files of earlier versions without
-        it, but cannot resume such a run. A file without any key is always refused.
-
-    Returns
-    -------
-    Experiment
-        The validated experiment.
+        True if the last key must be there, so that no part of the file is missing; one of an earlier version may lack
+        keys.
 
     Raises
     ------
@@ -312,14 +307,9 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     table = _load(path)
     _resolve(table, path.parent)
     experiment = check(table, origin=str(path))
-    keys = [*flat(experiment)]
-    there = {f"{key}.{name}" for key, section in table.items() if isinstance(section, dict) for name in section}
-    last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)
-    if last < (len(keys) if whole else 1):
-        raise ExperimentError(
-            f"{path} was cut off, because its keys from {keys[last]} on are missing; restore it from a copy, or start "
-            "a new run"
-        )
+    section, _, key = [*flat(experiment)][-1].partition(".")
+    if not table or (whole and key not in table.get(section, {})):
+        raise ExperimentError(f"{path} was cut off; restore it from a copy, or start a new run")
     return experiment
 
 

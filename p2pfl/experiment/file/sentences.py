@@ -16,14 +16,8 @@ from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
-    AttackSettings,
-    DataSettings,
     Experiment,
-    GossipSettings,
-    LearningSettings,
-    ModelSettings,
     PrivacySettings,
-    RobustnessSettings,
     ScheduleSettings,
     Section,
     TopologySettings,
@@ -92,111 +86,100 @@ def idle(experiment: Experiment) -> dict[str, str]:
     >>> idle(Experiment(learning=LearningSettings(algorithm="dpsgd", epochs=3)))
     {'learning.epochs': 'dpsgd makes learning.steps steps per round, 1 by default'}
     """
-    model, topology = experiment.model, experiment.topology
-    found = _unlearned(experiment)
-    if topology.files:
-        drawn = "the file in topology.kind defines the graph"
-        keys = (key for key in TopologySettings.__struct_fields__ if key != "kind")
-        found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
-    if experiment.data.owned:
-        owned = f"{experiment.data.name} gives each peer its own data"
-        found |= {
-            f"data.{key}": owned for key in ("split", "split_options") if _set(experiment.data, DataSettings(), key)
-        }
-    if ":" in model.name and _set(model, ModelSettings(), "hidden"):
-        found["model.hidden"] = "a model of your own takes its widths from model.options"
-    if experiment.compression.name == "none" and experiment.compression.options:
-        found["compression.options"] = 'compression.name is "none"'
-    found |= _unmixed(experiment)
-    if _traits(experiment.learning.algorithm).additive:
-        found |= _unadded(experiment)
-    return found | _unhidden(experiment) | _uncontested(experiment)
+    traits, usual = _traits(experiment.learning.algorithm), Experiment()
+    reasons = _unlearned(experiment, traits) | _undescribed(experiment) | _unmixed(experiment, traits)
+    if traits.additive:
+        why = f"{experiment.model.name} follows from exact totals over all peers"
+        reasons |= {f"{section}.{key}": why for section, keys in UNADDED.items() for key in keys.split()}
+    reasons |= _unhidden(experiment, traits) | _uncontested(experiment)
+    return {key: why for key, why in reasons.items() if _value(experiment, key) != _value(usual, key)}
 
 
-UNADDED: Mapping[str, tuple[str, ...]] = {
-    "learning": (
-        *("optimizer", "rate", "options", "schedule", "max_norm"),
-        *("batch", "epochs", "steps", "stragglers"),
-        *("loss", "augment", "metrics", "device", "dtype", "example_noise", "example_clip"),
-    ),
-    "model": ("hidden", "pretrained", "frozen", "norm"),
-    "gossip": ("steps", "tolerance", "weights", "acceleration"),
-    "compression": ("zstd",),
-    "privacy": ("clip", "mask", "bits", "participation", "partners"),
-    "simulation": ("loss",),
-    "transport": ("hurry",),
+UNADDED: Mapping[str, str] = {
+    "learning": "optimizer rate options schedule max_norm batch epochs steps stragglers loss augment metrics device "
+    "dtype example_noise example_clip",
+    "model": "hidden pretrained frozen norm",
+    "gossip": "steps tolerance weights acceleration",
+    "compression": "zstd",
+    "privacy": "clip mask bits participation partners",
+    "simulation": "loss",
+    "transport": "hurry",
 }
 """Keys by section that have no effect on models that follow from totals."""
 
 
-def _unadded(experiment: Experiment) -> dict[str, str]:
-    """Return the keys that have no effect on a model that follows from totals."""
-    why = f"{experiment.model.name} follows from exact totals over all peers"
-    usual = Experiment()
-    sections = {name: (getattr(experiment, name), getattr(usual, name)) for name in UNADDED}
-    return {f"{name}.{key}": why for name, keys in UNADDED.items() for key in keys if _set(*sections[name], key)}
+def _value(experiment: Experiment, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(experiment, section), name)
 
 
-def _unlearned(experiment: Experiment) -> dict[str, str]:
+def _undescribed(experiment: Experiment) -> dict[str, str]:
+    """Return the keys of graph, data, model and compression that another one makes useless."""
+    model, data, why = experiment.model, experiment.data, dict[str, str]()
+    if experiment.topology.files:
+        drawn = "the file in topology.kind defines the graph"
+        why |= {f"topology.{key}": drawn for key in TopologySettings.__struct_fields__ if key != "kind"}
+    if data.owned:
+        why |= dict.fromkeys(("data.split", "data.split_options"), f"{data.name} gives each peer its own data")
+    if ":" in model.name:
+        why["model.hidden"] = "a model of your own takes its widths from model.options"
+    if experiment.compression.name == "none":
+        why["compression.options"] = 'compression.name is "none"'
+    return why
+
+
+def _unlearned(experiment: Experiment, traits: Traits) -> dict[str, str]:
     """Return the keys of ``[learning]`` that have no effect."""
     learning = experiment.learning
-    why = _undone(experiment)
-    if _traits(learning.algorithm).full_participation:
+    why = _undone(experiment, traits)
+    if traits.full_participation:
         everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
-        why |= {"fraction": everybody, "weighted": everybody}
-        why |= {"stragglers": everybody} if learning.dropped else {}
+        why |= dict.fromkeys(("fraction", "weighted", *["stragglers"] * bool(learning.dropped)), everybody)
     schedule = learning.scheduling
     if schedule.name is None and schedule != ScheduleSettings(warmup=schedule.warmup):
         why["schedule"] = "the schedule has no name"
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
-    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, LearningSettings(), key)}
+    return {f"learning.{key}": reason for key, reason in why.items()}
 
 
-def _undone(experiment: Experiment) -> dict[str, str]:
+def _undone(experiment: Experiment, traits: Traits) -> dict[str, str]:
     """Return the keys of local training that have no effect."""
-    learning, found = experiment.learning, _traits(experiment.learning.algorithm)
-    name, kept = learning.algorithm, not learning.dropped
-    why: dict[str, str] = {}
-    if found.own_optimizer:
+    learning, name = experiment.learning, experiment.learning.algorithm
+    kept, why = not learning.dropped, dict[str, str]()
+    if traits.own_optimizer:
         alone = f"{name} takes gradient steps of its own, as learning.algorithm_options defines"
         return dict.fromkeys(["optimizer", "options", "epochs", "steps", *["stragglers"] * kept], alone)
-    if found.default_steps is not None:
-        why["epochs"] = f"{name} makes learning.steps steps per round, {found.default_steps} by default"
-    elif found.full_batch:
+    if traits.default_steps is not None:
+        why["epochs"] = f"{name} makes learning.steps steps per round, {traits.default_steps} by default"
+    elif traits.full_batch:
         why |= dict.fromkeys(["batch", "epochs", "steps"], f"{name} makes one step on all data per round")
     elif learning.steps is not None:
         why["epochs"] = "learning.steps replaces it"
+    longest = 1 if traits.full_batch else learning.steps or traits.default_steps or learning.epochs
     if learning.example_noise:
         why["stragglers"] = "with learning.example_noise each peer makes all its steps"
-    elif _most(experiment) == 1 and kept:
+    elif longest == 1 and kept:
         why["stragglers"] = "no peer can do less than one epoch or step per round"
     return why
 
 
-def _most(experiment: Experiment) -> int:
-    """Return how many epochs or steps a peer makes per round at most."""
-    learning = experiment.learning
-    traits = _traits(learning.algorithm)
-    return 1 if traits.full_batch else learning.steps or traits.default_steps or learning.epochs
-
-
-def _unmixed(experiment: Experiment) -> dict[str, str]:
+def _unmixed(experiment: Experiment, traits: Traits) -> dict[str, str]:
     """Return the keys of ``[gossip]`` that have no effect."""
-    name, gossip = experiment.learning.algorithm, experiment.gossip
-    why: dict[str, str] = {}
-    if _traits(name).single_step:
-        why = dict.fromkeys(["steps", "acceleration"], f"{name} makes one gossip step per round, without acceleration")
+    name, why = experiment.learning.algorithm, dict[str, str]()
+    if traits.single_step:
+        single = f"{name} makes one gossip step per round, without acceleration"
+        why = dict.fromkeys(["gossip.steps", "gossip.acceleration"], single)
     if mode_traits(experiment.privacy.mode).sums:
-        why["tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
-    elif _traits(name).full_participation:
-        why["tolerance"] = f"{name} makes gossip.steps gossip steps per round, 1 by default"
-    elif gossip.steps is not None:
-        why["tolerance"] = "gossip.steps replaces it"
-    return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, GossipSettings(), key)}
+        why["gossip.tolerance"] = f'privacy.mode is "{experiment.privacy.mode}", with one gossip step per round'
+    elif traits.full_participation:
+        why["gossip.tolerance"] = f"{name} makes gossip.steps gossip steps per round, 1 by default"
+    elif experiment.gossip.steps is not None:
+        why["gossip.tolerance"] = "gossip.steps replaces it"
+    return why
 
 
-def _unhidden(experiment: Experiment) -> dict[str, str]:
+def _unhidden(experiment: Experiment, algorithm: Traits) -> dict[str, str]:
     """Return the keys of ``[privacy]`` that have no effect."""
     privacy = experiment.privacy
     traits, why = mode_traits(privacy.mode), dict(_unused(privacy.mode))
@@ -205,13 +188,13 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why.pop("budget", None)
     if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
-    clipped = not math.isinf(privacy.clip) or _traits(experiment.learning.algorithm).additive
+    clipped = not math.isinf(privacy.clip) or algorithm.additive
     bounded = privacy.epsilon is not None or (privacy.noise and clipped)
     if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
-    if _traits(experiment.learning.algorithm).full_participation:
+    if algorithm.full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
-    return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, PrivacySettings(), key)}
+    return {f"privacy.{key}": reason for key, reason in why.items()}
 
 
 def _unused(mode: str) -> Mapping[str, str]:
@@ -235,20 +218,14 @@ def _traits(name: str) -> Traits:
 
 def _uncontested(experiment: Experiment) -> dict[str, str]:
     """Return the keys of ``[robustness]`` and ``[attack]`` that have no effect."""
-    robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
-    if robustness.rule == "none":
-        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("options",)}
-    if attack.name == "none":
-        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("peers", "scale")}
-    if attack.name == "label_flip":
+    if experiment.robustness.rule == "none":
+        why["robustness.options"] = 'robustness.rule is "none"'
+    if experiment.attack.name == "none":
+        why |= dict.fromkeys(("attack.peers", "attack.scale"), 'attack.name is "none"')
+    if experiment.attack.name == "label_flip":
         why["attack.scale"] = "labels are flipped or not"
-    wanted = {"robustness": (robustness, RobustnessSettings()), "attack": (attack, AttackSettings())}
-    return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
-
-
-def _set(section: Section, default: Section, key: str) -> bool:
-    return bool(getattr(section, key) != getattr(default, key))
+    return why
 
 
 def _words(kind: inspect.Type) -> str:

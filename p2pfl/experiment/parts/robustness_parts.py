@@ -12,8 +12,8 @@ from msgspec import Meta
 from p2pfl import topology as graphs
 from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
 from p2pfl.algorithms.robust.attacks import ALL, flip_labels
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import RULES, rule_traits

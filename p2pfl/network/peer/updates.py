@@ -62,8 +62,8 @@ class Done(msgspec.Struct, frozen=True):
         Epsilon spent so far.
     explained
         Importances or coefficients of the features, where the model has them.
-    samplings
-        Noise, sampling rate, steps and count of rounds for each setting of DP-SGD.
+    played
+        Number of rounds by setting of DP-SGD; ``None`` if single samples have no guarantee.
     """
 
     peer: str
@@ -74,15 +74,8 @@ class Done(msgspec.Struct, frozen=True):
     best: Best | None = None
     unsettled: Unsettled | None = None
     spent: float | None = None
-    samplings: tuple[tuple[float, float, int, int], ...] | None = None
+    played: dict[SampledSteps, int] | None = None
     explained: Explained | None = None
-
-    @property
-    def played(self) -> dict[SampledSteps, int] | None:
-        """Number of rounds by setting of DP-SGD; ``None`` if single samples have no guarantee."""
-        if self.samplings is None:
-            return None
-        return {SampledSteps(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
 class Alone(msgspec.Struct, frozen=True):

@@ -190,19 +190,9 @@ def _admit(folder: Path, names: list[str]) -> None:
 def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
     """Write a certificate that the broker signs itself: peers trust this one and no other."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "p2pfl broker")])
-    now = dt.datetime.now(dt.UTC)
     built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=365 * YEARS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        begin_certificate("p2pfl broker", key.public_key(), ca=True, now=dt.datetime.now(dt.UTC))
         .add_extension(x509.SubjectAlternativeName([_alternative(each) for each in hosts]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     private = key.private_bytes(
@@ -210,6 +200,38 @@ def _certify(folder: Path, *, hosts: Sequence[str]) -> None:
     )
     _write(folder / "broker.pem", built.public_bytes(serialization.Encoding.PEM).decode(), mode=0o644)
     _write(folder / "broker.key", private.decode(), mode=0o600)
+
+
+def begin_certificate(
+    subject: str, key: ec.EllipticCurvePublicKey, *, ca: bool, now: dt.datetime, issuer: x509.Name | None = None
+) -> x509.CertificateBuilder:
+    """Return a certificate that has no signature yet.
+
+    Parameters
+    ----------
+    subject
+        Common name.
+    key
+        Key of the subject.
+    ca
+        True if the key may sign other certificates.
+    now
+        The time; certificates begin a day earlier, because the clock of another device may be behind.
+    issuer
+        Name of the authority; the subject itself by default.
+    """
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer or name)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
 
 
 def _named(folder: Path, hosts: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.network.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
 from p2pfl.network.transport.memory import MemoryBroker, MemoryChannel
 from p2pfl.network.virtual.clock import WHO, VirtualLoop

@@ -21,7 +21,8 @@ import torch
 from scipy.stats import binom
 
 from p2pfl.algorithms import average_of
-from p2pfl.core.rows import Layout, draw
+from p2pfl.core.draws import draw
+from p2pfl.core.rows import Layout
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.file.reading import check

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import STACKED, ExactClaim, claim
 from p2pfl.plugins.audit.noise_tests import Floats, Ints

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, RELEASE, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, Target, numbers
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
-from p2pfl.core.rows import draw
 from p2pfl.core.traits import ModelTraits
 from p2pfl.learning.exact_model import Outcome, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact import sums

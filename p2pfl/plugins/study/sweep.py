@@ -1,7 +1,7 @@
 """A sweep in its directory: runs that are there already are used, the others are made.
 
 cells/DIGEST/     a run directory for each content
-.partial/NAME/    what one running sweep has begun
+.partial/DIGEST/  an unfinished run
 sweep.json        the study and what each run gave
 sweep.csv         one line per run
 comparison.csv    one line per setting
@@ -12,11 +12,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -103,7 +102,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
             ended(key)
         for made, failure in in_processes([*missing.values()], run_job, processes=processes):
             if failure is None:
-                _keep(made.folder, folder / "cells" / made.digest)
+                made.folder.rename(folder / "cells" / made.digest)
             ended(made.digest, failure)
         return _kept(study, found, [outcomes[place] for place in range(len(found))], folder)
 
@@ -220,57 +219,26 @@ def _outcome(folder: Path, cell: Cell, key: str, *, metric: str | None, failure:
     return outcome(Run.load(folder / "cells" / key), cell.values, metric=metric, folder=f"cells/{key}")
 
 
-def _keep(made: Path, place: Path) -> None:
-    """Move a finished run to its place, unless another sweep has made the same one in the meantime."""
-    try:
-        made.rename(place)
-    except OSError:
-        if not (place / "summary.json").is_file():
-            raise
-        shutil.rmtree(made)
-
-
 @contextmanager
 def _place(folder: Path) -> Iterator[Path]:
-    """Make the directory and yield an empty one in it for unfinished runs; remove those of sweeps that were killed.
-
-    Each sweep locks its own, so that several can work in one directory at once.
-    """
+    """Make and lock the directory, and yield an empty one in it for unfinished runs."""
+    partial = folder / UNFINISHED
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
-        (folder / UNFINISHED).mkdir(exist_ok=True)
-        with _locked(folder / UNFINISHED, wait=True):  # for a moment: nobody removes a directory before it is locked
-            for other in (folder / UNFINISHED).iterdir():
-                with suppress(BlockingIOError), _locked(other):
-                    shutil.rmtree(other)
-            own = Path(tempfile.mkdtemp(dir=folder / UNFINISHED))
-            mine = _lock(own)
+        lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written ({error.strerror}); choose another directory with --out"
         ) from None
     try:
-        yield own
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-        os.close(mine)
-
-
-@contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    descriptor = _lock(folder, wait=wait)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed, or the process ends
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(f"another sweep works in {folder}; wait for it, or choose another with --out") from None
     try:
-        yield
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
     finally:
-        os.close(descriptor)
-
-
-def _lock(folder: Path, *, wait: bool = False) -> int:
-    """Lock a directory until the returned descriptor is closed, or its process ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)

@@ -1,8 +1,9 @@
-"""``p2pfl value``: what the data of each peer are worth."""
+"""``p2pfl value``: what the data of each peer are worth, as a table and a page."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
+from functools import partial
 from typing import Any
 
 from rich.text import Text
@@ -12,8 +13,14 @@ from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of, warn_of_exact
 from p2pfl.cli.tables import shown
 from p2pfl.plugins.study.study_commands import ValueOptions
-from p2pfl.plugins.study.valuation import valuation
-from p2pfl.plugins.study.valuation_page import sentences, valuation_page, values_table
+from p2pfl.plugins.study.valuation import Valuation, valuation
+from p2pfl.results.charts import Interval
+from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
+from p2pfl.results.pages.rendering import page
+from p2pfl.results.plots import COLOURS, intervals
+
+NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
+"""Kinds of values in words."""
 
 
 def run(options: ValueOptions) -> int:
@@ -23,19 +30,67 @@ def run(options: ValueOptions) -> int:
     given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
     found = valuation(resolved, **given)
     warn_of_exact(resolved)
-    results = asdict(found)
-    names = ("peer", "samples", "value", "low", "high")
-    rows = [names, *([each[name] for name in names] for each in results["values"])]
+    rows = [("peer", "samples", "value", "low", "high"), *map(astuple, found.values)]
 
-    def page() -> str:
-        return valuation_page(experiment.name, results)
+    def show(_results: dict[str, Any]) -> None:
+        console = terminal.console()
+        console.print(shown(values_table(found)))
+        console.print()
+        for line in sentences(found):
+            console.print(Text(line), soft_wrap=not console.is_terminal)
 
-    return terminal.write(options, results, rows=rows, page=page, show=_show)
+    return terminal.write(
+        options, asdict(found), rows=rows, page=lambda: valuation_page(experiment.name, found), show=show
+    )
 
 
-def _show(found: dict[str, Any]) -> None:
-    console = terminal.console()
-    console.print(shown(values_table(found)))
-    console.print()
-    for line in sentences(found):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+def valuation_page(name: str, found: Valuation) -> str:
+    """Return the page of the values of an experiment."""
+    kind = NAMES[found.method]
+    sections: list[Section] = [
+        ("values", kind, [_figure(found, kind)]),
+        ("table", "Table", [values_table(found)]),
+        ("meaning", "What it means", [" ".join(sentences(found))]),
+    ]
+    return page(f"Value of the data of {name}", sections, head=[Note(f"By {found.metric}.", style="small")])
+
+
+def sentences(found: Valuation) -> list[str]:
+    """Return what the values mean in words."""
+    drawn = any(each.low is not None for each in found.values)
+    how = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
+    sign = ", which counts negative" if found.everybody < 0 else ""
+    models = f"{found.coalitions} models of {how}, scored on the test data of all peers by {found.metric}{sign}"
+    scores = f"{found.everybody:.4f} with everybody, {found.nobody:.4f} untrained."
+    whole = ["The values add up to the difference."] if found.method == "shapley" else []
+    return [f"{models}: {scores}", *whole, "Other seeds, models and test data give other values."]
+
+
+def values_table(found: Valuation) -> FactTable:
+    """Return the values, the largest first."""
+    rows = [
+        (
+            each.peer,
+            each.samples,
+            Styled(f"{each.value:+.4f}", "" if each.value >= 0 else "bad"),
+            "-" if each.low is None else f"{each.low:+.4f} to {each.high:+.4f}",
+        )
+        for each in sorted(found.values, key=lambda each: -each.value)
+    ]
+    kind = NAMES[found.method]
+    return FactTable(f"{kind} of each peer", ("peer", "samples", kind, "95 % interval"), rows)
+
+
+def _figure(found: Valuation, kind: str) -> Figure:
+    rows = sorted(found.values, key=lambda each: -each.value)
+    entries = [
+        Interval(
+            f"{each.peer}: {each.value:+.4f}, {each.samples} samples",
+            each.value,
+            None if each.high is None else each.high - each.value,
+            COLOURS[each.value < 0],
+        )
+        for each in rows
+    ]
+    about = f"{rows[0].peer} is worth most, {rows[-1].peer} least."
+    return Figure(kind, about, partial(intervals, entries, x=f"rise of {found.metric}"))

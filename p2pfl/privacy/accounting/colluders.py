@@ -150,29 +150,25 @@ class _ColluderSearch:
             return _highest(score, everything), "enumerated"
         score, cost = (ranking.worst, update) if update < anew else (self.leak, anew)
         budget = max(8, min(self.limit, int(_WORK / cost)))
-        victims = dict(self.isolating(budget // 2))
-        isolating = list(victims)
-        if score == ranking.worst:  # the leak of a victim alone is cheaper still
-            isolating = _highest(lambda rows: ranking.at(rows, victims[rows]), isolating, most=64)
-        tried = {*isolating, *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
+        tried = {*self.isolating(budget // 2), *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
         return _highest(score, tried), "searched"
 
-    def isolating(self, budget: int) -> Iterator[tuple[Rows, int]]:
-        """Yield sets of neighbours of one peer each, with that peer."""
+    def isolating(self, budget: int) -> Iterator[Rows]:
+        """Yield sets of neighbours of one peer each."""
         victims = list(range(len(self.cover.peers)))
         if budget < len(victims):
             victims = draw(0, "victims").choice(victims, budget, replace=False).tolist()
         for victim in victims:
             around, share = self.neighbours[victim].tolist(), budget // len(victims)
             if len(around) <= self.count:
-                yield self.padded(around, victim=victim), victim
+                yield self.padded(around, victim=victim)
             elif math.comb(len(around), self.count) <= share:
-                yield from ((rows, victim) for rows in itertools.combinations(around, self.count))
+                yield from itertools.combinations(around, self.count)
             else:
                 stream = draw(0, "isolating colluders", self.cover.peers[victim])
                 for _ in range(share):
                     rows = stream.choice(around, self.count, replace=False)
-                    yield tuple(sorted(rows.tolist())), victim
+                    yield tuple(sorted(rows.tolist()))
 
     def greedy(self, score: Score, budget: int) -> Rows:
         """Add the peer that makes the leak largest, one by one."""
@@ -225,22 +221,13 @@ class _Ranking:
 
     def worst(self, rows: Rows) -> float:
         """Return the largest leak of an honest peer."""
-        leaks = self._leaks(rows, None)
-        leaks[list(rows)] = -np.inf
-        return float(leaks.max())
-
-    def at(self, rows: Rows, victim: int) -> float:
-        """Return the leak of one honest peer, with work for the colluders' edges only."""
-        return float(self._leaks(rows, victim)[0])
-
-    def _leaks(self, rows: Rows, victim: int | None) -> Floats:
         own, other, variances = _edges(self.cover, rows)
-        where = slice(None) if victim is None else slice(victim, victim + 1)
-        through = self.precision[own, where] - self.precision[other, where]  # [E, N]
+        through = self.precision[own] - self.precision[other]  # [E, N]
         inner = _differences(self.precision, own, other)  # [E, E]
         change = np.linalg.solve(np.diag(1 / variances) - inner, through)  # [E, N]
-        leaks: Floats = self.precision.diagonal()[where] + np.einsum("en,en->n", through, change)
-        return leaks
+        leaks = self.precision.diagonal() + np.einsum("en,en->n", through, change)
+        leaks[list(rows)] = -np.inf
+        return float(leaks.max())
 
 
 def _differences(precision: Floats, own: Ints, other: Ints) -> Floats:
@@ -274,9 +261,9 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
     return NoiseCover(cover.peers, own, cover.masks * factor), changed
 
 
-def _highest(score: Score, sets: Iterable[Rows], *, most: int = _FINAL) -> list[Rows]:
+def _highest(score: Score, sets: Iterable[Rows]) -> list[Rows]:
     """Return sets by score; those that differ only in the tenth digit keep their order."""
-    return heapq.nsmallest(most, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
+    return heapq.nsmallest(_FINAL, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
 
 
 def _complete(cover: NoiseCover) -> bool:

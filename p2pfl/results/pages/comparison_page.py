@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p2pfl.results.charts import Interval
 from p2pfl.results.comparing import comparison_tables, figures, wording
 from p2pfl.results.comparing.comparison import Comparison
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section
 from p2pfl.results.pages.rendering import fragment, page
 from p2pfl.results.pages.run_page import provenance
-from p2pfl.results.plots import COLOURS, GREY, intervals
 from p2pfl.results.run import Run
-
-MOST_NAMED = 6
-"""Settings that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,6 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
     first = "The first run has these keys; the others differ from it in the columns of the tables above."
     sections: list[Section] = [
         ("settings", "Scores", _settings(comparison)),
-        ("differences", "Differences", [_differences(comparison)]),
         ("curves", "Curves", _curves(comparison, runs)),
         ("costs", "What a run costs", [comparison_tables.costs(comparison)]),
         ("privacy", "Privacy", [_privacy(comparison, runs)]),
@@ -68,7 +62,8 @@ def verdict(comparison: Comparison) -> str:
     if not best:
         return "No run has a score."
     if len(best) > 1:
-        return _against(comparison)
+        tested = [each.significant for each in comparison.differences if each.adjusted is not None]
+        return f"{sum(tested)} of {len(tested)} settings differ significantly from their reference."
     [one] = best
     count = f"over {len(one.by_seed)} seeds" if len(one.by_seed) > 1 else "over one seed"
     said = f"{wording.setting(one.values)} has the best mean, {comparison.metric} {wording.number(one.score)} {count}."
@@ -79,46 +74,9 @@ def verdict(comparison: Comparison) -> str:
     return said + (clear if tested else "")
 
 
-def _against(comparison: Comparison) -> str:
-    """Return which settings are better and worse than their references, in a sentence for each verdict."""
-    found: dict[str, list[str]] = {}
-    for each in comparison.differences:
-        mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
-        said = f"{wording.setting(mine)} (reference {_other(mine, theirs)})"
-        found.setdefault(wording.verdict(comparison, each), []).append(said)
-    parts = [
-        f"{said[:1].upper()}{said[1:]}: {'; '.join(names[:MOST_NAMED])}"
-        + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-        for said in ("better", "worse", "not significant", "equal", "no test", "one seed")
-        if (names := found.get(said))
-    ]
-    return ". ".join(parts) + "." if parts else "There is nothing to compare."
-
-
 def _settings(comparison: Comparison) -> list[Block | None]:
     notes = (wording.bold(comparison), *wording.notes(comparison))
     return [comparison_tables.scores(comparison), *(Note(sentence, style="small") for sentence in notes)]
-
-
-def _differences(comparison: Comparison) -> Figure | None:
-    if not comparison.differences:
-        return None
-    entries, parts = [], []
-    for each in comparison.differences:
-        said = wording.verdict(comparison, each)
-        mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
-        colour = {"better": COLOURS[2], "worse": COLOURS[1]}.get(said, GREY)
-        label = f"{wording.setting(mine)} against {_other(mine, theirs)}"
-        entries.append(Interval(label, each.difference.mean, each.difference.half, colour))
-        parts.append(f"{label}: {each.difference.mean:+.3f}, {said}.")
-    certain = any(each.difference.half is not None for each in comparison.differences)
-    title = f"paired differences{' with 95 % intervals' if certain else ''}"
-    return Figure(title, " ".join(parts), partial(intervals, entries, x=f"difference in {comparison.metric}"))
-
-
-def _other(mine: dict[str, str], theirs: dict[str, str]) -> str:
-    """Return in what a reference differs."""
-    return wording.setting({key: value for key, value in theirs.items() if mine.get(key) != value})
 
 
 def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[Block | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,10 @@ def _head(run: Run) -> Iterator[Note]:
             yield Note(f"{alarm.peer}: {said}", style="warning")
         else:
             yield Note(f"{alarm.peer}: {alarm}{more}", style="alarm")
-    if not summary:
-        for alert in alerts_of_run(run):
-            if alert.severity == "alarm":
-                yield Note(f"{alert.peer}: {alert.sentence}", style="warning" if alert.over else "alarm")
-    if summary and not summary.get("accounted", True):
+    for alert in () if summary else alerts_of_run(run):
+        if alert.severity == "alarm":
+            yield Note(f"{alert.peer}: {alert.sentence}", style="warning" if alert.over else "alarm")
+    if not summary.get("accounted", True):
         yield Note("The account of the data does not count this run, because it ran with --unaccounted.", style="alarm")
     yield Note(verdict(run.summary, run.metrics, rounds=run.experiment.rounds), style="verdict")
     for advice in summary.get("advice", ()):
@@ -128,13 +128,9 @@ def _observers(found: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not found:
         return []
     rows = [
-        [
-            each["observer"],
-            each.get("peer") or "",
-            "unbounded" if each["epsilon"] is None else f"{each['epsilon']:.3g}",
-            f"{each['auc']:.3f}",
-            f"{each['tpr']:.3f}",
-        ]
+        [each["observer"], each.get("peer") or ""]
+        + ["unbounded" if each["epsilon"] is None else f"{each['epsilon']:.3g}"]
+        + [f"{each[name]:.3f}" for name in ("auc", "tpr")]
         for each in found
     ]
     note = (
@@ -151,27 +147,22 @@ def _observers(found: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 def _costs(run: Run) -> list[Block | None]:
     """Return bytes and seconds by peer and altogether."""
-    last = {record.peer: record for record in run.metrics}
-    if not last:
+    spent: dict[str, list[float]] = {}
+    for each in run.metrics:
+        before = spent.get(each.peer, [0.0] * 5)
+        own = each.seconds_training, each.seconds_waiting, len(each.missed)
+        spent[each.peer] = [each.bytes_out, each.bytes_in, *map(operator.add, before[2:], own)]
+    if not spent:
         return []
-    spent = {peer: [0.0, 0.0, 0.0] for peer in last}
-    for record in run.metrics:
-        each = record.seconds_training, record.seconds_waiting, len(record.missed)
-        spent[record.peer] = [before + now for before, now in zip(spent[record.peer], each, strict=True)]
-    found = {peer: [last[peer].bytes_out, last[peer].bytes_in, *spent[peer]] for peer in sorted(last)}
-    return [BlockGroup([pairs("The whole run", _totals(run)), _cost_table(found)], "beside")]
-
-
-def _cost_table(found: Mapping[str, Sequence[float]]) -> FactTable | None:
-    """Return bytes sent, bytes received, seconds of training, seconds of waiting, and number of missed models."""
     forms = [size, size, "{:.1f} s".format, "{:.1f} s".format, "{:.0f}".format]
-    used = [any(column) for column in zip(*found.values(), strict=True)]
+    used = [any(column) for column in zip(*spent.values(), strict=True)]
     rows = [
         [peer, *(form(cost) if shown else "" for form, cost, shown in zip(forms, each, used, strict=True))]
-        for peer, each in found.items()
+        for peer, each in sorted(spent.items())
     ]
     heads = ("peer", "sent", "received", "training", "waiting", "missed models")
-    return FactTable("By peer", heads, shortened(rows, MOST_PEERS)).dense() if any(used) else None
+    table = FactTable("By peer", heads, shortened(rows, MOST_PEERS)).dense() if any(used) else None
+    return [BlockGroup([pairs("The whole run", _totals(run)), table], "beside")]
 
 
 def _totals(run: Run) -> dict[str, str]:

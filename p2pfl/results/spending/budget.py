@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -136,8 +136,7 @@ class Budget:
         StorageError
             The entry cannot be written, so nothing may be sent.
         """
-        entry = self._sample_entry if samples else self._entry
-        self._append([entry(peer, run, round, cost) for peer in peers], check)
+        self._append([self._entry(peer, run, round, cost, samples=samples) for peer in peers], check)
 
     def sample(self, steps: Mapping[str, SampledSteps], *, run: str, round: int) -> None:
         """Record the training of a round, by peer; it is on disk when this returns.
@@ -147,17 +146,10 @@ class Budget:
         StorageError
             The entry cannot be written, so nothing may be sent.
         """
+        facts: dict[str, Any] = {"run": run, "round": round, "swarm": self._swarm}
         self._append(
             [
-                SampleEntry(
-                    run=run,
-                    peer=peer,
-                    round=round,
-                    noise=each.noise,
-                    rate=each.rate,
-                    steps=each.steps,
-                    swarm=self._swarm,
-                )
+                SampleEntry(peer=peer, noise=each.noise, rate=each.rate, steps=each.steps, **facts)
                 for peer, each in steps.items()
             ]
         )
@@ -183,31 +175,14 @@ class Budget:
                 self.path.unlink()
             raise
 
-    def _entry(self, peer: str, run: str, round: int, cost: Cost) -> Entry:
-        return Entry(
-            run=run,
-            peer=peer,
-            round=round,
-            mu=cost.mu,
-            probability=cost.probability,
-            adjacency=self._wanted.adjacency,
-            colluders=self._wanted.colluders,
-            swarm=self._swarm,
-        )
-
-    def _sample_entry(self, peer: str, run: str, round: int, cost: Cost) -> SampleEntry:
-        """Return the entry of a total: a Gaussian mechanism with all samples."""
-        return SampleEntry(
-            run=run,
-            peer=peer,
-            round=round,
-            noise=1 / cost.mu,
-            rate=cost.probability,
-            steps=1,
-            swarm=self._swarm,
-            adjacency=self._wanted.adjacency,
-            colluders=self._wanted.colluders,
-        )
+    def _entry(self, peer: str, run: str, round: int, cost: Cost, *, samples: bool) -> Entry | SampleEntry:
+        """Return the entry of a release; for single samples, that of a total, a Gaussian mechanism with all of them."""
+        wanted = self._wanted
+        facts: dict[str, Any] = {"run": run, "peer": peer, "round": round, "swarm": self._swarm}
+        facts |= {"adjacency": wanted.adjacency, "colluders": wanted.colluders}
+        if samples:
+            return SampleEntry(noise=1 / cost.mu, rate=cost.probability, steps=1, **facts)
+        return Entry(mu=cost.mu, probability=cost.probability, **facts)
 
     def _catch_up(self) -> None:
         """Read the lines appended since the last call; lines that cannot be read stay unread."""

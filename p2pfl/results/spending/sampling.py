@@ -54,12 +54,6 @@ class SamplingMeter:
         """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
         return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
 
-    def reported(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
-        """Return :attr:`played` of a peer as noise, rate, steps and count, in a form to send."""
-        if self._learner is None:
-            return None
-        return tuple((each.noise, each.rate, each.steps, count) for each, count in sorted(self._all[peer].items()))
-
     def count_turns(self, rounds: Sequence[int]) -> None:
         """Count training of local peers that are in rounds of their own; -1 for one that did not train.
 

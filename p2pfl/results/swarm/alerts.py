@@ -9,8 +9,8 @@ from p2pfl.results.formats import counted, listed
 from p2pfl.results.notices.alarms import raised
 from p2pfl.results.notices.grouping import alike, repeated
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
-from p2pfl.results.swarm.blocking import Blockage, blockages, parting, waits_of
-from p2pfl.results.swarm.headline import blocked_since, doing, patience, seconds
+from p2pfl.results.swarm.blocking import blockages, parting, waits_of
+from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
 from p2pfl.results.swarm.state import Swarm
 
 NAMED = 3
@@ -107,17 +107,9 @@ def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:
     for blockage in blockages(waits_of(swarm)):
         since = blocked_since(swarm, blockage)
         if now - since >= limit:
-            yield Alert("blocked", "alarm", blockage.blockers[0], since + limit, _why(swarm, blockage, now=now))
-
-
-def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
-    lasted = seconds(now - blocked_since(swarm, blockage))
-    if blockage.cycle:
-        return f"{listed(blockage.blockers)} have waited for each other for {lasted}; look at their logs and the broker"
-    [name] = blockage.blockers
-    what = doing(swarm.peers[name], now=now)
-    behind = f"{listed(blockage.waiting)} {'has' if len(blockage.waiting) == 1 else 'have'}"
-    return f"{behind} waited for it for {lasted}: it {what}; look at its log"
+            first, said = blockage.blockers[0], why_blocked(swarm, blockage, tone="blocked", now=now)
+            said = said if blockage.cycle else said.removeprefix(f"{first} ")
+            yield Alert("blocked", "alarm", first, since + limit, f"{said}; look at the logs and the broker")
 
 
 def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:

@@ -69,16 +69,20 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     doing = Counter(peer.activity for peer in peers)
     failed = [peer for peer in peers if peer.activity == "failed"]
     if failed:
-        return Headline("failed", _failed(failed), tuple(peer.name for peer in failed))
+        names, first = tuple(peer.name for peer in failed), failed[0]
+        said = "has failed:" if len(names) == 1 else f"have failed; {first.name}:"
+        return Headline("failed", f"{listed(names)} {said} {first.failure}", names)
     offline = [peer for peer in peers if peer.activity == "offline"]
     if offline:
-        return _offline(offline, now=now)
+        since = min(peer.waiting_since for peer in offline if peer.waiting_since is not None)
+        return _named(offline, "has not reached the broker", "have not reached the broker", since, now=now)
     found = urgent_first(blockages(waits_of(swarm)), swarm)
     if found and _pressing(swarm, found[0], now=now):
         return _blocked(swarm, found, now=now)
     silent = [peer for peer in peers if peer.activity == "silent"]
     if silent:
-        return _silent(silent, now=now)
+        since = min(peer.silent_since for peer in silent if peer.silent_since is not None)
+        return _named(silent, "gives no sign of life", "give no sign of life", since, now=now)
     if found and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
         return _blocked(swarm, found, now=now)
     return _course(swarm, doing, now=now)
@@ -151,46 +155,32 @@ def _pressing(swarm: Swarm, blockage: Blockage, *, now: float) -> bool:
     return absent or now - blocked_since(swarm, blockage) >= patience(swarm)
 
 
-def _failed(failed: Sequence[PeerState]) -> str:
-    first = failed[0]
-    if len(failed) == 1:
-        return f"{first.name} has failed: {first.failure}"
-    return f"{listed([peer.name for peer in failed])} have failed; {first.name}: {first.failure}"
+def _named(peers: Sequence[PeerState], one: str, more: str, since: float, *, now: float) -> Headline:
+    """Return a headline about peers that are cut off: with the verb for one or more of them, and for how long."""
+    names = tuple(peer.name for peer in peers)
+    verb = one if len(names) == 1 else more
+    return Headline("blocked", f"{listed(names)} {verb} for {seconds(now - since)}", names)
 
 
-def _offline(offline: Sequence[PeerState], *, now: float) -> Headline:
-    names = tuple(peer.name for peer in offline)
-    lasted = max(now - peer.waiting_since for peer in offline if peer.waiting_since is not None)
-    who = "has" if len(names) == 1 else "have"
-    return Headline("blocked", f"{listed(names)} {who} not reached the broker for {seconds(lasted)}", names)
-
-
-def _silent(silent: Sequence[PeerState], *, now: float) -> Headline:
-    names = tuple(peer.name for peer in silent)
-    lasted = max(now - peer.silent_since for peer in silent if peer.silent_since is not None)
-    give = "gives" if len(names) == 1 else "give"
-    return Headline("blocked", f"{listed(names)} {give} no sign of life for {seconds(lasted)}", names)
+def why_blocked(swarm: Swarm, blockage: Blockage, *, tone: Tone, now: float) -> str:
+    """Return which peers a blockage is about, and for how long others have waited for them."""
+    lasted = seconds(now - blocked_since(swarm, blockage))
+    if blockage.cycle:
+        behind = f", and {listed(blockage.waiting)} for them" if blockage.waiting else ""
+        return f"{listed(blockage.blockers)} wait for each other{behind}, for {lasted}"
+    [name] = blockage.blockers
+    waits = f"{listed(blockage.waiting)} {'waits' if len(blockage.waiting) == 1 else 'wait'} for it"
+    directly = all(name in swarm.peers[each].waits_for for each in blockage.waiting)
+    chain = "" if directly else ", some through others"
+    blocks = f"{'blocks' if tone == 'blocked' else 'holds up'} {counted(len(blockage.waiting), 'peer')}"
+    return f"{name} {blocks}: it {doing(swarm.peers[name], now=now)}; {waits}{chain}, for {lasted}"
 
 
 def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline:
-    first = found[0]
-    lasted = now - blocked_since(swarm, first)
-    tone: Tone = "blocked" if lasted >= patience(swarm) else "waiting"
-    more = (
-        "" if len(found) == 1 else f". Others wait for {listed([name for each in found[1:] for name in each.blockers])}"
-    )
-    if first.cycle:
-        behind = f", and {listed(first.waiting)} for them" if first.waiting else ""
-        said = f"{listed(first.blockers)} wait for each other{behind}, for {seconds(lasted)}{more}"
-        return Headline(tone, said, first.blockers)
-    [name] = first.blockers
-    waits = f"{listed(first.waiting)} {'waits' if len(first.waiting) == 1 else 'wait'} for it"
-    directly = all(name in swarm.peers[each].waits_for for each in first.waiting)
-    chain = "" if directly else ", some through others"
-    blocks = f"{'blocks' if tone == 'blocked' else 'holds up'} {counted(len(first.waiting), 'peer')}"
-    what = doing(swarm.peers[name], now=now)
-    said = f"{name} {blocks}: it {what}; {waits}{chain}, for {seconds(lasted)}{more}"
-    return Headline(tone, said, first.blockers)
+    tone: Tone = "blocked" if now - blocked_since(swarm, found[0]) >= patience(swarm) else "waiting"
+    others = [name for each in found[1:] for name in each.blockers]
+    more = f". Others wait for {listed(others)}" if others else ""
+    return Headline(tone, f"{why_blocked(swarm, found[0], tone=tone, now=now)}{more}", found[0].blockers)
 
 
 def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:

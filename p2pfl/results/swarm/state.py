@@ -372,24 +372,18 @@ class Swarm:
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True
             case PresenceChanged():
                 self._presence(at, notice)
-            case PeerAnnounced() | PeerSilent() | PeerResponded():
-                self._observed(at, peer, notice)
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():
                 peer.failure = notice.message
                 self.alarms.append((at, notice))
+            case MasksUncancelled() | LossRose() | MasksCancelled():
+                self.alarms.append((at, notice))
             case _:
-                self._warned(at, notice)
+                self._observed(at, peer, notice)
 
-    def _warned(self, at: float, notice: Notice) -> None:
-        if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
-            self.alarms.append((at, notice))
-        elif notice.severity != "info":
-            self.notices.append((at, notice))
-
-    def _observed(self, at: float, peer: PeerState, notice: PeerAnnounced | PeerSilent | PeerResponded) -> None:
-        """Take what an observer sees from outside of the peer."""
+    def _observed(self, at: float, peer: PeerState, notice: Notice) -> None:
+        """Take what an observer sees from outside of the peer, and warnings."""
         match notice:
             case PeerAnnounced():
                 peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
@@ -398,6 +392,10 @@ class Swarm:
                 peer.silent_since = at - notice.seconds
             case PeerResponded():
                 peer.silent_since = None
+            case _ if notice.severity != "info":
+                self.notices.append((at, notice))
+            case _:
+                pass
 
     def _presence(self, at: float, notice: PresenceChanged) -> None:
         for name in notice.came:

@@ -15,9 +15,9 @@ from p2pfl.algorithms.robust import (
     add_attack,
     robust,
 )
+from p2pfl.core.draws import draw
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring, small_world
 

@@ -21,8 +21,8 @@ from p2pfl.core.codecs import (
     pack_bits,
     unpack_bits,
 )
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.core.errors import DecodeError, InputError
-from p2pfl.core.rows import keys, subkeys
 
 CODECS = {
     "float16": Half("float16"),

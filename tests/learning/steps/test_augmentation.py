@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import p2pfl
+from p2pfl.core.draws import keys
 from p2pfl.core.errors import DataError, LearningError, ModelError
-from p2pfl.core.rows import keys
 from p2pfl.data import batches
 from p2pfl.data.samples import tensors
 from p2pfl.learning import TorchLearner

@@ -4,7 +4,7 @@ import builds
 import numpy as np
 import pytest
 
-from p2pfl.core.rows import draw
+from p2pfl.core.draws import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.plugins.audit.attacks.membership_inference import MIN_SAMPLES, MIXED, _halves, _ratio, infer

@@ -168,7 +168,7 @@ def test_event_files_of_a_run_and_of_several(p2pfl, place):
         p2pfl("simulate", "small.toml", "--no-baselines", "--set", f"learning.rate={rate}")
     runs = sorted((place / "runs").iterdir())
     assert p2pfl("report", runs[0], "--tensorboard", "one").status == 0
-    assert sorted(each.name for each in (place / "one" / runs[0].name).iterdir()) == ["mean", "peer0", "peer1", "peer2"]
+    assert len([*(place / "one" / runs[0].name).glob("events.out.tfevents.*")]) == 1
     assert p2pfl("report", *runs, "--tensorboard", "both").status == 0
     assert sorted(each.name for each in (place / "both").iterdir()) == ["rate 0.001, seed 0", "rate 0.5, seed 0"]
 
@@ -214,4 +214,4 @@ def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how
     after = {cell.name: (cell / "summary.json").stat().st_mtime_ns for cell in cells.iterdir()}
     assert len(after) == 12
     assert {name: after[name] for name in made} == made
-    assert not [*(cells.parent / ".partial").iterdir()]
+    assert not (cells.parent / ".partial").exists()

@@ -307,7 +307,9 @@ def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
     assert alerts(swarm, now=14.9) == []
     [alert] = alerts(swarm, now=47.0)
     assert (alert.kind, alert.severity, alert.peer, alert.at) == ("blocked", "alarm", "bob", 15.0)
-    assert alert.sentence == "ada has waited for it for 42 s: it has worked on round 1 for 47 s; look at its log"
+    assert alert.sentence == (
+        "blocks 1 peer: it has worked on round 1 for 47 s; ada waits for it, for 42 s; look at the logs and the broker"
+    )
 
 
 def test_many_missed_models_and_a_budget_that_is_nearly_spent_are_alerts():

@@ -26,7 +26,7 @@ from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.launch.brokers import brokers, connect, overhearing
 from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.launch.worker import BEAT, earlier, main
+from p2pfl.network.peer.launch.worker import BEAT, Errand, earlier, main
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
@@ -34,7 +34,7 @@ from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
-from p2pfl.results.lock import RUN, WITHIN, Owner, owned
+from p2pfl.results.lock import RUN, WITHIN, owned
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
 from p2pfl.results.summary import Durations
 
@@ -55,34 +55,12 @@ class _Swarm:
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     pipes: dict[Connection, str] = field(default_factory=dict)
 
-    def start(
-        self,
-        experiment: Experiment,
-        names: tuple[str, ...],
-        *,
-        urls: tuple[str, ...],
-        folder: Path,
-        owner: Owner,
-        resume: tuple[int | None] | None,
-    ) -> None:
+    def start(self, names: tuple[str, ...], errand: Errand) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
-        threads = max(1, (os.cpu_count() or 1) // len(names))
-        roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
-        table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()
-            errand = {
-                "table": table,
-                "urls": urls,
-                "folder": str(folder),
-                "threads": threads,
-                "roster": roster,
-                "resume": resume,
-                "owner": owner,
-                "pipe": theirs,
-            }
-            process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
+            process = context.Process(target=main, args=(name, errand, theirs), name=name, daemon=True)
             process.start()
             theirs.close()
             self.processes[name] = process
@@ -215,7 +193,9 @@ def run(
         owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together)
+        threads = max(1, (os.cpu_count() or 1) // len(names))
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
+        swarm.start(names, Errand(plain(resolved.pinned), urls, folder, threads, roster, together, owner))
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:
             log.observe(event)

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -310,41 +310,51 @@ class Stall:
         return replace(progress, stalled=place is not None and now - self._since >= self._after)
 
 
-def main(
-    name: str,
-    *,
-    table: Mapping[str, Any],
-    urls: Sequence[str],
-    folder: str,
-    threads: int,
-    roster: Mapping[str, bytes] | None,
-    resume: tuple[int | None] | None,
-    owner: Owner,
-    pipe: Connection,
-) -> None:
-    """Entry of a spawned process: everything it has to say goes through ``pipe``.
+@dataclass(frozen=True)
+class Errand:
+    """What the processes of all peers of a run are to do.
 
-    ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
-    which all go on, if there is one, and ``None`` in a new run; ``owner`` keeps others out of the folder for as long as
-    this process lives.
+    Attributes
+    ----------
+    table, urls, folder
+        Experiment, addresses of its brokers, and run directory.
+    threads
+        Number of threads of a process.
+    roster
+        Public keys of this run, where its folder has the private ones.
+    resume
+        Round with which all go on, if there is one; ``None`` in a new run.
+    owner
+        Lock that keeps others out of the folder for as long as a process lives.
     """
-    del owner  # the file stays open
+
+    table: Mapping[str, Any]
+    urls: Sequence[str]
+    folder: Path
+    threads: int
+    roster: Mapping[str, bytes] | None
+    resume: tuple[int | None] | None
+    owner: Owner
+
+
+def main(name: str, errand: Errand, pipe: Connection) -> None:
+    """Entry of a spawned process: everything it has to say goes through ``pipe``."""
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
-    set_threads(threads)
+    set_threads(errand.threads)
+    folder, roster, resume = errand.folder, errand.roster, errand.resume
 
     def notify(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
             pipe.send(event)
 
     try:
-        resolved = plan(check(table), only=[name], unaccounted=True)  # the swarm has passed the account
+        resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:
-            owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
-        left = None if resume is None else earlier(Path(folder), name, notify=notify).at(*resume)
-        to = Path(folder)
-        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, notify=notify, former=left))
+            owned = Credentials(Identity.load(folder / "keys" / f"{name}.pem"), Roster(roster))
+        left = None if resume is None else earlier(folder, name, notify=notify).at(*resume)
+        asyncio.run(live(resolved, name, urls=errand.urls, folder=folder, owned=owned, notify=notify, former=left))
     except P2PFLError as error:
         notify(Failed(name, str(error), error.status, type(error).__name__))
         raise SystemExit(error.status) from None

@@ -11,7 +11,7 @@ import numpy as np
 from p2pfl.core.errors import UndecidedError
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.protocol.interface.effects import Decided, Disclosed
+from p2pfl.network.protocol.interface.effects import Decided, Disclosed, Undecided
 from p2pfl.network.protocol.interface.requests import Decide, Disclose
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.masks import check_partners
@@ -120,7 +120,7 @@ class ReleaseVerdicts:
         awaited = {(holder, peer) for peer in dropped for holder in applied}
         answer = await self.connection.ask(Disclose(round, keys, frozenset(awaited)))
         if not isinstance(answer, Disclosed):
-            blocking = ", ".join(sorted(getattr(answer, "peers", ())))
+            blocking = ", ".join(_blocking(answer))
             raise UndecidedError(
                 f"round {round} cannot be completed at {self._me}, because {blocking} did not publish the keys of "
                 f"masks shared with {', '.join(sorted(dropped))}, whose models were dropped; start the run again, "
@@ -142,8 +142,13 @@ class ReleaseVerdicts:
 
 
 def _undecided(me: str, round: int, answer: object) -> str:
-    peers = ", ".join(sorted(getattr(answer, "peers", ())))
+    peers = ", ".join(_blocking(answer))
     return (
         f"round {round} cannot be completed at {me}, because no majority answered about {peers or 'a release'} in "
         "time; start the missing peers and the run again, or raise transport.patience if none is missing"
     )
+
+
+def _blocking(answer: object) -> list[str]:
+    """Return the peers that a decision waits for."""
+    return sorted(answer.peers) if isinstance(answer, Undecided) else []

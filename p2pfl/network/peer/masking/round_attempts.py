@@ -17,7 +17,7 @@ from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.agreement.attempt_reports import connected
-from p2pfl.network.protocol.interface.effects import Concluded
+from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
@@ -224,7 +224,7 @@ class Attempts:
         answer = await self.connection.ask(ReportAttempt(complete, self._known if complete else b""))
         if not isinstance(answer, Concluded):
             await self._expose()
-            missing = ", ".join(sorted(getattr(answer, "peers", ())))
+            missing = ", ".join(sorted(answer.peers if isinstance(answer, Undecided) else ()))
             raise UndecidedError(
                 f"round {self._round} cannot be completed at {self._me}, because no majority answered about {missing} "
                 "in time; start the missing peers and the run again, or raise transport.patience if none is missing"

@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.rows import draw
 from p2pfl.experiment import Plan
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.additive import answer_questions

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Released, run_without_loop
-from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.claims import bounds, share, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Pipeline, Target, numbers, release

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.process import one_thread
-from p2pfl.core.rows import draw
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Target, Train

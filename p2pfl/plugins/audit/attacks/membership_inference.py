@@ -30,9 +30,10 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
+from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.process import one_thread
-from p2pfl.core.rows import Rows, draw
+from p2pfl.core.rows import Rows
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.algorithms.robust.attacks import Sums, sum_locally
 from p2pfl.algorithms.robust.net import StepObserver, Work, compute_here
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.core.rows import Layout, Rows, draw
+from p2pfl.core.rows import Layout, Rows
 from p2pfl.experiment import Plan
 from p2pfl.learning import Fitted, Fitting
 from p2pfl.network.protocol.wire.messages import Announcement

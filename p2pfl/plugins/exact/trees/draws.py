@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.rows import draw
 from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import Bins
 

@@ -14,13 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2pfl.core.errors import InputError
+from p2pfl.network.transport.hardened import YEARS, begin_certificate
 from p2pfl.privacy.keys.key_requests import private_pem, save
-
-YEARS = 10
-"""Years for which the authority and what it signs are valid: as long as the certificate of the broker."""
-
-DAY = dt.timedelta(days=1)
-"""By how much certificates begin earlier, because the clock of the broker may be behind that of the operator."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,8 @@ class Authority:
         if not isinstance(key, ec.EllipticCurvePrivateKey) or (made and made.public_key() != key.public_key()):
             raise InputError(f"{private} and {public} are not a key and its certificate; restore both from a backup")
         if made is None:
-            made = _own(key, name=name, now=now)
+            own = begin_certificate(f"p2pfl fleet {name}", key.public_key(), ca=True, now=now)
+            made = own.sign(key, hashes.SHA256())
             save(public, made.public_bytes(serialization.Encoding.PEM))
         return cls(key, made)
 
@@ -86,13 +82,10 @@ class Authority:
         key = request.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise InputError(f'the certificate request of "{peer}" has no P-256 key; make it again with p2pfl identity')
-        issuer = self.certificate.subject
         ours = self.key.public_key()
         made = (
-            _begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, peer)]), issuer, key, now=now)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            begin_certificate(peer, key, ca=False, now=now, issuer=self.certificate.subject)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
             .sign(self.key, hashes.SHA256())
         )
@@ -118,7 +111,7 @@ class Authority:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(now - DAY)
+            .last_update(now - dt.timedelta(days=1))
             .next_update(now + dt.timedelta(days=365 * YEARS))
         )
         entries = {} if before is None else {each.serial_number: each for each in self._listed(before)}
@@ -141,31 +134,6 @@ class Authority:
         raise InputError(
             "the list of revoked certificates of the fleet was not made by its authority; restore it from a backup"
         )
-
-
-def _own(key: ec.EllipticCurvePrivateKey, *, name: str, now: dt.datetime) -> x509.Certificate:
-    """Return the certificate of an authority, signed by its own key."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p2pfl fleet {name}")])
-    return (
-        _begun(subject, subject, key.public_key(), now=now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: dt.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - DAY)
-        .not_valid_after(now + dt.timedelta(days=365 * YEARS))
-    )
 
 
 def common_names(name: x509.Name) -> list[str]:

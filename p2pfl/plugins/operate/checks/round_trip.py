@@ -87,18 +87,18 @@ async def check_permissions(report: Report, probe: Probe) -> bool:
     """Check that the peer may publish and read where p2pfl does, and may not publish in the name of others."""
     codec = probe.codec
     own = f"in/{probe.peer}"
-    claim = codec.seal(own, Claim(0, secrets.token_bytes(KEY_BYTES)))  # with 0 nobody answers it
-    answers = [
-        await _carried(probe, codec.topic(own), claim),
-        await _carried(probe, codec.topic("pub/doctor"), secrets.token_bytes(16)),  # nobody subscribes
-        await _carried(probe, codec.topic("state"), b""),  # not retained, and ignored
-    ]
-    refused = [problem("topics", why) for why in answers if why is not None]
+    messages = {
+        codec.topic(own): codec.seal(own, Claim(0, secrets.token_bytes(KEY_BYTES))),  # with 0 nobody answers it
+        codec.topic("pub/doctor"): secrets.token_bytes(16),  # nobody subscribes
+        codec.topic("state"): b"",  # not retained, and ignored
+    }
+    answers = [await _carry(probe, topic, data) for topic, data in messages.items()]
+    refused = [problem("topics", answer) for answer in answers if isinstance(answer, str)]
     if refused:
         return report.add(*refused)
     report.add(ok("topics", f"this peer may publish and read below {codec.root}/{probe.peer}"))
     stranger = f"{codec.root}/nobody-{secrets.token_hex(4)}/pub/doctor"
-    if await _carried(probe, stranger, secrets.token_bytes(16)) is None:
+    if not isinstance(await _carry(probe, stranger, secrets.token_bytes(16)), str):
         text = "the broker lets this peer publish in the name of any other, so a device can disturb a run (it cannot"
         report.add(warning("access list", f"{text} forge models); use an access list as docs/brokers.md says"))
     return True
@@ -114,32 +114,36 @@ async def check_telemetry(probe: Probe) -> Finding:
         (answers := outlet(probe.swarm, observer=probe.peer, peer=probe.peer)): answers,
     }
     for topic, filter_ in ways.items():
-        why = await _carried(probe, topic, secrets.token_bytes(16), through=filter_)
-        if why is not None:
+        why = await _carry(probe, topic, secrets.token_bytes(16), through=filter_)
+        if isinstance(why, str):
             return warning("telemetry", f"this peer can learn, and observers cannot look at it: {why}")
     return ok("telemetry", "observers can ask this peer over the broker, and receive its answers")
 
 
-async def _carried(probe: Probe, topic: str, data: bytes, *, through: str | None = None) -> str | None:
-    """Publish to a topic and read it, by itself or through a filter; return what is wrong, ``None`` if nothing is."""
-    wanted = topic if through is None else through
+async def _carry(probe: Probe, topic: str, data: bytes, *, through: str = "") -> float | str:
+    """Publish to a topic and read it, perhaps through a filter; return the seconds that it takes, or what is wrong."""
+    wanted = through or topic
     try:
         async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
             try:
                 await channel.subscribe(wanted)
             except TransportError as error:
                 return f"the broker refuses the subscription of {wanted} ({_short(error)}); {REMEDY}"
+            began = time.perf_counter()
             try:
                 await channel.publish(topic, data)
             except RefusedError as error:
                 return f"the broker refuses to publish on {topic} ({_short(error)}); {REMEDY}"
-            await _arrives(channel, data)
+            async with asyncio.timeout(PATIENCE):
+                async for message in channel:
+                    if bytes(message.data) == data and not message.retained:
+                        break
+            return time.perf_counter() - began
     except TimeoutError:
         text = f"the broker takes what is published on {topic} and delivers nothing, so its access list forbids to"
         return f"{text} publish or to read there; {REMEDY}"
     except (BrokerError, TransportError) as error:
         return str(error)
-    return None
 
 
 def _short(error: Exception) -> str:
@@ -147,29 +151,16 @@ def _short(error: Exception) -> str:
     return str(error).partition("(")[2].partition(")")[0] or str(error)
 
 
-async def _arrives(channel: Channel, data: bytes) -> None:
-    """Wait until these bytes arrive."""
-    async with asyncio.timeout(PATIENCE):
-        async for message in channel:
-            if bytes(message.data) == data and not message.retained:
-                return
-
-
 async def check_round_trip(probe: Probe) -> Finding:
     """Time a small message to the broker and back."""
     topic = probe.codec.topic("pub/doctor")
-    taken = []
-    try:
-        async with asyncio.timeout(2 * TRIES * PATIENCE), probe.join() as channel:
-            await channel.subscribe(topic)
-            for _ in range(TRIES):
-                began, data = time.perf_counter(), secrets.token_bytes(16)
-                await channel.publish(topic, data)
-                await _arrives(channel, data)
-                taken.append(time.perf_counter() - began)
-    except (BrokerError, TransportError, TimeoutError) as error:
-        return problem("round trip", str(error) or "messages get lost on the way; check the network and the broker")
-    middle = statistics.median(taken)
+    seconds = list[float]()
+    for _ in range(TRIES):
+        taken = await _carry(probe, topic, secrets.token_bytes(16))
+        if isinstance(taken, str):
+            return problem("round trip", f"messages get lost on the way ({taken}); check the network and the broker")
+        seconds.append(taken)
+    middle = statistics.median(seconds)
     if middle > SLOW:
         text = f"a message takes {duration(middle)} to the broker and back, and each gossip step takes at least that"
         return warning("round trip", f"{text}; use a broker that is nearer")
@@ -206,14 +197,5 @@ async def check_largest_message(probe: Probe, *, chunk: int, model: int | None) 
 
 async def _passes(probe: Probe, amount: int) -> bool:
     """Return whether a message of so many bytes comes back."""
-    topic, data = probe.codec.topic("pub/doctor"), secrets.token_bytes(amount)
-    try:
-        async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
-            if channel.limit < amount:
-                return False
-            await channel.subscribe(topic)
-            await channel.publish(topic, data)
-            await _arrives(channel, data)
-    except (BrokerError, TransportError, TimeoutError):
-        return False
-    return True
+    answer = await _carry(probe, probe.codec.topic("pub/doctor"), secrets.token_bytes(amount))
+    return not isinstance(answer, str)
