@@ -133,8 +133,7 @@ class Outbox:
             (ack.incarnation, ack.phase) != (self.incarnation, self.phase)
             or listener not in self._next
             or ack.next > self.head
-            or ack.limit
-            > ack.next + MAX_CHUNKS  # no listener grants more credit; with more, chunks could accumulate here
+            or ack.limit > ack.next + MAX_CHUNKS  # no listener grants more: chunks could accumulate
         ):
             return []
         if ack.next >= self._next[listener]:
