@@ -17,8 +17,7 @@ from p2pfl.experiment.swarm_agreement import scaled
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
-from p2pfl.network.peer.joining.introductions import Introductions
-from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
+from p2pfl.network.peer.joining.resumption import Introductions, gathered, left_alone, rest, resumed
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
