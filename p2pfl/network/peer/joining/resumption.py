@@ -19,7 +19,7 @@ from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
 
-def awaits(experiment: Experiment) -> bool:
+def restarts_together(experiment: Experiment) -> bool:
     """Return whether peers that could not complete a round wait for the missing ones, and begin again together.
 
     A peer that comes back then does not join the others late, because they are about to end as well.
@@ -27,7 +27,7 @@ def awaits(experiment: Experiment) -> bool:
     return experiment.privacy.departures == "stop" and experiment.transport.outage > 0
 
 
-async def gathered(
+async def gather_neighbours(
     connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
 ) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
@@ -53,7 +53,7 @@ async def gathered(
     played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
-    together = bool(begun) and not played and awaits(experiment)
+    together = bool(begun) and not played and restarts_together(experiment)
     within = max(settings.gather, settings.outage) if together else settings.gather
     error = await connection.gather(quorum=settings.quorum, within=within, together=together)
     if error is not None and played:
@@ -99,7 +99,7 @@ def left_alone(name: str) -> str:
     )
 
 
-async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
+async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
     Where all come back together they go on with the last round that all have; where others go on, with one that is
