@@ -22,7 +22,7 @@ from typing import Any
 
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.simulation import simulate
-from p2pfl.simulation.sharding.boundary import boundary
+from p2pfl.simulation.sharding.part import boundary
 from p2pfl.topology import owners, partition
 
 FAR = 64

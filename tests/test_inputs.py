@@ -11,7 +11,7 @@ import p2pfl
 from p2pfl.core.errors import DataError, ExperimentError, ModelError, TopologyError
 from p2pfl.data import gather
 from p2pfl.learning import losses, metrics
-from p2pfl.learning.scores.set_scores import macro_f1
+from p2pfl.learning.set_scores import macro_f1
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(5))
 Y = (X[:, 0] > 0).long()

@@ -1,7 +1,7 @@
 """Algorithms, one per file: how peers learn from each other."""
 
-from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change, start
-from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, Idle, Local, State, change, start
+from p2pfl.algorithms.averaging import Averaging, average_of, count_extra, count_shared, share_all
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed_gossip import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
@@ -17,14 +17,11 @@ from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
 from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.algorithms.gossip_learning import GossipLearning
-from p2pfl.algorithms.idle import Idle
 from p2pfl.algorithms.ifca import IFCA
-from p2pfl.algorithms.local import Local
 from p2pfl.algorithms.mask_payment import places, settle, settling_places
 from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.multitask import MultiTask
 from p2pfl.algorithms.partial_sharing import PartialSharing
-from p2pfl.algorithms.parts import average_of, count_extra, count_shared, share_all
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Protocol, Unpack
 
 import torch
@@ -112,8 +113,8 @@ class Algorithm(Protocol):
     """Algorithm by which peers learn from each other, written once for one model on a device and all of a simulation.
 
     A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.core.traits.Traits`); without
-    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and
-    :mod:`p2pfl.algorithms.mask_payment` those for the release that pays masks after the last round.
+    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.averaging` describes optional attributes,
+    and :mod:`p2pfl.algorithms.mask_payment` those for the release that pays masks after the last round.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
@@ -135,3 +136,95 @@ def start(learner: Learner, peers: tuple[str, ...]) -> State:
 def change(before: State, after: State) -> torch.Tensor:
     r"""Return how far a round moved the public models, ``[R, 1]``: :math:`\lVert x_{t+1} - x_t \rVert_2`."""
     return norms(after.public.rows - before.public.rows)
+
+
+class Idle:
+    """A learner that returns all models unchanged.
+
+    Parameters
+    ----------
+    learner
+        Learner of the models.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the models unchanged, after zero steps."""
+        none = torch.zeros(len(rows))
+        return Fitted(rows, dict(how.get("memory") or {}), Report(none.double(), none.long()))
+
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+        """Return zero gradients ``[R, P]``."""
+        del how
+        return torch.zeros_like(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Parameters of algorithms that define the amount of local training.
+
+    Parameters
+    ----------
+    epochs
+        Passes over the data per round; those of the learner if ``None``.
+    steps
+        Optimiser steps per round instead of epochs.
+
+    Examples
+    --------
+    >>> from p2pfl.algorithms import FedAvg
+    >>> FedAvg(epochs=5).epochs
+    5
+    """
+
+    epochs: int | None = None
+    steps: int | None = None
+
+
+THREADS = 4
+"""Selections of rows that are kept, one for each thread that trains."""
+
+
+def select_on_device(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
+    """Return a function that selects K of R rows on the device of training, to which it copies them once.
+
+    Steps of the same rows follow each other, so what was selected last is kept, for a few threads.
+
+    Examples
+    --------
+    >>> select_on_device(torch.tensor([[1.0], [2.0]]))(torch.zeros(1, 1), torch.tensor([1]))
+    tensor([[2.]])
+    """
+
+    @cache
+    def there(device: torch.device, dtype: torch.dtype) -> Rows:
+        return rows.to(device, dtype)
+
+    @lru_cache(maxsize=THREADS)
+    def selected(indices: torch.Tensor, device: torch.device, dtype: torch.dtype) -> Rows:
+        return there(device, dtype).index_select(0, indices)  # [K, P]
+
+    return lambda like, indices: selected(indices, like.device, like.dtype)
+
+
+def constant(terms: Rows) -> Correction:
+    """Return a correction that adds the same terms ``[R, P]`` at every step."""
+    return select_on_device(terms)
+
+
+def proximal(anchor: Rows, *, strength: float) -> Correction | None:
+    r"""Return the gradient :math:`\mu (x - a)` of :math:`\frac{\mu}{2} \lVert x - a \rVert^2`; ``None`` if it is zero.
+
+    Parameters
+    ----------
+    anchor
+        a, ``[R, P]``.
+    strength
+        :math:`\mu`.
+    """
+    if not strength:
+        return None
+    home = select_on_device(anchor)
+    return lambda rows, indices: torch.sub(rows, home(rows, indices)).mul_(strength)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.traits import AVERAGING, Traits
 

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood, release_bare
 from p2pfl.core.rows import to_device
 from p2pfl.core.traits import Traits

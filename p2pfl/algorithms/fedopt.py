@@ -11,9 +11,8 @@ from typing import Annotated, ClassVar
 import torch
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import Traits

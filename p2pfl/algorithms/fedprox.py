@@ -7,10 +7,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, proximal
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.algorithms.corrections import proximal
-from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.traits import Traits
 

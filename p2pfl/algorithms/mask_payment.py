@@ -21,8 +21,8 @@ from dataclasses import replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
+from p2pfl.algorithms.averaging import average_of
 from p2pfl.algorithms.gossip import Gossip
-from p2pfl.algorithms.parts import average_of
 from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
 from p2pfl.core.rows import to_device
 

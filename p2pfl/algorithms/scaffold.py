@@ -8,10 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from msgspec import Meta
 
-from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.algorithm import AsyncLearner, Local, State, constant
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.algorithms.corrections import constant
-from p2pfl.algorithms.local import Local
 from p2pfl.core.neighbourhood import Neighbourhood, derived
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits

@@ -4,10 +4,10 @@ from p2pfl.learning.additive import Additive, Question, Step, additive
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel, Outcome, Own, Part
-from p2pfl.learning.external import ExternalLearner
 from p2pfl.learning.learner import (
     Adjustable,
     Correction,
+    ExternalLearner,
     Federated,
     Fitted,
     Fitting,
@@ -19,7 +19,7 @@ from p2pfl.learning.learner import (
     learner_traits,
 )
 from p2pfl.learning.models import build
-from p2pfl.learning.stragglers import straggles
+from p2pfl.learning.steps.training import straggles
 from p2pfl.learning.torch_learner import TorchLearner, home
 
 __all__ = [

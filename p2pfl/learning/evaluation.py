@@ -15,7 +15,7 @@ from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
-from p2pfl.learning.scores.set_scores import Kept, SetScore
+from p2pfl.learning.set_scores import Kept, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
 
@@ -31,7 +31,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
 
     The loss and most metrics are means over samples; others are scores of all samples
-    (:mod:`p2pfl.learning.scores.set_scores`).
+    (:mod:`p2pfl.learning.set_scores`).
 
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.

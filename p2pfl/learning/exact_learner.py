@@ -22,7 +22,7 @@ from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
-from p2pfl.learning.scores.set_scores import FunctionScore, SetScore, r2
+from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},

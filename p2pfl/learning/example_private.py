@@ -29,9 +29,8 @@ from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.steps.augmentation import sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
+from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepClock
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.learning.updates.rates import StepClock
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
 LOUDEST = 2.0**15

@@ -20,7 +20,7 @@ With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`
   rounded to a multiple of :math:`2^{-30}`.
 - **Test of Hosmer and Lemeshow**, for two classes: the same bins, with the sums of :math:`p_{i1}`, each rounded to a
   multiple of :math:`2^{-30}`, make ten groups, see
-  :func:`p2pfl.learning.scores.probability_calibration.hosmer_lemeshow`.
+  :func:`p2pfl.learning.probability_calibration.hosmer_lemeshow`.
 
 References
 ----------
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow
+from p2pfl.learning.probability_calibration import hosmer_lemeshow
 
 CONFIDENCES = 15
 """Bins of the confidence."""

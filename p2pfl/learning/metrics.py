@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.draws import draw
+from p2pfl.learning import probability_calibration
 from p2pfl.learning.histograms import CONFIDENCES
-from p2pfl.learning.scores import probability_calibration
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -18,6 +18,7 @@ from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
+from p2pfl.learning.checks import check_inputs, inputs
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -25,18 +26,15 @@ from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
-from p2pfl.learning.scores.named_scores import choose_score, metrics_named
-from p2pfl.learning.scores.set_scores import WHOLE, SetScore, choose_usual, r2, scores_of
+from p2pfl.learning.set_scores import WHOLE, SetScore, choose_score, choose_usual, metrics_named, r2, scores_of
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augment, make_augmenting
 from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Held
-from p2pfl.learning.steps.inputs import check_inputs, inputs
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.learning.steps.optimisers import Factor, Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
-from p2pfl.learning.updates.rates import Factor
 from p2pfl.privacy.keys import Source
 
 FEW = 3
@@ -82,7 +80,7 @@ class TorchLearner:
     steps
         Steps in a round, instead of epochs.
     stragglers
-        Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
+        Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.steps.training`.
     loss
         Function ``loss(outputs, targets) -> [B]`` with one number per sample, or a name that ``learning.loss`` takes;
         cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
@@ -92,7 +90,7 @@ class TorchLearner:
     metrics
         Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
         ``whole`` that return one number for all outputs and targets, or scores of
-        :mod:`p2pfl.learning.scores.set_scores`.
+        :mod:`p2pfl.learning.set_scores`.
         By default accuracy or :math:`R^2`; the mean intersection over union as well for a class at each place; the area
         under the ROC curve and F1 for labels.
     pretrained

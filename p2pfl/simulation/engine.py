@@ -34,17 +34,14 @@ from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, MeanModel, 
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
-from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
-from p2pfl.simulation.recording import records_of
-from p2pfl.simulation.resuming.opening import opened_run
-from p2pfl.simulation.resuming.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
-from p2pfl.simulation.resuming.simulation_checkpoint import after as checkpointed
+from p2pfl.simulation.recording import HOST, moved, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
-from p2pfl.simulation.sharding.keeping import keeper_of
-from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded
-from p2pfl.simulation.sourcing import source_of
+from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, opened_run
+from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded, source_of
+from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
+from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 WRITTEN = 32 * 2**20

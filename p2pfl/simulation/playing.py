@@ -21,10 +21,10 @@ from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.placing import moved
-from p2pfl.simulation.resuming.simulation_checkpoint import SimulationCheckpoint
+from p2pfl.simulation.recording import moved
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.simulation_checkpoint import SimulationCheckpoint
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 
 

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.core.rows import distances, mean
+from p2pfl.core.neighbourhood import derived
+from p2pfl.core.rows import distances, mean, to_device
 from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.placing import on_host
 from p2pfl.simulation.stacked import StackedNeighbourhood
+
+HOST = torch.device("cpu")
+"""Where everything is that peers would send, save and report."""
+
+
+def moved(state: State, device: torch.device) -> State:
+    """Return a state with all rows ``[R, ...]`` on a device; one number for each row stays on the CPU."""
+    if state.rows.device == device:
+        return state
+
+    def there(values: torch.Tensor) -> torch.Tensor:
+        return to_device(values, device) if values.dim() > 1 or device == HOST else values
+
+    return replace(
+        state,
+        rows=there(state.rows),
+        public=derived(there, state.public),
+        memory=None if state.memory is None else {name: there(value) for name, value in state.memory.items()},
+        extra={name: there(value) for name, value in state.extra.items()},
+        known={name: derived(there, value) for name, value in state.known.items()},
+    )
+
+
+def on_host(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors on the CPU, which waits for the device."""
+    return {name: value.cpu() for name, value in values.items()}
 
 
 def records_of(

@@ -9,7 +9,7 @@ from p2pfl.algorithms import Averaging, Gossip
 from p2pfl.core.draws import draw
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.stragglers import work
+from p2pfl.learning.steps.training import straggler_work
 
 
 def average(peers, *, exchanges=1, **settings):
@@ -43,7 +43,7 @@ class Clients:
 
     def batches(self, peer, *, round):
         """The samples of each step of a round."""
-        epochs = work(peer, seed=SEED, round=round, share=self.stragglers, most=self.epochs)
+        epochs = straggler_work(peer, seed=SEED, round=round, share=self.stragglers, most=self.epochs)
         keys = {"seed": SEED, "peer": peer, "round": round}
         return batches(self.size(peer), **keys, batch=self.batch, epochs=epochs, steps=None)
 

@@ -16,7 +16,7 @@ from p2pfl.data import gather
 from p2pfl.experiment import read
 from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.learning.metrics import affordable
-from p2pfl.learning.scores.set_scores import WHOLE
+from p2pfl.learning.set_scores import WHOLE
 from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.results.comparing import gaining
 from p2pfl.results.comparing.gaining import gain_interval

@@ -57,7 +57,7 @@ def test_evaluating_less_changes_no_model_and_not_the_last_round(full, some):
     )
     assert some.summary["together"] == full.summary["together"]
     assert some.summary["evaluation"] == {"every": 2, "peers": 5}
-    assert evaluation_of(some.summary).startswith("scores of every 2nd round are those of 5 of 12 peers")
+    assert evaluation_of(some.summary).startswith("scores of one in 2 rounds are those of 5 of 12 peers")
 
 
 def test_which_peers_are_evaluated_follows_from_the_seed():

@@ -7,11 +7,10 @@ import torch
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.simulation import simulate
+from p2pfl.simulation import simulate, simulation_checkpoint
 from p2pfl.simulation.asynchronous import Flight
 from p2pfl.simulation.evaluation_size import Evaluator
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.resuming import simulation_checkpoint
 
 PEERS, HIDDEN = 300, 128
 

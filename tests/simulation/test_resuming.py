@@ -10,9 +10,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results import Run
-from p2pfl.simulation import simulate
-from p2pfl.simulation.resuming import simulation_checkpoint
-from p2pfl.simulation.resuming.simulation_checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation import simulate, simulation_checkpoint
+from p2pfl.simulation.simulation_checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
 from sourcing import shared_source
 
 TABLE = {

@@ -19,7 +19,7 @@ from p2pfl.results import Run
 from p2pfl.results.card import card
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.simulation import simulate
-from p2pfl.simulation.resuming.simulation_checkpoint import FILE, SimulationCheckpoint
+from p2pfl.simulation.simulation_checkpoint import FILE, SimulationCheckpoint
 from sourcing import shared_source
 
 TABLE = {

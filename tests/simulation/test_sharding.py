@@ -20,14 +20,12 @@ from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.results import Run
-from p2pfl.simulation import simulate
+from p2pfl.simulation import simulate, simulation_checkpoint
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.resuming import simulation_checkpoint
-from p2pfl.simulation.resuming.simulation_checkpoint import FILE
-from p2pfl.simulation.sharding import Shard, keeping
+from p2pfl.simulation.sharding import Shard, shared_checkpoint
 from p2pfl.simulation.sharding.part import WorkerShard
-from p2pfl.simulation.sharding.workers import divided
-from p2pfl.simulation.sourcing import source_of
+from p2pfl.simulation.sharding.workers import divided, source_of
+from p2pfl.simulation.simulation_checkpoint import FILE
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
 from sharding import one_learner_at_a_time, simulated, together
@@ -336,7 +334,7 @@ RESUMED = {
 @pytest.fixture
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
-    monkeypatch.setattr(keeping, "SOONEST", -1.0)
+    monkeypatch.setattr(shared_checkpoint, "SOONEST", -1.0)
     monkeypatch.setattr(simulation_checkpoint, "PART", 0.0)
 
 

@@ -12,8 +12,7 @@ from torch.distributed import HashStore
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import resolving
 from p2pfl.simulation.engine import RunStart, simulating
-from p2pfl.simulation.sharding.workers import connected, divided
-from p2pfl.simulation.sourcing import source_of
+from p2pfl.simulation.sharding.workers import connected, divided, source_of
 
 BUILDING = threading.Lock()
 """Building a model draws from torch's generator, which all threads of a process share."""

@@ -29,7 +29,7 @@ from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
-from p2pfl.learning.scores.named_scores import choose_score, metrics_named
+from p2pfl.learning.set_scores import choose_score, metrics_named
 from p2pfl.learning.steps.augmentation import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.keys import SecretSource, Source

@@ -18,21 +18,77 @@ from typing import Protocol, Self
 import numpy as np
 import torch
 
-from p2pfl.core.draws import keys, subkeys
+from p2pfl.core.draws import draw, keys, subkeys
 from p2pfl.core.process import cores, one_at_a_time, spread
 from p2pfl.core.rows import Layout, Rows, to_device
 from p2pfl.data import IntArray, check_batch, orders
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.set_scores import SetScore
+from p2pfl.learning.set_scores import SetScore
 from p2pfl.learning.steps.augmentation import Augmenting, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, Held, StepPlan
-from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate, StepClock
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.stragglers import work as share_of_work
-from p2pfl.learning.updates.clipping import clip
-from p2pfl.learning.updates.rates import StepClock
+
+
+def straggles(peer: str, *, seed: int, round: int, share: float) -> bool:
+    """Return whether a peer is a straggler in a round, with probability ``share``; every peer can compute it.
+
+    Examples
+    --------
+    >>> [straggles("ada", seed=7, round=round, share=0.5) for round in range(4)]
+    [False, False, True, True]
+    """
+    return bool(draw(seed, "straggler", peer, round).random() < share)
+
+
+def straggler_work(peer: str, *, seed: int, round: int, share: float, most: int) -> int:
+    r"""Return the number of epochs, or steps, of ``most`` that a peer does in a round.
+
+    A straggler does :math:`e \sim U\{1, \dots, E\}`, every other peer E, as in Li et al., Federated
+    optimization in heterogeneous networks, MLSys 2020, section 5.2.
+
+    Examples
+    --------
+    >>> [straggler_work("ada", seed=7, round=round, share=0.5, most=20) for round in range(4)]
+    [20, 20, 6, 5]
+    """
+    if not straggles(peer, seed=seed, round=round, share=share):
+        return most
+    return int(draw(seed, "straggler's work", peer, round).integers(1, most + 1))
+
+
+TINY = 1e-6
+"""Number that :func:`torch.nn.utils.clip_grad_norm_` adds to the norm before it divides."""
+
+
+def clip(gradients: Sequence[torch.Tensor], *, max_norm: float) -> list[torch.Tensor]:
+    r"""Return :math:`g \min(1, c / (\|g\| + 10^{-6}))` for the gradient of each model, as torch's ``clip_grad_norm_``.
+
+    Parameters
+    ----------
+    gradients
+        Gradients of each tensor, for K models: ``[K, *shape]`` each.
+    max_norm
+        Largest L2 norm c of the gradient of a model over all its tensors.
+
+    Returns
+    -------
+    list of torch.Tensor
+        Clipped gradients ``[K, *shape]``. A gradient that is not finite becomes NaN.
+
+    Examples
+    --------
+    >>> weights, biases = clip([torch.tensor([[3.0], [0.3]]), torch.tensor([[4.0], [0.4]])], max_norm=1.0)
+    >>> [[round(value, 4) for value in each.flatten().tolist()] for each in (weights, biases)]
+    [[0.6, 0.3], [0.8, 0.4]]
+    """
+    each = [torch.linalg.vector_norm(part.unsqueeze(-1).flatten(1), dim=1) for part in gradients]  # [K] each
+    norms = torch.linalg.vector_norm(torch.stack(each), dim=0)  # [K]
+    shares = (max_norm / (norms + TINY)).clamp_max(1.0)  # [K]
+    return [part * shares.view(-1, *[1] * (part.dim() - 1)) for part in gradients]
+
 
 PIECES = 4
 """Most blocks into which rows are divided for the sake of several threads."""
@@ -162,7 +218,7 @@ def _work(learner: StackedLearner, peers: Sequence[str], round: int, each: IntAr
     most = learner.epochs if learner.steps is None else learner.steps
     done = np.full(len(peers), most)
     if learner.stragglers:
-        some = partial(share_of_work, seed=learner.seed, round=round, share=learner.stragglers, most=most)
+        some = partial(straggler_work, seed=learner.seed, round=round, share=learner.stragglers, most=most)
         done = np.array([some(peer) for peer in peers])
     return done * each if learner.steps is None else done
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import tomllib
 from collections.abc import Callable
-from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -16,22 +14,20 @@ import msgspec
 from msgspec import Meta
 
 from p2pfl.core.draws import draw
-from p2pfl.core.errors import ExperimentError, foremost
+from p2pfl.core.errors import ExperimentError
 from p2pfl.core.process import keep_freed_memory, one_thread
-from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness_parts import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
-from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
 from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.network.virtual.virtual_network import Conditions, WorldTransport
-from p2pfl.privacy.keys import FirstUse, Identity, SecretSource, SeededSource, Source
+from p2pfl.privacy.keys import SecretSource, SeededSource, Source
 from p2pfl.results import Record, Run
-from p2pfl.results.summary import Durations
 
 SHIPPED = Path(__file__).with_name("networks")
 """Folder of the networks that the package ships."""
@@ -150,13 +146,6 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
-@dataclass
-class _Seen(Ended):
-    """Peers while the forecast runs, and the virtual times at which they began to learn."""
-
-    begun: list[float] = field(default_factory=list)
-
-
 @one_thread()
 def forecast(
     experiment: Experiment,
@@ -213,53 +202,15 @@ def forecast(
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=loop.now))
-    seen = _Seen(run, log, len(names), observe)
-    with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_lives(resolved, over, seen, loop, source=source))
-        done = seen.keep()
-    start = max(seen.begun, default=0.0)
-    seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
-    summary = seen.summary(resolved, done, seconds=seconds, baselines=baselines)
-    run.finish(msgspec.structs.replace(summary, predicted=True))
-    return run
-
-
-async def _lives(resolved: Plan, over: Network, seen: _Seen, loop: VirtualLoop, *, source: Source) -> None:
-    names, settings = resolved.topology.peers, resolved.experiment
-    identities = {name: Identity.generate(source, peer=name) for name in names}
-    takes = {name: over.takes(name, seed=settings.seed) for name in names}
+    ended = Ended(run, log, len(names), observe)
+    takes = {name: over.takes(name, seed=experiment.seed) for name in names}
     learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
     conditions = {name: over.conditions(name) for name in names}
-    transport = WorldTransport(loop, conditions, seed=settings.seed, limit=settings.transport.chunk + HEAD)
-
-    async def life(name: str) -> None:
-        peer = Peer(
-            name,
-            replace(resolved, learner=learner),
-            transport=transport,
-            source=source,
-            identity=identities[name],
-            trust=FirstUse(),  # the keys of edges are then those of the simulation
-            incarnation=1,
-            observe=lambda record, _: seen.record(record),
-            notice=seen.log.observe,
-        )
-        async with peer:
-            gathered = asyncio.create_task(_gathered(peer, seen, loop))
-            seen.states[name] = peer, await peer.run()
-            gathered.cancel()
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for name in names:
-                context = copy_context()
-                context.run(WHO.set, name)
-                tasks.create_task(life(name), context=context)
-    except BaseExceptionGroup as group:
-        raise foremost(group) from None
-
-
-async def _gathered(peer: Peer, seen: _Seen, loop: VirtualLoop) -> None:
-    """Record when a peer begins to learn."""
-    await peer.connection.until(lambda: peer.phase == "learning", by=math.inf)
-    seen.begun.append(loop.now)
+    transport = WorldTransport(loop, conditions, seed=experiment.seed, limit=experiment.transport.chunk + HEAD)
+    plans = dict.fromkeys(names, replace(resolved, learner=learner))
+    with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(ended.run_peers(plans, transport=transport, source=source, begin=WHO.set))
+        done = ended.keep()
+    summary = ended.summary(resolved, done, began=began, total=loop.now, baselines=baselines)
+    run.finish(msgspec.structs.replace(summary, predicted=True))
+    return run

@@ -10,7 +10,7 @@ import torch
 from p2pfl.learning import Learner, metrics
 from p2pfl.learning.learner import Predicts
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.set_scores import SetScore
+from p2pfl.learning.set_scores import SetScore
 from p2pfl.results.comparing.intervals import newcombe, paired
 from p2pfl.results.content import GainInterval
 

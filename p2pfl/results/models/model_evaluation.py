@@ -11,7 +11,7 @@ import numpy as np
 from p2pfl.core.errors import DataError
 from p2pfl.data.tables.cells import TextCells, is_missing
 from p2pfl.learning import metrics
-from p2pfl.learning.scores.probability_calibration import GoodnessOfFit, hosmer_lemeshow_ungrouped
+from p2pfl.learning.probability_calibration import GoodnessOfFit, hosmer_lemeshow_ungrouped
 from p2pfl.results.models.predictor import Predictor, cells_of
 
 MOST_GROUPS = 20

@@ -2,9 +2,9 @@
 
 :class:`Shard` is what the engine asks for everything that concerns peers of other workers; on its own it is all peers,
 in one process. :mod:`~p2pfl.simulation.sharding.group` carries bytes between workers, over ``torch.distributed``,
-:mod:`~p2pfl.simulation.sharding.boundary` decides which models travel in a gossip step,
-:mod:`~p2pfl.simulation.sharding.part` is the shard of one worker, :mod:`~p2pfl.simulation.sharding.keeping` writes and
-reads checkpoints of all shards, and :mod:`~p2pfl.simulation.sharding.workers` starts the processes.
+:mod:`~p2pfl.simulation.sharding.part` is the shard of one worker and decides which models travel in a gossip step,
+:mod:`~p2pfl.simulation.sharding.shared_checkpoint` writes and reads checkpoints of all shards, and
+:mod:`~p2pfl.simulation.sharding.workers` starts the processes.
 """
 
 from p2pfl.simulation.sharding.shard import Near, Shard

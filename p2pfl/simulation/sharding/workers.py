@@ -32,7 +32,7 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.parts.peer_graph import loaded
 from p2pfl.experiment.settings_rules import check
-from p2pfl.privacy.keys import Source
+from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
 from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
@@ -351,3 +351,29 @@ def _fewer_threads(workers: int) -> Iterator[None]:
 def _ready(rank: int) -> str:
     """Return the key of a worker that has started."""
     return f"ready {rank}"
+
+
+def source_of(resolved: Plan, shard: Shard, given: Source | None) -> Source:
+    """Return the source from which all processes of a simulation draw keys, private noise and secret participation.
+
+    A guarantee needs draws that nobody can repeat, so where one rests on them they come from the operating system. The
+    process that leads draws one key and hands it to the others, which have to draw the same.
+
+    Parameters
+    ----------
+    resolved
+        Plan of the simulation.
+    shard
+        Peers of this process.
+    given
+        Source that the caller chose; ``None`` for the default.
+    """
+    if given is None and not resolved.claims:
+        return SeededSource(resolved.experiment.seed)
+    if given is not None and not isinstance(given, SecretSource):
+        return given
+    secrets = SecretSource()
+    if shard.workers == 1:
+        return secrets
+    key = shard.handed(lambda: secrets.bytes(KEY_BYTES, purpose="simulation", peer=""))
+    return KeyedSource(key, secret=True)

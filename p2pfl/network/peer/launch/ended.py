@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import msgspec
 import torch
 
 from p2pfl.algorithms import State, Statistics
+from p2pfl.core.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import alike, reported, scaled
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
 from p2pfl.network.peer.updates import Alone, Done
+from p2pfl.network.transport import Transport
+from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary, Summary
 from p2pfl.results.models.model_description import described
@@ -150,6 +155,53 @@ class Ended:
     states: dict[str, tuple[Peer, State]] = field(default_factory=dict)
     rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
 
+    async def run_peers(
+        self,
+        plans: Mapping[str, Plan],
+        *,
+        transport: Transport,
+        source: Source | None,
+        begin: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Run all peers to their ends; the first one that fails ends the others.
+
+        Parameters
+        ----------
+        plans
+            Plan of each peer.
+        transport
+            Transport to the broker.
+        source
+            Source of keys and private noise; the operating system's secrets by default.
+        begin
+            Function that is called in the task of each peer with its name.
+        """
+        failed = list[Exception]()
+
+        async def live(name: str) -> None:
+            begin(name)
+            async with Peer(
+                name,
+                plans[name],
+                transport=transport,
+                source=source,
+                incarnation=None if source is None else FIRST,  # as a simulation has
+                observe=lambda record, _: self.record(record),
+                notice=self.log.observe,
+            ) as peer:
+                try:
+                    self.states[name] = peer, await peer.run()
+                except Exception as error:  # before the others learn that it is gone, and fail as well
+                    failed.append(_named(name, error))
+                    raise
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name in plans:
+                    tasks.create_task(live(name))
+        except BaseExceptionGroup as group:
+            raise (failed[0] if failed else foremost(group)) from None
+
     def record(self, record: Record) -> None:
         """Store a record, and show a round that all peers have ended."""
         self.log.record(record)
@@ -171,16 +223,38 @@ class Ended:
                 self.run.save_best(name, peer.plan.saved(peer.best.rows[0]), kept(name, peer.best.best))
         return done
 
-    def summary(self, resolved: Plan, done: Mapping[str, Done], *, seconds: Durations, baselines: bool) -> Summary:
-        """Return the summary of the run; the arguments are those of :func:`summarise_peers`."""
+    def summary(
+        self, resolved: Plan, done: Mapping[str, Done], *, began: datetime, total: float, baselines: bool
+    ) -> Summary:
+        """Return the summary of the run, which began then and lasted ``total`` seconds; see :func:`summarise_peers`."""
         agreed = next(iter(self.states.values()))[0].statistics
         return summarise_peers(
             resolved if agreed is None else scaled(resolved, agreed),
             done,
             self.run,
             agreed=agreed,
-            seconds=seconds,
+            seconds=_durations(self.run.metrics, began=began, total=total),
             alarms=self.log.alarms,
             baselines=baselines,
             models=lambda: {name: state.rows[0] for name, (_, state) in self.states.items()},
         )
+
+
+def _named(name: str, error: Exception) -> Exception:
+    """Return an error that says in which peer it was raised."""
+    if not isinstance(error, P2PFLError):
+        error.add_note(f"raised in {name}")
+        return error
+    named = RunError(f"{name}: {error}")
+    named.status = error.status
+    return named
+
+
+def _durations(records: Sequence[Record], *, began: datetime, total: float) -> Durations:
+    """Return when the last peer began its first round, and when the last round ended; a budget may pay for none."""
+    starts, end = dict[str, float](), total
+    for record in records:
+        end = ((record.time or began) - began).total_seconds()
+        starts.setdefault(record.peer, end - record.seconds_training - record.seconds_waiting)
+    start = max(starts.values(), default=end)
+    return Durations(start=start, rounds=end - start, total=total)

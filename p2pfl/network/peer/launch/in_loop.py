@@ -12,18 +12,15 @@ from typing import Any, Unpack
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm
-from p2pfl.core.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted
 from p2pfl.learning import Learner
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.peer import Peer
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.privacy.keys import FIRST, Source
+from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.progress import progressing
-from p2pfl.results.summary import Durations
 
 
 async def live(
@@ -115,59 +112,10 @@ async def live(
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
     with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
-        await _lives(plans, ended, source=source)
+        await ended.run_peers(plans, transport=MemoryTransport(), source=source)
     done = await asyncio.to_thread(ended.keep)
     for each in done.values():
         log.observe(each)
-    seconds = _durations(run.metrics, began=began, total=time.perf_counter() - first)
-    summarised = partial(ended.summary, resolved, done, seconds=seconds)
-    run.finish(await asyncio.to_thread(summarised, baselines=baselines))
+    total = time.perf_counter() - first
+    run.finish(await asyncio.to_thread(ended.summary, resolved, done, began=began, total=total, baselines=baselines))
     return run
-
-
-async def _lives(plans: Mapping[str, Plan], ended: Ended, *, source: Source | None) -> None:
-    """Run all peers to their ends; the first one that fails ends the others."""
-    transport, failed = MemoryTransport(), list[Exception]()
-
-    async def life(name: str) -> None:
-        async with Peer(
-            name,
-            plans[name],
-            transport=transport,
-            source=source,
-            incarnation=None if source is None else FIRST,  # as a simulation has
-            observe=lambda record, _: ended.record(record),
-            notice=ended.log.observe,
-        ) as peer:
-            try:
-                ended.states[name] = peer, await peer.run()
-            except Exception as error:  # before the others learn that it is gone, and fail as well
-                failed.append(_named(name, error))
-                raise
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for name in plans:
-                tasks.create_task(life(name))
-    except BaseExceptionGroup as group:
-        raise (failed[0] if failed else foremost(group)) from None
-
-
-def _named(name: str, error: Exception) -> Exception:
-    """Return an error that says in which peer it was raised."""
-    if not isinstance(error, P2PFLError):
-        error.add_note(f"raised in {name}")
-        return error
-    named = RunError(f"{name}: {error}")
-    named.status = error.status
-    return named
-
-
-def _durations(records: list[Record], *, began: datetime, total: float) -> Durations:
-    """Return when the last peer began its first round, and when the last round ended; a budget may pay for none."""
-    starts, end = dict[str, float](), total
-    for record in records:
-        end = ((record.time or began) - began).total_seconds()
-        starts.setdefault(record.peer, end - record.seconds_training - record.seconds_waiting)
-    start = max(starts.values(), default=end)
-    return Durations(start=start, rounds=end - start, total=total)

@@ -15,7 +15,7 @@ from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.steps.optimisers import ELEMENTWISE, Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.updates.clipping import clip
+from p2pfl.learning.steps.training import clip
 
 PEERS = ("ada", "bob", "cyd", "dee")
 SIZES = (9, 4, 12, 6)

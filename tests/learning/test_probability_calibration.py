@@ -8,7 +8,7 @@ from statsmodels.stats.diagnostic_gen import test_chisquare_binning as chisquare
 
 from p2pfl.learning import metrics
 from p2pfl.learning.histograms import histograms, score_histograms
-from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow, hosmer_lemeshow_ungrouped, intercept, slope
+from p2pfl.learning.probability_calibration import hosmer_lemeshow, hosmer_lemeshow_ungrouped, intercept, slope
 
 RNG = np.random.default_rng(0)
 LEVELS = RNG.permutation(np.linspace(0.0453, 0.8912, 10).repeat(60))  # sixty samples of each probability

@@ -14,7 +14,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import accuracy, binary_cross_entropy, cross_entropy
-from p2pfl.learning.scores.set_scores import auc, macro_f1, mean_iou
+from p2pfl.learning.set_scores import auc, macro_f1, mean_iou
 from p2pfl.simulation import simulate
 
 PEERS = ("ada", "bob")

@@ -1,1 +1,0 @@
-"""Clipping of gradients, and learning rates by round and step, before an optimiser takes a step."""

@@ -1,1 +1,0 @@
-"""Checkpoints of simulations, and how a run begins or goes on."""
