@@ -84,8 +84,6 @@ class TopologyOptions(JsonOptions):
     peers: Annotated[int, Option("", "N", count)] = 16
     degree: Annotated[int, Option("", "K", count)] = 4
     seed: Annotated[int, Option("of random kinds")] = 0
-    clusters: Annotated[int, Option("of hierarchical", "N", count)] = 4
-    every: Annotated[int, Option("gossip steps from bridge to bridge", "K", count)] = 4
     period: Annotated[int, Option("of epidemic schedules", "N", count)] = 64
     plot: Annotated[str | None, Option("draw it", "FILE")] = None
 

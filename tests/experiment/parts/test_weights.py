@@ -66,14 +66,6 @@ def test_accelerated_gossip_conserves_no_flows(kind):
             ("topology.kind=epidemic_oracle", "topology.options.period=3"),
             graphs.epidemic_oracle(6, degree=2, period=3, seed=0),
         ),
-        (
-            (
-                "topology.kind=hierarchical",
-                "topology.options.clusters=2",
-                "topology.options.every=3",
-            ),
-            graphs.hierarchical(6, clusters=2, every=3),
-        ),
     ],
 )
 def test_every_setting_of_a_kind_reaches_its_builder(changes, same):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import escaped
 from p2pfl.privacy.keys import FirstUse, fingerprint
-from p2pfl.results.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
+from p2pfl.results.notices.kinds import KeyTrusted, NameShared, Notice, VersionDiffers
 
 
 class Introductions:
@@ -52,29 +50,3 @@ def strangers(membership: Membership) -> list[Notice]:
         found.append(NameShared(peer=me.peer, key=fingerprint(membership.namesake), own=fingerprint(me.identity)))
         membership.namesake = b""
     return found
-
-
-def exclusion(me: str, peer: str, proof: Proof, *, identity: bytes, path: Path | None) -> PeerExcluded:
-    """Return the notice that a neighbour was excluded.
-
-    Parameters
-    ----------
-    me, peer
-        Peer that reports it, and the neighbour.
-    proof
-        Proof of what the neighbour did.
-    identity
-        Its public key.
-    path
-        File with the proof, if it is kept.
-    """
-    round, step = proof.gossip_step
-    return PeerExcluded(
-        peer=me,
-        neighbour=peer,
-        key=fingerprint(identity),
-        signed=proof.domain,
-        round=round,
-        step=step,
-        proof=None if path is None else str(path),
-    )
