@@ -108,10 +108,9 @@ def _check_forecast(options: SimulateOptions, *, shared: bool) -> None:
         return
     if options.resume is not None:
         raise InputError("--network does not work with --resume, because a forecast has no checkpoint; leave one out")
-    if options.workers > 1:
-        raise InputError("--network does not work with --workers, because a forecast has one clock; leave one out")
-    if shared:
-        raise InputError("--network does not work with torchrun, because a forecast has one clock; leave one out")
+    if options.workers > 1 or shared:
+        other = "torchrun" if shared else "--workers"
+        raise InputError(f"--network does not work with {other}, because a forecast has one clock; leave one out")
 
 
 def _follow(options: SimulateOptions) -> int:
