@@ -78,7 +78,7 @@ def far(resolved: Plan, *, workers: int) -> int:
     """Return the largest number of models that one of so many workers takes in a gossip step."""
     owner = owners(partition(resolved.weights, workers))
     matrix = resolved.weights[0].matrix
-    steps = [boundary(matrix, owner=owner, worker=each, workers=workers).crossing for each in range(workers)]
+    steps = [boundary(matrix, owner=owner, worker=each, workers=workers) for each in range(workers)]
     return max(len(step.outside) for step in steps)
 
 

@@ -84,8 +84,6 @@ class TopologyOptions(JsonOptions):
     peers: Annotated[int, Option("", "N", count)] = 16
     degree: Annotated[int, Option("", "K", count)] = 4
     seed: Annotated[int, Option("of random kinds")] = 0
-    clusters: Annotated[int, Option("of hierarchical", "N", count)] = 4
-    every: Annotated[int, Option("gossip steps from bridge to bridge", "K", count)] = 4
     period: Annotated[int, Option("of epidemic schedules", "N", count)] = 64
     plot: Annotated[str | None, Option("draw it", "FILE")] = None
 
@@ -232,13 +230,13 @@ COMMANDS = {
     "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.topologies:run"),
     "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.explain:run"),
     "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.privacy:run"),
-    "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results.results_commands:columns"),
-    "predict": Command("models", PredictOptions, "p2pfl.cli.results.results_commands:predict"),
-    "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results.results_commands:evaluate"),
-    "export": Command("models", ExportOptions, "p2pfl.cli.results.results_commands:export"),
-    "card": Command("models", CardOptions, "p2pfl.cli.results.results_commands:card"),
-    "report": Command("results", ReportOptions, "p2pfl.cli.results.reports:show"),
-    "schema": Command("results", SchemaOptions, "p2pfl.cli.results.results_commands:schema"),
-    "identity": Command("operate", IdentityOptions, "p2pfl.cli.setup.setup_commands:identity"),
-    "broker": Command("operate", BrokerOptions, "p2pfl.cli.setup.setup_commands:broker"),
+    "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results_commands:columns"),
+    "predict": Command("models", PredictOptions, "p2pfl.cli.results_commands:predict"),
+    "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results_commands:evaluate"),
+    "export": Command("models", ExportOptions, "p2pfl.cli.results_commands:export"),
+    "card": Command("models", CardOptions, "p2pfl.cli.results_commands:card"),
+    "report": Command("results", ReportOptions, "p2pfl.cli.reports:show"),
+    "schema": Command("results", SchemaOptions, "p2pfl.cli.results_commands:schema"),
+    "identity": Command("operate", IdentityOptions, "p2pfl.cli.setup_commands:identity"),
+    "broker": Command("operate", BrokerOptions, "p2pfl.cli.setup_commands:broker"),
 }

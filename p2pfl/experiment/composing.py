@@ -306,21 +306,15 @@ def _settings(
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that describe the data, the model or the average, which the learner and the algorithm have."""
-    data, model = settings.get("data"), settings.get("model")
-    given = [f"data.{key}" for key in (data if isinstance(data, Mapping) else ()) if key != "scale"]
-    given += [f"model.{key}" for key in (model if isinstance(model, Mapping) else ())]
-    if given:
-        raise ExperimentError(
-            f"settings: {given[0]} has no effect, because the learner has its own data and model; leave it out and "
-            "give them to the learner"
-        )
-    learning = settings.get("learning")
-    ignored = [key for key in AVERAGED if isinstance(learning, Mapping) and key in learning]
-    if ignored:
-        raise ExperimentError(
-            f"settings: learning.{ignored[0]} has no effect, because the algorithm has its own; leave it out and give "
-            "it to the algorithm"
-        )
+    for name, table in settings.items():
+        for key in table if isinstance(table, Mapping) else ():
+            part = "learner" if name in {"data", "model"} and (name, key) != ("data", "scale") else ""
+            part = "algorithm" if name == "learning" and key in AVERAGED else part
+            if part:
+                raise ExperimentError(
+                    f"settings: {name}.{key} has no effect, because the {part} has its own; leave it out and give "
+                    f"it to the {part}"
+                )
 
 
 def _options(algorithm: Algorithm) -> dict[str, Any]:

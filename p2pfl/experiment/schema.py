@@ -41,8 +41,8 @@ class TopologySettings(Section, frozen=True):
     kind
         A graph: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
         ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``; a
-        schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``nested``, ``double_binary_tree``; a ``package.module:function`` of the number of peers that returns either; a
+        schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``nested``,
+        ``double_binary_tree``; a ``package.module:function`` of the number of peers that returns either; a
         file that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one per
         gossip step, repeated.
     peers
@@ -51,9 +51,8 @@ class TopologySettings(Section, frozen=True):
         Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
     options
         Further arguments: ``rewire`` of small worlds, ``probability`` of Erdős-Rényi graphs, ``rows`` of grids and
-        tori, ``branching`` of trees, ``clusters`` and ``every`` of hierarchical schedules, ``levels`` of ``nested``,
-        such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
-        function.
+        tori, ``branching`` of trees, ``levels`` of ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals,
+        ``period`` of epidemic schedules, and those of a function.
     """
 
     kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"

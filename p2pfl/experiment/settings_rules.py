@@ -375,51 +375,20 @@ MIXED = (
 )
 """Topologies, weights and acceleration."""
 
-SUMMED: tuple[tuple[str, When, str, str], ...] = (
-    (
-        "learning.stop",
-        lambda it: it.mode.sums and it.experiment.learning.stop is not None,
-        "it shows others how far each model moved",
-        "none",
-    ),
-    (
-        "learning.patience",
-        lambda it: it.mode.sums and it.experiment.learning.patience is not None,
-        "peers show each other whether their validation loss still improves",
-        "none",
-    ),
-    (
-        "learning.fraction",
-        lambda it: it.mode.sums and it.experiment.learning.fraction < 1,
-        "a sum over few participants reveals their models",
-        "1",
-    ),
-    (
-        "privacy.participation",
-        lambda it: it.mode.sums and it.experiment.privacy.participation < 1,
-        "no accountant covers secret participation in sums",
-        "1",
-    ),
-    (
-        "privacy.colluders",
-        lambda it: it.mode.sums and it.experiment.privacy.colluders < 1,
-        "the receiver of a sum is itself a peer",
-        "1 or more",
-    ),
-    (
-        "gossip.steps",
-        lambda it: it.mode.sums and it.experiment.gossip.steps not in (None, 1),
-        "each further gossip step shows every receiver another sum",
-        "1",
-    ),
-    (
-        "gossip.acceleration",
-        lambda it: it.mode.sums and accelerated(it),
-        "there is one gossip step per round",
-        '"none"',
-    ),
+SUMMED = (
+    ("learning.stop", None, "it shows others how far each model moved"),
+    ("learning.patience", None, "peers show each other whether their validation loss still improves"),
+    ("learning.fraction", 1, "a sum over few participants reveals their models"),
+    ("privacy.participation", 1, "no accountant covers secret participation in sums"),
+    ("gossip.steps", 1, "each further gossip step shows every receiver another sum"),
+    ("gossip.acceleration", "none", "there is one gossip step per round"),
 )
-"""Requirements of secure sums: a key, when it is refused, why, and the value to set."""
+"""Keys that secure sums need unset or at one value, and why."""
+
+
+def _summed(key: str, value: object) -> When:
+    return lambda it: it.mode.sums and it.value(key) not in (None, value)
+
 
 PAIRWISE = 'change it, or set privacy.mode to "pairwise"'
 PRIVATE = (
@@ -479,14 +448,20 @@ PRIVATE = (
         'take one graph for all rounds, or set privacy.mode to "pairwise"',
         "a schedule of {it.graph.period} graphs",
     ),
+    SettingsRule(
+        "privacy.colluders",
+        lambda it: it.mode.sums and it.experiment.privacy.colluders < 1,
+        'with privacy.mode = "{mode}", because the receiver of a sum is itself a peer',
+        'set it to 1 or more, or set privacy.mode to "pairwise"',
+    ),
     *(
         SettingsRule(
             key,
-            when,
+            _summed(key, value),
             f'with privacy.mode = "{{mode}}", because {because}',
-            f'{"leave it out" if value == "none" else f"set it to {value}"}, or set privacy.mode to "pairwise"',
+            f'{"set it to 1" if value == 1 else "leave it out"}, or set privacy.mode to "pairwise"',
         )
-        for key, when, because, value in SUMMED
+        for key, value, because in SUMMED
     ),
 )
 """Privacy modes."""
@@ -574,33 +549,37 @@ ADDED = (
 )
 """Models that follow from exact totals."""
 
-SHARED = (
-    SettingsRule(
-        "telemetry.share",
-        lambda it: it.experiment.telemetry.share != "none" and it.experiment.telemetry.observers is None,
-        "without telemetry.observers, the file with the keys of those who may look",
-        "name one, which p2pfl identity NAME --roster FILE writes",
-    ),
-    SettingsRule(
-        "telemetry.share",
-        lambda it: it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted,
-        "with private noise, whose guarantee does not cover scores of private data",
-        'set it to "health", or set telemetry.unaccounted = true',
-    ),
-    SettingsRule(
-        "telemetry.share",
-        lambda it: (
-            it.experiment.telemetry.share != "none" and it.mode.hides and it.experiment.privacy.participation < 1
+
+def _shared(when: When) -> When:
+    return lambda it: it.experiment.telemetry.share != "none" and when(it)
+
+
+SHARED = tuple(
+    SettingsRule("telemetry.share", _shared(when), because, remedy)
+    for when, because, remedy in (
+        (
+            lambda it: it.experiment.telemetry.observers is None,
+            "without telemetry.observers, the file with the keys of those who may look",
+            "name one, which p2pfl identity NAME --roster FILE writes",
         ),
-        "with privacy.participation below 1, because rounds and times reveal who takes part",
-        'set it to "none"',
-    ),
-    SettingsRule(
-        "telemetry.share",
-        lambda it: it.experiment.telemetry.share != "none" and it.experiment.learning.example_noise > 0,
-        "with learning.example_noise, because the time of a training reveals how large its secret batches are",
-        'set it to "none"',
-    ),
+        (
+            lambda it: (
+                it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted
+            ),
+            "with private noise, whose guarantee does not cover scores of private data",
+            'set it to "health", or set telemetry.unaccounted = true',
+        ),
+        (
+            lambda it: it.mode.hides and it.experiment.privacy.participation < 1,
+            "with privacy.participation below 1, because rounds and times reveal who takes part",
+            'set it to "none"',
+        ),
+        (
+            lambda it: it.experiment.learning.example_noise > 0,
+            "with learning.example_noise, because the time of a training reveals how large its secret batches are",
+            'set it to "none"',
+        ),
+    )
 )
 """Telemetry for observers."""
 

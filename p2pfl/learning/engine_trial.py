@@ -199,32 +199,6 @@ class Trial:
             outputs = self.model(self.features)
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
-    def kernels(self, footprint: Footprint) -> Kernels | None:
-        """Return the engine of batched products, or ``None`` for layers that it does not know.
-
-        It takes one target a sample.
-        """
-        if self.targets.dim() != 1:
-            return None
-        return compile_kernels(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
-
-    def perceptrons(self, kernels: Kernels) -> Perceptrons | None:
-        """Return the engine for steps by numpy; ``None`` unless the model is a perceptron on the CPU."""
-        if self.initial.device.type != "cpu" or self.initial.dtype not in (torch.float32, torch.float64):
-            return None
-        return perceptrons(self.model, self.layout, kernels=kernels, loss=self.loss)
-
-    def stacked(self, footprint: Footprint) -> Stacked:
-        """Return the engine for any module by ``vmap``, which may be unable to trace this one."""
-        return Stacked(
-            self.model,
-            self.layout.names,
-            loss=self.loss,
-            dropouts=self.dropouts,
-            autocast=self.autocast,
-            footprint=footprint,
-        )
-
     def agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain) -> bool:
         """Return whether an engine computes what plain torch does, called twice, in training and in evaluation.
 
@@ -370,15 +344,19 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     ModelError
         A first step fails, or the model keeps state or draws random numbers without a key.
     """
-    plain, size = trial.plain(), trial.initial.itemsize
-    block = BLOCK.get(trial.initial.device.type, 2**30)
-    footprint = Footprint(size * trial.layout.size, size * numbers, block)
+    plain, device, model, names = trial.plain(), trial.initial.device, trial.model, trial.layout.names
+    size = trial.initial.itemsize
+    footprint = Footprint(size * trial.layout.size, size * numbers, BLOCK.get(device.type, 2**30))
     if not stacks:
         return Engines(plain, plain, None, footprint)
-    kernels = None if mixed else trial.kernels(footprint)
+    kernels = None
+    if not mixed and trial.targets.dim() == 1:
+        kernels = compile_kernels(model, names, trial.features[:1], loss=trial.loss, footprint=footprint)
     if kernels is not None and trial.agrees(kernels, plain):
-        fast = trial.perceptrons(kernels)
+        fast = perceptrons(model, trial.layout, kernels=kernels, loss=trial.loss) if device.type == "cpu" else None
         fits = fast is not None and trial.agrees(fast, plain)
         return Engines(plain, kernels, fast if fits else None, footprint)
-    stacked = trial.stacked(footprint)
+    stacked = Stacked(
+        model, names, loss=trial.loss, dropouts=trial.dropouts, autocast=trial.autocast, footprint=footprint
+    )
     return Engines(plain, stacked if trial.agrees(stacked, plain) else plain, None, footprint)

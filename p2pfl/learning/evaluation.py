@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ from p2pfl.core.process import cores, spread
 from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
-from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.learning.losses import each_sample, squared_error
 from p2pfl.learning.set_scores import Kept, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
@@ -42,15 +42,16 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
-    found = _Found(
-        {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions},
-        {name: [[] for _ in rows] for name in learner.whole},
-    )
+    sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R] each
+    kept: dict[str, list[list[Kept]]] = {name: [[] for _ in rows] for name in learner.whole}
 
     def add(engine: Engine, chosen: IntArray) -> None:
+        """Add the scores of a block of rows; threads may do so at once, as no two blocks contain the same row."""
         for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=part.shared):
-            found.add(functions, where=where, outputs=outputs, targets=targets, real=real)
-            found.keep(learner.whole, chosen=chosen, outputs=outputs, targets=targets, real=real)
+            for name, function in functions.items():
+                each = each_sample(function, outputs, targets)  # [K, B]
+                sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+            _keep(kept, learner.whole, chosen, outputs=outputs, targets=targets, real=real)
 
     engines = engine.copies(cores()) if rows.device.type == "cpu" else []
     if engines:
@@ -59,54 +60,30 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
         for chosen in _divided(learner, part):
             add(engine, chosen)
     counts = to_device(torch.from_numpy(part.counts), rows.device)  # [R]
-    scores = {name: total / counts for name, total in found.sums.items()}
+    scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
         scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
     sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
-        each = [metric.score(own) if size else math.nan for own, size in zip(found.kept[name], sizes, strict=True)]
+        each = [metric.score(own) if size else math.nan for own, size in zip(kept[name], sizes, strict=True)]
         scores[name] = to_device(torch.tensor(each, dtype=torch.float64), rows.device)  # [R]
     return {name: scores[name] for name in sorted(scores, key=learner.order.index)}
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Sums of losses and metrics ``[R]`` by name, and what scores of whole sets keep of each row.
-
-    Threads may add at the same time, because no two blocks contain the same row.
-    """
-
-    sums: Mapping[str, torch.Tensor]
-    kept: Mapping[str, list[list[Kept]]]
-
-    def add(
-        self,
-        functions: Mapping[str, PerSample],
-        *,
-        where: torch.Tensor,
-        outputs: torch.Tensor,
-        targets: torch.Tensor,
-        real: torch.Tensor,
-    ) -> None:
-        """Add the losses and metrics of a chunk of a block of rows, see :func:`_outputs`."""
-        for name, function in functions.items():
-            each = each_sample(function, outputs, targets)  # [K, B]
-            self.sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
-
-    def keep(
-        self,
-        whole: Mapping[str, SetScore],
-        *,
-        chosen: IntArray,
-        outputs: torch.Tensor,
-        targets: torch.Tensor,
-        real: torch.Tensor,
-    ) -> None:
-        """Keep what scores of whole sets need of a chunk of a block of rows, see :func:`_outputs`."""
-        for number, row in enumerate(chosen.tolist() if whole else ()):
-            mine = real[number % len(real)]  # [B]
-            for name, metric in whole.items():
-                self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
+def _keep(
+    kept: Mapping[str, list[list[Kept]]],
+    whole: Mapping[str, SetScore],
+    chosen: IntArray,
+    *,
+    outputs: torch.Tensor,
+    targets: torch.Tensor,
+    real: torch.Tensor,
+) -> None:
+    """Keep what scores of whole sets need of a chunk of a block of rows, see :func:`_outputs`."""
+    for number, row in enumerate(chosen.tolist() if whole else ()):
+        mine = real[number % len(real)]  # [B]
+        for name, metric in whole.items():
+            kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
 
 
 def predict_row(

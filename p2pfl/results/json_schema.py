@@ -60,22 +60,18 @@ def json_schema() -> dict[str, Any]:
 def classes(types: list[type[msgspec.Struct]]) -> list[type]:
     """Return the classes and those of their fields, each once, in the order in which they occur."""
     found: list[type] = []
-    for info in msgspec.inspect.multi_type_info(types):
-        _collect(info, found)
+    pending = [*msgspec.inspect.multi_type_info(types)]
+    while pending:
+        info: Any = pending.pop(0)
+        if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+            if info.cls not in found:
+                found.append(info.cls)
+                pending = [*(field.type for field in info.fields), *pending]
+            continue
+        parts = [part for key in ("types", "item_types") for part in getattr(info, key, ())]
+        parts += [getattr(info, key, None) for key in ("item_type", "key_type", "value_type")]
+        pending = [*filter(None, parts), *pending]
     return found
-
-
-def _collect(info: Any, found: list[type]) -> None:
-    if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType) and info.cls not in found:
-        found.append(info.cls)
-        for field in info.fields:
-            _collect(field.type, found)
-    for key in ("types", "item_types"):
-        for part in getattr(info, key, ()):
-            _collect(part, found)
-    for key in ("item_type", "key_type", "value_type"):
-        if hasattr(info, key):
-            _collect(getattr(info, key), found)
 
 
 def attributes(kind: type) -> dict[str, str]:

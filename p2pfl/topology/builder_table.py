@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import builders, schedules
-from p2pfl.topology.builders import bits, check_at_least_one
+from p2pfl.topology.builders import bits, check_at_least_one, most_square
 from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology
 
@@ -18,7 +18,7 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
         *(builders.ring, builders.path, builders.star, builders.complete, builders.grid, builders.torus),
         *(builders.hypercube, builders.tree, builders.small_world, builders.random_regular, builders.circulant),
         *(builders.random_k_out, builders.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
-        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical, schedules.nested),
+        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.nested),
         *(schedules.double_binary_tree,),
     )
 }
@@ -35,8 +35,6 @@ def build(
     probability: float = 0.3,
     rows: int | None = None,
     branching: int = 2,
-    clusters: int = 4,
-    every: int = 4,
     levels: Sequence[int] = (),
     period: int = 64,
 ) -> Topology | Schedule:
@@ -69,7 +67,7 @@ def build(
     check_kind(kind)
     check_at_least_one(peers)
     if kind in {"grid", "torus"}:
-        rows = _most_square(peers) if rows is None else rows
+        rows = most_square(peers) if rows is None else rows
         if rows < 1 or peers % rows:
             raise TopologyError(f"{peers} peers do not fill {rows} rows of equal length; change one of the two numbers")
         return BUILDERS[kind](rows, peers // rows)
@@ -79,8 +77,7 @@ def build(
             raise TopologyError(f"a hypercube needs a power of two of peers, but there are {peers}; use {nearest}")
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
-    options |= {"branching": branching, "clusters": clusters, "every": every, "period": period}
-    options["levels"] = levels
+    options |= {"branching": branching, "period": period, "levels": levels}
     known = inspect.signature(BUILDERS[kind]).parameters
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
 
@@ -112,7 +109,3 @@ def check_kind(kind: str, *, registered: Iterable[str] = ()) -> None:
         names = [*BUILDERS, *registered]
         near = get_close_matches(kind.lower(), names, n=1, cutoff=0.0)[0]
         raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(names)}')
-
-
-def _most_square(n: int) -> int:
-    return max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)

@@ -5,13 +5,21 @@ All peers compute the same schedule, by key where it is random, without communic
 
 import math
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.builders import bits, build_numbered, check_at_least_one, check_degree, check_regular, draw_regular
+from p2pfl.topology.builders import (
+    bits,
+    build_numbered,
+    check_at_least_one,
+    check_degree,
+    check_regular,
+    draw_regular,
+    most_square,
+)
 from p2pfl.topology.graph import Schedule, Topology
 
 
@@ -68,53 +76,6 @@ def double_binary_tree(n: int) -> Schedule:
     return Schedule((build_numbered(n, edges), build_numbered(n, ((moved[a], moved[b]) for a, b in edges))))
 
 
-def hierarchical(n: int, *, clusters: int = 4, every: int = 4) -> Schedule:
-    """Build clusters that mix in every gossip step, with bridges between them in the last one of ``every`` steps.
-
-    Clusters are complete graphs of consecutive peers, of equal size up to one; a bridge joins the last peer of each
-    cluster with the first peer of the next, all around. Steps without bridges use Metropolis-Hastings weights. In steps
-    with bridges, each bridge weighs :math:`1/2` (the Metropolis-Hastings weight of bridges alone), and the other edges
-    of bridging peers keep half of their weight. All steps are doubly stochastic, and the flow across a bridge does not
-    shrink as clusters grow.
-
-    Parameters
-    ----------
-    n
-        Number of peers.
-    clusters
-        Number of clusters; 1 has no bridges.
-    every
-        K, the number of gossip steps from one use of the bridges to the next.
-
-    Returns
-    -------
-    Schedule
-        One weighted topology per gossip step.
-
-    Raises
-    ------
-    TopologyError
-        There are more clusters than peers, or ``every`` is below 1.
-
-    Examples
-    --------
-    >>> inner, bridged = hierarchical(6, clusters=2, every=2).topologies
-    >>> sorted(set(bridged.edges) - set(inner.edges))
-    [('peer0', 'peer5'), ('peer2', 'peer3')]
-    """
-    check_at_least_one(n)
-    check_at_least_one(every, "gossip steps from bridge to bridge (topology.options.every)")
-    if not 1 <= clusters <= n:
-        raise TopologyError(f"{n} peers cannot form {clusters} clusters; use 1 to {n}")
-    first = [n * c // clusters for c in range(clusters + 1)]
-    groups = [range(a, b) for a, b in pairwise(first)]
-    inner = build_numbered(n, (edge for group in groups for edge in combinations(group, 2)))
-    if clusters == 1:
-        return Schedule((inner,))
-    outer = build_numbered(n, ((groups[c - 1][-1], groups[c][0]) for c in range(clusters)))
-    return Schedule((*[inner] * (every - 1), _bridged(inner, outer)))
-
-
 def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
     r"""Build groups of groups, such as hospitals in regions of a country, whose averages are exact.
 
@@ -153,7 +114,7 @@ def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
     many gossip steps a round as levels, FedAvg is theirs with an average over everybody in each round.
     """
     check_at_least_one(n)
-    side = max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
+    side = most_square(n)
     sizes = tuple(levels) or (side, n // side)
     if math.prod(sizes) != n or min(sizes) < 1:
         raise TopologyError(
@@ -257,19 +218,6 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     check_degree(n, degree)
     check_at_least_one(period, "gossip steps in a period (topology.options.period)")
     return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
-
-
-def _bridged(inner: Topology, outer: Topology) -> Topology:
-    """Return both graphs at once; inner edges of bridging peers keep half of their weight."""
-    bridging = {peer for edge in outer.edges for peer in edge}
-    weight = {edge: _share(inner, edge) / (2 if bridging & set(edge) else 1) for edge in inner.edges}
-    weight |= {edge: _share(outer, edge) for edge in outer.edges}
-    return Topology(inner.peers, tuple(weight), weights=tuple(weight.values()))
-
-
-def _share(topology: Topology, edge: tuple[str, str]) -> float:
-    """Return the Metropolis-Hastings weight of an edge."""
-    return 1.0 / (1.0 + max(len(topology.senders(peer)) for peer in edge))
 
 
 def _pushed(n: int, degree: int, *, step: int, seed: int) -> Topology:

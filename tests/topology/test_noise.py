@@ -89,7 +89,7 @@ def test_effective_neighbours_lie_between_one_and_all(n, decay, seed):
     "topology",
     [
         *(graphs.star(7), graphs.exponential(6), graphs.base(7, degree=2)),
-        *(graphs.epidemic_local(8, degree=2, period=3, seed=1), graphs.hierarchical(8, clusters=2, every=3)),
+        *(graphs.epidemic_local(8, degree=2, period=3, seed=1), graphs.nested(8, levels=[2, 4])),
     ],
 )
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.97])

@@ -100,20 +100,6 @@ def test_double_binary_trees_of_eight_are_the_known_ones():
     assert [(int(a[4:]), int(b[4:])) for a, b in other.edges] == sorted((7 - b, 7 - a) for a, b in number)
 
 
-def test_two_clusters_mix_in_every_exchange_and_bridge_in_the_last():
-    inner, also, bridged = graphs.hierarchical(6, clusters=2, every=3).topologies
-    assert inner == also
-    assert set(bridged.edges) - set(inner.edges) == {("peer0", "peer5"), ("peer2", "peer3")}
-    averages = np.kron(np.eye(2), np.full((3, 3), 1 / 3))
-    np.testing.assert_allclose(graphs.natural(inner).matrix.toarray(), averages, atol=1e-15)
-    assert graphs.natural(bridged).row("peer0") == pytest.approx(
-        {"peer0": 1 / 6, "peer1": 1 / 6, "peer2": 1 / 6, "peer5": 1 / 2}
-    )
-    # Each of two bridges carries half of what its ends differ by: 2/6 of the difference of the means.
-    between = np.linalg.eigvals(product(Schedule((inner, bridged))))
-    assert sorted(abs(between))[-2] == pytest.approx(1 - 2 * 2 * (1 / 2) / 3, abs=1e-12)
-
-
 # Neutral: what must change nothing.
 
 
@@ -123,17 +109,6 @@ def test_schedules_are_the_same_for_whoever_computes_them():
         assert one == graphs.build(kind, peers=10, degree=3, period=5, seed=3) != other
         assert one.topologies == graphs.build(kind, peers=10, degree=3, period=9, seed=3).topologies[:5]
         assert len(set(one.topologies)) == 5
-
-
-def test_one_cluster_or_a_bridge_in_every_exchange_is_no_schedule():
-    assert graphs.hierarchical(5, clusters=1) == Schedule((graphs.complete(5),))
-    assert graphs.hierarchical(6, clusters=2, every=1).period == 1
-
-
-def test_clusters_of_one_are_the_ring_of_their_bridges():
-    schedule = graphs.hierarchical(5, clusters=5, every=2)
-    assert schedule.at(0).edges == ()
-    np.testing.assert_allclose(matrices(schedule)[1], graphs.metropolis(graphs.ring(5)).matrix.toarray(), atol=1e-15)
 
 
 # Invariants.
@@ -147,18 +122,6 @@ def test_a_base_graph_of_any_size_is_exact_within_its_degree(n, k):
         assert graphs.natural(topology).keeps_mean
         assert (matrix >= 0).all()
         assert np.diff(topology.adjacency.indptr).max() <= k
-
-
-@holds_for(st.integers(1, 40), st.integers(1, 40), st.integers(1, 4))
-def test_clusters_agree_with_each_other_and_keep_the_mean(n, clusters, every):
-    schedule = graphs.hierarchical(n, clusters=min(n, clusters), every=every)
-    for topology, matrix in zip(schedule.topologies, matrices(schedule), strict=True):
-        assert set(schedule.at(0).edges) <= set(topology.edges)
-        np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-14)
-        np.testing.assert_array_equal(matrix, matrix.T)
-        assert (matrix >= 0).all()
-    graphs.check_connected(schedule)
-    assert graphs.contraction([graphs.natural(topology) for topology in schedule.topologies] * 2) < 1
 
 
 @holds_for(st.integers(2, 24), st.data())
@@ -238,15 +201,6 @@ def test_a_schedule_knows_the_union_of_its_exchanges(pairs, ways):
             (
                 "the number of gossip steps in a period (topology.options.period) must be at least 1, but it is 0; "
                 "raise it"
-            ),
-        ),
-        ("hierarchical", {"clusters": 13}, "12 peers cannot form 13 clusters; use 1 to 12"),
-        (
-            "hierarchical",
-            {"every": 0},
-            (
-                "the number of gossip steps from bridge to bridge (topology.options.every) must be at least 1, but "
-                "it is 0; raise it"
             ),
         ),
         ("base", {"degree": 0}, "the number of neighbours (topology.degree) must be at least 1, but it is 0; raise it"),

@@ -113,8 +113,7 @@ class FaultyLoop(VirtualLoop):
             self.after(who)
 
 
-@dataclass(frozen=True)
-class Conditions(ForecastConditions):
+class Conditions(ForecastConditions, frozen=True):
     """Conditions of one peer's connection to the broker.
 
     Attributes

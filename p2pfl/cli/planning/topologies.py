@@ -39,7 +39,7 @@ def run(options: TopologyOptions) -> int:
 def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:
     """Read a graph file, call a registered or own function, or build a kind as :func:`p2pfl.topology.build` does."""
     source = options.topology
-    given = {key: getattr(options, key) for key in ("degree", "seed", "clusters", "every", "period")}
+    given = {key: getattr(options, key) for key in ("degree", "seed", "period")}
     if is_own(source) and not Path(source).is_file():
         return own_graph(source, peers=options.peers, options=given, key="topology")
     if Path(source).suffix or Path(source).is_file():

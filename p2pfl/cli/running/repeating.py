@@ -164,14 +164,8 @@ def sentences(found: Repetition) -> Iterator[str]:
     yield _part("results", found.results, "scores and costs are equal")
     for name, (old, new) in found.versions.items():
         yield f"{name}: {old or 'unknown'} in the run, {new or 'unknown'} here"
-    known: tuple[tuple[str, bool | None, str], ...] = (
-        ("data", found.data, "the run recorded no digest"),
-        ("own modules", found.code, ""),
-    )
-    for what, same, unknown in known:
-        said = unknown if same is None else "equal" if same else "DIFFER"
-        if said:
-            yield f"{what}: {said}"
+    if found.code is not None:
+        yield f"own modules: {'equal' if found.code else 'DIFFER'}"
     yield "the run repeats to the bit" if found.same else "THE RUN DOES NOT REPEAT TO THE BIT"
 
 

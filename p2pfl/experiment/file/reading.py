@@ -455,7 +455,7 @@ MOVED: Mapping[str, str] = {
     "topology.file": "topology.kind",
     **{
         f"topology.{option}": f"topology.options.{option}"
-        for option in ("rewire", "probability", "rows", "branching", "clusters", "every", "levels", "period")
+        for option in ("rewire", "probability", "rows", "branching", "levels", "period")
     },
     **{
         f"compression.{option}": f"compression.options.{option}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,24 +43,9 @@ def _numbers(value: Any, depth: int = DEPTH) -> Any:
     return [_numbers(each, depth - 1) for each in value]
 
 
-@dataclass(frozen=True, eq=False)
-class _Values:
-    """Values of a buffer, and how often operations in place have changed it."""
-
-    kept: torch.Tensor
-    version: int
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Values):
-            return False
-        if self.version == other.version and self.kept.device.type != "cpu":
-            return True  # reading values would wait for the accelerator
-        return torch.equal(self.kept, other.kept)
-
-    __hash__ = None  # type: ignore[assignment] # compared, never looked up
-
-
 def _same(one: Any, other: Any) -> bool:
+    if torch.is_tensor(one) and torch.is_tensor(other):
+        return torch.equal(one, other)
     return one is other or bool(one == other)  # NaN is the same number
 
 
@@ -84,16 +68,10 @@ class ModelState:
             prefix, kind = f"{path}." if path else "", type(layer).__name__
             for name, buffer in layer.named_buffers(recurse=False):
                 if f"{prefix}{name}" not in own:
-                    values = _Values(buffer.detach().clone(), buffer._version)  # noqa: SLF001 (torch has no public name for it)
-                    self.values[f"buffer {prefix + name!r} of {kind}"] = values
+                    self.values[f"buffer {prefix + name!r} of {kind}"] = buffer.detach().clone()
             for name, value in vars(layer).items():
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
-
-    def changed(self, later: ModelState) -> str | None:
-        """Return the name of something that is different in a later state; ``None`` if nothing is."""
-        names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
-        return next(names, None)
 
     def check(self, later: ModelState) -> None:
         """Raise :class:`ModelError` if the model has another state later.
@@ -103,8 +81,9 @@ class ModelState:
         later
             State of the same model after a call.
         """
-        if (name := self.changed(later)) is not None:
-            raise ModelError(CHANGES.format(name))
+        for name, value in self.values.items():
+            if not _same(value, later.values.get(name)):
+                raise ModelError(CHANGES.format(name))
 
 
 CHANGES = (

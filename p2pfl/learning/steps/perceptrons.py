@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,6 @@ class NumpyLayer(Protocol):
         """Return the gradient of the inputs, given that of the outputs; write that of the parameters."""
         ...
 
-    def first(self, rows: int) -> Self:
-        """Return the layer of the first rows."""
-        ...
-
 
 class NumpyAffine:
     r"""Linear layer :math:`y = x W^\top + b`.
@@ -60,15 +56,10 @@ class NumpyAffine:
     """
 
     def __init__(self, parts: Sequence[Numbers], slopes: Sequence[Numbers]) -> None:
-        self.parts, self.slopes = parts, slopes
         self.weight, *biases = parts
         self.slope, *self.slopes_of_biases = slopes
         self.turned = self.weight.transpose(0, 2, 1)  # [K, I, O]
         self.biases = [bias[:, None] for bias in biases]  # [K, 1, O]
-
-    def first(self, rows: int) -> Self:
-        """Return the layer of the first rows."""
-        return type(self)([part[:rows] for part in self.parts], [slope[:rows] for slope in self.slopes])
 
     def forward(self, x: Numbers) -> Numbers:
         """Map ``[K, B, I]`` to ``[K, B, O]``."""
@@ -94,11 +85,6 @@ class NumpyAffine:
 class Rectifier:
     """ReLU."""
 
-    def first(self, rows: int) -> Self:
-        """Return the layer itself, as it has no parameters."""
-        del rows
-        return self
-
     def forward(self, x: Numbers) -> Numbers:
         """Replace negative numbers by zero."""
         self.y: Numbers = np.maximum(x, 0)
@@ -112,11 +98,6 @@ class Rectifier:
 
 class Tangent:
     """Hyperbolic tangent."""
-
-    def first(self, rows: int) -> Self:
-        """Return the layer itself, as it has no parameters."""
-        del rows
-        return self
 
     def forward(self, x: Numbers) -> Numbers:
         """Apply the function."""
@@ -142,10 +123,6 @@ class Models:
 
     def __init__(self, lowest: NumpyAffine, others: Sequence[NumpyLayer], loss: Loss) -> None:
         self.lowest, self.others, self.loss = lowest, tuple(others), loss
-
-    def first(self, rows: int) -> Models:
-        """Return the first models."""
-        return Models(self.lowest.first(rows), [layer.first(rows) for layer in self.others], self.loss)
 
     def gradient(self, features: Numbers, targets: Numbers, weights: Numbers | None) -> Numbers:
         """Write the gradients, and return the mean losses, ``[K]``.

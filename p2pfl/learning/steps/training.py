@@ -434,7 +434,8 @@ class _Flat(_Block):
             for step, active in enumerate(self.plan.active):
                 if active < len(rows):
                     update.narrow(active)
-                    rows, slopes, where, models = rows[:active], slopes[:active], where[:active], models.first(active)
+                    rows, slopes, where = rows[:active], slopes[:active], where[:active]
+                    models = self.engine.models(rows, slopes)
                 index = self.plan.positions(step)  # [K, B]
                 weights = self.plan.shares(step).astype(features.dtype) if not self.plan.even[step] else None
                 losses[step, :active] = models.gradient(features.take(index, 0), targets.take(index), weights)

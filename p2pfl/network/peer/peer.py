@@ -17,8 +17,7 @@ from p2pfl.experiment.swarm_agreement import scaled
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
-from p2pfl.network.peer.joining.introductions import Introductions, exclusion
-from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
+from p2pfl.network.peer.joining.resumption import Introductions, gather_neighbours, left_alone, rest, resume_peer
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
@@ -33,9 +32,9 @@ from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Transport, opened
-from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust
+from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
-from p2pfl.results.notices.kinds import JoinsLate, Notice, ReleasesEnded
+from p2pfl.results.notices.kinds import JoinsLate, Notice, PeerExcluded, ReleasesEnded
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -254,7 +253,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
+                await gather_neighbours(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
@@ -286,7 +285,7 @@ class Peer:
 
     async def _resume(self) -> FirstRound:
         """Decide from which checkpoint to go on, and with which round."""
-        chosen, number = await resumed(self.connection, self.keeper)
+        chosen, number = await resume_peer(self.connection, self.keeper)
         first = FirstRound(number, chosen, self.keeper.journal.over)
         if self.plan.commits and self.session.shared.progress.running and not first.over:
             raise ResumeError(left_alone(self.name))
@@ -331,8 +330,18 @@ class Peer:
         proofs = {} if relay is None else relay.sum_sender.proofs
         for peer, proof in sorted((proofs | self.session.proofs).items()):
             path = self.keeper.accuse(peer, proof)
-            identity = self.membership.up[peer].identity
-            self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
+            round, step = proof.gossip_step
+            self._notify(
+                PeerExcluded(
+                    peer=self.name,
+                    neighbour=peer,
+                    key=fingerprint(self.membership.up[peer].identity),
+                    signed=proof.domain,
+                    round=round,
+                    step=step,
+                    proof=None if path is None else str(path),
+                )
+            )
 
     def _notify(self, notice: Notice) -> None:
         if self.notice is not None:

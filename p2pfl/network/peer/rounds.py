@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -153,7 +153,9 @@ class Rounds:
                 judge=None if plan.experiment.learning.patience is None else self._judge,
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
-            self.ended = _reason_of(error)
+            self.ended = "undecided" if isinstance(error, UndecidedError) else "partners"
+            if isinstance(error, BudgetError):
+                self.ended = "budget"
             parts.notify(LearningStopped(peer=parts.name, reason=self.ended, message=str(error)))
             if self.ended != "undecided":  # else it can be resumed, and release again
                 await parts.connection.ask(Stop())
@@ -207,7 +209,23 @@ class Rounds:
         judged, self._judged = self._judged, None
         scores, spent = await asyncio.to_thread(self._measured, state) if judged is None else judged
         self._alarm(round, scores, net)
-        record = _recorded(parts.connection, net, state, training=parts.training, scores=scores, spent=spent)
+        report = state.report
+        record = Record(
+            peer=net.name,
+            round=net.round,
+            scores=scores,
+            training_loss=float(report.loss) if report is not None and report.steps else None,
+            distance=net.distance,
+            bytes_out=parts.connection.bytes_out,
+            bytes_in=parts.connection.bytes_in,
+            seconds_training=parts.training.seconds,
+            seconds_waiting=net.seconds_waiting,
+            received=net.received,
+            missed=net.missed,
+            privacy_spent=spent,
+            update=parts.training.update,
+            mixed=state.mixed,
+        )
         parts.observe(record, state)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
@@ -226,7 +244,8 @@ class Rounds:
 
     def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""
-        return _scored(self.parts.plan, state, self.parts.name), self.parts.meter.spent
+        scores = assess(self.parts.plan, state.rows, (self.parts.name,))
+        return {name: float(each[0]) for name, each in scores.items()}, self.parts.meter.spent
 
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
         """Report at once that masks in the models did not cancel, and later that they have cancelled."""
@@ -262,13 +281,6 @@ def checkpoint_of(connection: Connection, state: State, *, round: int, statistic
     return Checkpoint(session.shared.me.peer, round, state, page, rows, out, in_, statistics=statistics)
 
 
-def _reason_of(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
-    """Return why a peer stops learning."""
-    if isinstance(error, UndecidedError):
-        return "undecided"
-    return "budget" if isinstance(error, BudgetError) else "partners"
-
-
 def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
     """Yield the rounds that a peer plays: all, unless it is slow or the others continued without it."""
     due = rounds.start
@@ -282,37 +294,3 @@ def _turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
             apart = 1 if together else plan.flood_steps
             answer = connection.submit(NextRound(apart=apart, last=rounds[-1]))
             due = answer.round if isinstance(answer, Play) else round + 1
-
-
-def _scored(plan: Plan, state: State, peer: str) -> dict[str, float]:
-    """Return the scores of a peer's model."""
-    return {name: float(each[0]) for name, each in assess(plan, state.rows, (peer,)).items()}
-
-
-def _recorded(
-    connection: Connection,
-    net: LiveNeighbourhood,
-    state: State,
-    *,
-    training: Threaded,
-    scores: Mapping[str, float],
-    spent: float | None,
-) -> Record:
-    """Return the record of the round that a neighbourhood has served."""
-    report = state.report
-    return Record(
-        peer=net.name,
-        round=net.round,
-        scores={**scores},
-        training_loss=float(report.loss) if report is not None and report.steps else None,
-        distance=net.distance,
-        bytes_out=connection.bytes_out,
-        bytes_in=connection.bytes_in,
-        seconds_training=training.seconds,
-        seconds_waiting=net.seconds_waiting,
-        received=net.received,
-        missed=net.missed,
-        privacy_spent=spent,
-        update=training.update,
-        mixed=state.mixed,
-    )

@@ -32,28 +32,7 @@ from p2pfl.results import Record, Run
 SHIPPED = Path(__file__).with_name("networks")
 """Folder of the networks that the package ships."""
 
-Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-
-
-class LinkSettings(Section, frozen=True):
-    """Link between a peer and the broker.
-
-    Attributes
-    ----------
-    latency, jitter
-        Minimum of the one-way delay in seconds, and mean of the random delay on top.
-    up, down
-        Bandwidths in bytes per second.
-    loss
-        Probability that the broker drops a message for a receiver.
-    """
-
-    latency: NotNegative = 0.0
-    jitter: NotNegative = 0.0
-    up: Positive = float("inf")
-    down: Positive = float("inf")
-    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 class TrainingSettings(Section, frozen=True):
@@ -76,7 +55,7 @@ class TrainingSettings(Section, frozen=True):
 class One(Section, frozen=True):
     """Peer that differs: its whole link, and its seconds per round."""
 
-    link: LinkSettings | None = None
+    link: Conditions | None = None
     seconds: NotNegative | None = None
 
 
@@ -91,15 +70,14 @@ class Network(Section, frozen=True):
         Peers that differ, by name.
     """
 
-    link: LinkSettings = LinkSettings()
+    link: Conditions = Conditions()
     training: TrainingSettings = TrainingSettings()
     peers: dict[str, One] = msgspec.field(default_factory=dict)
 
     def conditions(self, peer: str) -> Conditions:
         """Return the conditions of a peer's connection."""
         one = self.peers.get(peer, One())
-        link = self.link if one.link is None else one.link
-        return Conditions(link.latency, link.jitter, link.up, link.down, link.loss)
+        return self.link if one.link is None else one.link
 
     def takes(self, peer: str, *, seed: int) -> float:
         """Return the seconds that a peer trains in each round."""

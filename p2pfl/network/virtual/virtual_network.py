@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from p2pfl.core.draws import draw
+from p2pfl.experiment.schema import NotNegative, Section
 from p2pfl.network.transport.channel import LIMIT, Message, Payload, Will, check_filters, check_publish
 from p2pfl.network.transport.memory import MemoryBroker, MemoryChannel
 from p2pfl.network.virtual.clock import WHO, VirtualLoop
@@ -24,13 +26,14 @@ from p2pfl.network.virtual.clock import WHO, VirtualLoop
 NOBODY = Context()
 """Context of the callbacks of the network itself."""
 
+Positive = Annotated[float, Meta(gt=0)]
+
 FRAME = 64
 """Number of bytes of headers around a message, and of an acknowledgement: TCP, IP and MQTT without the topic."""
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """Conditions of one peer's connection to the broker.
+class Conditions(Section, frozen=True):
+    """Conditions of one peer's connection to the broker, and a section of a network file.
 
     Attributes
     ----------
@@ -42,11 +45,11 @@ class Conditions:
         Probability that the broker acknowledges a message and drops it for this receiver.
     """
 
-    latency: float = 0.0
-    jitter: float = 0.0
-    up: float = math.inf
-    down: float = math.inf
-    loss: float = 0.0
+    latency: NotNegative = 0.0
+    jitter: NotNegative = 0.0
+    up: Positive = math.inf
+    down: Positive = math.inf
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 class Pipe:

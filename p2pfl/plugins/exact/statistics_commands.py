@@ -14,9 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli import tables, terminal
+from p2pfl.cli import results_commands, tables, terminal
 from p2pfl.cli.experiments import experiment_of, warn_unaccounted
-from p2pfl.cli.results import results_commands
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning

@@ -11,6 +11,7 @@ import importlib.util
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ MAX_FILES = 200
 
 MAX_BYTES = 4 * 2**20
 """Bytes of all of them."""
+
+PACKAGE = 5
+"""What :mod:`modulefinder` calls a package."""
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders that hold installed packages, which a run directory does not copy."""
@@ -140,9 +144,28 @@ def _is_own(folder: Path) -> bool:
     return not INSTALLED & {*folder.parts} and not any(folder.is_relative_to(other) for other in others)
 
 
+class _Finder(ModuleFinder):
+    """Finder that knows packages without ``__init__.py`` as well."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        """Return where a module is; the last number says that it is a package."""
+        spec = PathFinder.find_spec(name, self.path if path is None else path)
+        if spec is not None and spec.loader is None and spec.submodule_search_locations:
+            return None, next(iter(spec.submodule_search_locations)), ("", "", PACKAGE)
+        return super().find_module(name, path, parent)
+
+    def load_package(self, fqname: str, pathname: str) -> Any:
+        """Return a package, whose modules are loaded when they are imported."""
+        if (Path(pathname) / "__init__.py").is_file():
+            return super().load_package(fqname, pathname)
+        package = self.add_module(fqname)
+        package.__path__ = [pathname]  # type: ignore[attr-defined]
+        return package
+
+
 def _reached(module: str, root: Path) -> list[Path]:
     """Return the files that Python runs to import a module from a folder, with those that they import from it."""
-    finder = ModuleFinder(path=[str(root)], excludes=[p2pfl.__name__])
+    finder = _Finder(path=[str(root)], excludes=[p2pfl.__name__])
     with contextlib.suppress(ImportError, SyntaxError):  # whoever imports it reports that
         finder.import_hook(module)
     files = [each.__file__ for each in finder.modules.values()]  # type: ignore[attr-defined]

@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.results.records import Record
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import table_of
 
 VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
@@ -60,8 +58,6 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
         Keys of ``summary.json`` that differ, of scores and costs.
     versions
         Software and machine that differ: the old value and the new one, by name.
-    data
-        True if the digests of the data are equal; null where the run recorded none.
     code
         True if the own modules are equal; null where the experiment names none.
     """
@@ -74,7 +70,6 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
     compared: int
     results: tuple[RunDifference, ...]
     versions: dict[str, tuple[Any, Any]]
-    data: bool | None
     code: bool | None
 
     @property
@@ -99,20 +94,17 @@ def repetition(run: Run, repeated: Run) -> Repetition:
     before, after = run.folder or Path(), repeated.folder or Path()
     names = sorted(path.name for path in {*before.glob("peers/*.safetensors")})
     models = [found for name in names if (found := _model(before / "peers" / name, after / "peers" / name)) is not None]
-    mine, theirs = ({(each.peer, each.round): each for each in one.metrics} for one in (run, repeated))
     old, new = (one.provenance.get("versions") or {} for one in (run, repeated))
-    kept, made = (table_of(folder / "data.json", what="digests of data") for folder in (before, after))
     codes = [(one.provenance.get("code") or {}).get("digest") for one in (run, repeated)]
     return Repetition(
         run=str(before),
         repeated=str(after),
         models=tuple(models),
         files=len(names),
-        records=tuple(_records(mine, theirs)),
-        compared=len(mine),
-        results=tuple(_results(run.summary, repeated.summary)),
+        records=tuple(_differences(_records(run), _records(repeated))),
+        compared=len(run.metrics),
+        results=tuple(_differences(_results(run), _results(repeated))),
         versions={key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)},
-        data=kept == made if kept else None,
         code=codes[0] == codes[1] if codes[0] is not None else None,
     )
 
@@ -145,41 +137,34 @@ def _bits(tensor: Any) -> bytes:
     return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _records(
-    mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, int], Record]
-) -> Iterator[RunDifference]:
-    """Yield the fields in which records differ, and how many records only one of the runs has."""
+def _records(run: Run) -> dict[tuple[str, Any], Any]:
+    """Return what is compared of the records of a run, by field or score, peer and round."""
+    found: dict[tuple[str, Any], Any] = {}
+    for record in run.metrics:
+        fields = msgspec.structs.asdict(record)
+        fields |= fields.pop("scores")
+        found |= {(name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING}
+    return found
+
+
+def _results(run: Run) -> dict[tuple[str, Any], Any]:
+    """Return the scores and costs of a run that are compared, by name."""
+    peers = run.summary.get("per_peer", {}).items()
+    found = {name: run.summary.get(name) for name in RESULTS}
+    found |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORES}
+    return {(name, None): value for name, value in found.items()}
+
+
+def _differences(mine: Mapping[tuple[str, Any], Any], theirs: Mapping[tuple[str, Any], Any]) -> Iterator[RunDifference]:
+    """Yield the names whose values differ, or that only one of the two has somewhere."""
     found: dict[str, list[float | None]] = {}
-    for key in mine.keys() & theirs.keys():
-        one, other = _fields(mine[key]), _fields(theirs[key])
-        for name in {**one, **other}:
-            if not _equal(one.get(name), other.get(name)):
-                found.setdefault(name, []).append(_distance(one.get(name), other.get(name)))
+    for key in {**mine, **theirs}:
+        one, other = mine.get(key), theirs.get(key)
+        if not _equal(one, other):
+            found.setdefault(key[0], []).append(_distance(one, other))
     for name, distances in sorted(found.items()):
         known = [distance for distance in distances if distance is not None]
         yield RunDifference(name, max(known) if len(known) == len(distances) else None, len(distances))
-    if alone := len(mine.keys() ^ theirs.keys()):
-        yield RunDifference("records that one run lacks", None, alone)
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    """Return what is compared of a record, with its scores by name."""
-    fields: dict[str, Any] = msgspec.structs.asdict(record)
-    scores: dict[str, Any] = fields.pop("scores")
-    return {name: value for name, value in fields.items() if name not in VARYING} | scores
-
-
-def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[RunDifference]:
-    """Yield the scores and costs in which two summaries differ."""
-    tables = [
-        {name: summary.get(name) for name in RESULTS}
-        | {f"{peer} {name}": each.get(name) for peer, each in summary.get("per_peer", {}).items() for name in SCORES}
-        for summary in (mine, theirs)
-    ]
-    for name in {**tables[0], **tables[1]}:
-        one, other = (table.get(name) for table in tables)
-        if not _equal(one, other):
-            yield RunDifference(name, _distance(one, other), 1)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from p2pfl.results.formats import counted, listed
+from p2pfl.results.formats import listed
 from p2pfl.results.notices.alarms import raised
 from p2pfl.results.notices.grouping import alike, repeated
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
@@ -24,8 +24,8 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late``,
-        ``budget_nearly_spent`` or ``diverging``.
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late`` or
+        ``budget_nearly_spent``.
     severity
         Urgency.
     peer
@@ -68,7 +68,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         Seconds since the start of the run.
     """
     stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
-    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_rising(swarm)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm)]
     return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
@@ -138,18 +138,6 @@ def _parted(swarm: Swarm) -> Iterator[Alert]:
             "brokers and the bridges between them"
         )
         yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
-
-
-def _rising(swarm: Swarm) -> Iterator[Alert]:
-    rising = swarm.diverging
-    if not rising:
-        return
-    first = min(rising, key=lambda name: rising[name])
-    course, others = swarm.courses[first], len(rising) - 1
-    more = "" if not others else f", and that of {counted(others, 'other peer')} as well"
-    rose = f"the test loss rose from {course.lowest:.3g} to {course.last:.3g}{more}"
-    said = f"{rose}; lower learning.rate, to a tenth at first"
-    yield Alert("diverging", "warning", first, rising[first], said)
 
 
 def _late(swarm: Swarm) -> Iterator[Alert]:

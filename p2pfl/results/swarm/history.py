@@ -83,6 +83,8 @@ class History:
         peers
             Peers whose own curves are asked for; by default all, if there are few.
         """
+        import numpy as np  # noqa: PLC0415 (a page opens before it is there)
+
         known = {
             number: values
             for number, found in sorted(self._rounds.items())
@@ -91,7 +93,7 @@ class History:
         numbers = list(known)
         step = max(1, math.ceil(len(numbers) / POINTS))
         numbers = sorted({*numbers[::step], *numbers[-1:]})
-        bands = [_band(sorted(known[number].values())) for number in numbers]
+        bands = [np.quantile([*known[number].values()], (0.5, 0.1, 0.9)).tolist() for number in numbers]
         everyone = sorted({peer for found in known.values() for peer in found})
         shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= FEW else [])
         return ScoreCurves(
@@ -101,22 +103,3 @@ class History:
             high=[band[2] for band in bands],
             peers={peer: [known[number].get(peer) for number in numbers] for peer in shown},
         )
-
-
-def _band(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median, the tenth and the ninetieth percentile of sorted values."""
-    return _quantile(values, 0.5), _quantile(values, 0.1), _quantile(values, 0.9)
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Return a quantile of sorted values, interpolated.
-
-    Examples
-    --------
-    >>> _quantile([1.0, 2.0, 4.0], 0.5), _quantile([1.0, 2.0], 0.5)
-    (2.0, 1.5)
-    """
-    place = share * (len(values) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])

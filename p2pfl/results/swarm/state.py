@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -68,52 +67,6 @@ KEPT = 500
 
 KEPT_ALARMS = 5000
 """Number of last alarms, and of the events that end them, that the state keeps."""
-
-FEWEST_LOSSES = 5
-"""Number of rounds before which no trend is seen."""
-
-RISING_ROUNDS = 3
-"""Number of rounds in a row in which the loss rises."""
-
-RISE = 2.0
-"""Ratio of the loss to its lowest value from which the loss counts as rising."""
-
-
-@dataclass(frozen=True)
-class LossCourse:
-    """Course of the loss of one peer.
-
-    Attributes
-    ----------
-    rounds
-        Number of rounds.
-    lowest, last
-        Lowest value so far, and the last one.
-    rising
-        Number of last rounds in a row in which it rose.
-    """
-
-    rounds: int = 0
-    lowest: float = math.inf
-    last: float = math.inf
-    rising: int = 0
-
-    def after(self, loss: float) -> LossCourse:
-        """Return the course after one more round."""
-        rising = self.rising + 1 if not loss <= self.last else 0  # NaN rises
-        return LossCourse(self.rounds + 1, min(self.lowest, loss), loss, rising)
-
-    @property
-    def diverges(self) -> bool:
-        """True if the loss is no number, or has risen for some rounds to a multiple of its lowest value."""
-        if self.rounds and not math.isfinite(self.last):
-            return True
-        return self.rounds >= FEWEST_LOSSES and self.rising >= RISING_ROUNDS and self.last > RISE * self.lowest
-
-    @property
-    def recovered(self) -> bool:
-        """True if the loss is near its lowest value again."""
-        return self.last <= (1 + RISE) / 2 * self.lowest
 
 
 @dataclass(frozen=True)
@@ -266,10 +219,6 @@ class Swarm:
         Last notices of alarms and of their end, with their times.
     lanes
         Activities of each peer over time.
-    courses
-        Course of the loss, by peer.
-    diverging
-        By peer whose loss diverges: when this was seen first.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -291,8 +240,6 @@ class Swarm:
         self.peers = {name: PeerState(name) for name in setting.peers}
         self.history = History()
         self.lanes = Lanes()
-        self.courses: dict[str, LossCourse] = {}
-        self.diverging: dict[str, float] = {}
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
@@ -341,12 +288,6 @@ class Swarm:
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
-        if (loss := record.scores.get("loss")) is not None:
-            course = self.courses[peer.name] = self.courses.get(peer.name, LossCourse()).after(loss)
-            if course.diverges:
-                self.diverging.setdefault(peer.name, at)
-            elif course.recovered:
-                self.diverging.pop(peer.name, None)
         self._missed(at, peer, record)
         budget = self.setting.epsilon
         if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY * budget:

@@ -19,7 +19,7 @@ def test_every_kind_is_described_for_people_and_machines(p2pfl, kind):
     assert facts["peers"] == 8
     assert facts["effective_neighbours"]["0.9"] <= facts["effective_neighbours"]["0.99"] <= 8 + 1e-9
     assert 1 <= facts["steps"]["1e-03"] <= facts["steps"]["1e-06"]
-    assert facts["weights"] == ("edges" if kind in {"base", "epidemic_local", "hierarchical"} else "metropolis")
+    assert facts["weights"] == ("edges" if kind in {"base", "epidemic_local"} else "metropolis")
     assert facts["keeps_mean"] == (kind != "epidemic_local")
 
 
@@ -30,11 +30,6 @@ def test_a_schedule_is_told_from_a_graph(p2pfl):
     assert lines["models received in a gossip step"].strip() == "0 to 1"
     assert lines["gossip steps to 1e-06"].strip() == "9"
     assert "spectral gap of a period" in lines
-
-
-def test_clusters_and_their_bridges_are_set_by_the_command(p2pfl):
-    facts = json.loads(p2pfl("topology", "hierarchical", "--peers", 12, "--clusters", 2, "--every", 5, "--json").out)
-    assert (facts["period"], facts["edges"], facts["degree"]) == (5, 2 * 15 + 2, [5, 6])
 
 
 def test_weights_without_a_mean_are_told_and_so_is_who_must_push(p2pfl, place):
@@ -52,7 +47,6 @@ def test_weights_without_a_mean_are_told_and_so_is_who_must_push(p2pfl, place):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("hierarchical", "--peers", 3), "3 peers cannot form 4 clusters; use 1 to 3"),
         (("epidemic_oracle", "--peers", 9, "--degree", 3), "it is 9 times 3; change one of them by one"),
         (("epidemic_oracle", "--degree", 1, "--period", 1), "that do not reach each other"),
     ],

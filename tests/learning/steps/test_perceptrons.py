@@ -54,10 +54,10 @@ def test_gradients_of_rows_are_those_of_autograd(name, loss):
     layout = laid_out(model)
     plain = Plain(model, layout.names, loss=loss, dropouts={}, autocast=torch.enable_grad)
     rows, slopes = torch.randn(4, layout.size).double(), torch.zeros(4, layout.size).double()
-    models = engine_of(model, layout, loss=loss).models(rows, slopes)
+    engine = engine_of(model, layout, loss=loss)
     for sizes in ([5, 5, 5, 5], [7, 4, 3, 1], [5, 5], [1]):  # with padding, and with fewer and fewer rows
         count, width = len(sizes), max(sizes)
-        models = models.first(count)
+        models = engine.models(rows[:count], slopes[:count])
         features = torch.randn(count, width, 6).double()
         targets = torch.randint(3, (count, width)) if loss is cross_entropy else torch.randn(count, width).double()
         real = torch.arange(width) < torch.tensor(sizes)[:, None]

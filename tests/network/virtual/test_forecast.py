@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
-from p2pfl.network.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast, network, shipped
+from p2pfl.network.virtual.forecast import Network, One, TrainingSettings, forecast, network, shipped
+from p2pfl.network.virtual.virtual_network import Conditions
 from p2pfl.simulation import simulate
 from sourcing import shared_source
 from swarms import SMALL
@@ -22,7 +23,7 @@ def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
     experiment = read(SMALL, changes=changes)
     latency, seconds = 0.1, 2.0
     over = Network(
-        link=LinkSettings(latency=latency),
+        link=Conditions(latency=latency),
         training=TrainingSettings(seconds=seconds),
         peers={"peer1": One(seconds=3 * seconds)},
     )
@@ -42,7 +43,7 @@ def test_half_the_bandwidth_takes_twice_as_long():
     changes = ["topology.kind=ring", "topology.peers=3", "rounds=2", "model.hidden=[512]"]
     experiment = read(SMALL, changes=changes)
     took = [
-        forecast(experiment, Network(link=LinkSettings(up=rate, down=1e9)), baselines=False).summary["wall_s"]
+        forecast(experiment, Network(link=Conditions(up=rate, down=1e9)), baselines=False).summary["wall_s"]
         for rate in (1e5, 5e4)
     ]
     assert took[1] / took[0] == pytest.approx(2.0, rel=0.1)

@@ -60,6 +60,15 @@ def test_what_is_installed_is_not_the_users_own(name):
     assert own_code([name]) is None
 
 
+def test_a_package_without_init_is_followed(folder):
+    (folder / "plain" / "inner").mkdir(parents=True)
+    (folder / "plain" / "losses.py").write_text("from plain.inner import more\n")
+    (folder / "plain" / "inner" / "more.py").write_text("import clinic_b.sibling\n")
+    found = [*own_code(["plain.losses"]).files]
+    assert found[-2:] == ["plain/inner/more.py", "plain/losses.py"]
+    assert "clinic_b/sibling.py" in found
+
+
 def test_a_digest_follows_every_module_that_is_reached_and_no_other(folder):
     before = own_code(["clinic_b.losses"]).digest
     (folder / "clinic_b" / "unused.py").write_text("changed")

@@ -1,7 +1,5 @@
 """What each peer did over time, and the alerts that follow from events alone."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -237,32 +235,3 @@ def test_peers_that_meet_again_are_parted_no_more():
 
 def test_peers_that_have_not_met_yet_are_not_parted():
     assert parting(swarm_of(SETTING, [(0.0, began(peer)) for peer in PEERS])) is None
-
-
-# ---------------------------------------------------------------------- diverging
-
-
-@pytest.mark.parametrize(
-    ("losses", "since"),
-    [
-        ([2.0, 1.5, 1.0, 0.9, 0.8, 0.7], None),
-        ([2.0, 3.0, 4.1, 5.0], None),  # too early to tell
-        ([2.0, 3.0, 4.1, 5.0, 6.0], 4),
-        ([2.0, 1.0, 1.5, 2.5, 1.9, 2.4], None),
-        ([2.0, 1.0, math.nan], 2),
-        ([2.0, 1.0, math.inf, math.nan], 2),
-        ([2.0, 1.0, 1.5, 2.0, 3.0, 2.9, 1.2], None),  # it has recovered
-        ([2.0, 1.0, 1.5, 2.0, 3.0, 2.9, 2.1], 4),
-    ],
-)
-def test_a_loss_that_rises_is_reported_while_the_run_goes_on(losses, since):
-    swarm = swarm_of(SETTING, [(float(t), ended("ada", t, loss)) for t, loss in enumerate(losses)])
-    assert kinds(swarm) == ([] if since is None else [("diverging", "ada", float(since))])
-
-
-def test_losses_that_rise_everywhere_are_one_alert():
-    events = [(t + 0.1 * n, ended(peer, t, 1.5**t)) for t in range(8) for n, peer in enumerate(PEERS)]
-    [alert] = alerts(swarm_of(SETTING, events), now=9.0)
-    assert alert.sentence == (
-        "the test loss rose from 1 to 17.1, and that of 3 other peers as well; lower learning.rate, to a tenth at first"
-    )
