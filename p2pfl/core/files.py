@@ -1,5 +1,6 @@
 """Atomic files, which are written as a whole or not at all."""
 
+import contextlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -143,7 +144,8 @@ def _exchange(path: Path, data: bytes, temporary: Path, *, former: Path | None =
         disk.remove(temporary)  # it may have another mode
         disk.write(temporary, data, mode=mode)
         if former is not None:
-            _keep(disk, path, former)
+            with contextlib.suppress(FileNotFoundError):  # there is no earlier file
+                disk.rename(path, former)
         disk.rename(temporary, path)
     except OSError as error:
         disk.remove(temporary)
@@ -171,10 +173,3 @@ def _part(path: Path) -> Path:
 def _beside(path: Path) -> Path:
     """Return the path to write first, joined once, because each join interns a new name in a table that would grow."""
     return _part(path)
-
-
-def _keep(disk: Disk, path: Path, former: Path) -> None:
-    try:
-        disk.rename(path, former)
-    except FileNotFoundError:
-        return  # there is no earlier file

@@ -176,13 +176,13 @@ def describe_error(error: BaseException, *, module: str) -> str:
     'ValueError: too cold'
     """
     first = (str(error).splitlines() or [""])[0]
-    lines = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if _module(frame) == module]
+    lines = [
+        (frame.f_code, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == module
+    ]
     where = f" (in {lines[-1][0].co_qualname}, line {lines[-1][1]} of {module})" if lines else ""
     return f"{type(error).__name__}{': ' if first else ''}{first}{where}"
-
-
-def _module(frame: Any) -> str:
-    return str(frame.f_globals.get("__name__"))
 
 
 @contextlib.contextmanager

@@ -184,7 +184,11 @@ class Released:
         masses = to_device(self.masses, values.device)  # [R, 1]
         positive = masses > 0  # [R, 1]
         share = torch.where(positive, masses, 1.0)
-        return blockwise(_divided, values, share, positive, own)  # [R, P]
+
+        def divide(values: Rows, share: torch.Tensor, positive: torch.Tensor, own: Rows) -> Rows:
+            return torch.where(positive, (values / share).to(values.dtype), own)
+
+        return blockwise(divide, values, share, positive, own)  # [R, P]
 
     def combine(self, a: float, b: float, other: Released) -> Released:
         """Return ``a * self + b * other``; public rows may be combined freely."""
@@ -192,11 +196,6 @@ class Released:
         if self.masses is not None and other.masses is not None:
             masses = a * self.masses + b * other.masses
         return Released(blockwise(lambda x, y: a * x + b * y, self.values, other.values), masses, chain=self.chain)
-
-
-def _divided(values: Rows, share: torch.Tensor, positive: torch.Tensor, own: Rows) -> Rows:
-    """Return rows divided by their weights where these are positive, ``[R, P]``."""
-    return torch.where(positive, (values / share).to(values.dtype), own)
 
 
 def release_bare(rows: Rows, masses: torch.Tensor | None) -> Released:

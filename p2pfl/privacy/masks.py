@@ -117,8 +117,8 @@ class Masks:
     bits: int = field(kw_only=True, default=20)
 
     def __post_init__(self) -> None:
-        graphs = [self.topology.at(round) for round in range(self.topology.period)]
-        degree = max((_degree(graph) for graph in graphs), default=0)
+        ends = (Counter(end for edge in edges for end in edge) for edges in self._edges)
+        degree = max((max(each.values(), default=0) for each in ends), default=0)
         largest = LIMIT * 2.0**-self.bits / (REACH * max(degree, 1))
         if not 0 < self.deviation < largest:
             raise InputError(
@@ -239,8 +239,3 @@ def _edge(a: str, b: str) -> Edge:
 def _mask_edges(topology: Topology) -> list[Edge]:
     """Return every pair once, whichever way it is directed."""
     return sorted({_edge(a, b) for a, b in topology.edges})
-
-
-def _degree(topology: Topology) -> int:
-    """Return the largest number of masks of any peer."""
-    return max(Counter(end for edge in _mask_edges(topology) for end in edge).values(), default=0)

@@ -147,7 +147,8 @@ class TotalMasks:
         """Return the key of the mask with each partner, which names the total and the participant set."""
         among = {*participants}
         partners = [other for other in self.graph.neighbours(peer) if other in among]
-        purpose = f"total {slot.number} {_digest(participants)}"
+        digest = hashlib.sha256("/".join(sorted(participants)).encode()).hexdigest()[:32]
+        purpose = f"total {slot.number} {digest}"
         return {other: self._key(peer, other, purpose=purpose, slot=slot) for other in partners}
 
     def _key(self, peer: str, other: str, *, purpose: str, slot: TotalSlot) -> bytes:
@@ -157,10 +158,6 @@ class TotalMasks:
                 f"the edge {a}-{b} has no shared secret to mask a total; exchange public keys before the first round"
             )
         return edge_key(self.secrets[a, b], purpose=purpose, a=a, b=b, round=slot.round, attempt=slot.attempt)
-
-
-def _digest(participants: Sequence[str]) -> str:
-    return hashlib.sha256("/".join(sorted(participants)).encode()).hexdigest()[:32]
 
 
 Ring = npt.NDArray[np.unsignedinteger[Any]]

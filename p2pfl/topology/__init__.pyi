@@ -24,8 +24,6 @@ from .connectivity import owners as owners
 from .connectivity import partition as partition
 from .connectivity import spanning as spanning
 from .finite_time import base as base
-from .gradient_noise import effective_neighbours as effective_neighbours
-from .gradient_noise import remainder as remainder
 from .graph import UNBOUND as UNBOUND
 from .graph import NetworkxGraph as NetworkxGraph
 from .graph import Schedule as Schedule
@@ -41,8 +39,10 @@ from .schedules import nested as nested
 from .schedules import one_peer_exponential as one_peer_exponential
 from .spectrum import chebyshev_steps as chebyshev_steps
 from .spectrum import contraction as contraction
+from .spectrum import effective_neighbours as effective_neighbours
 from .spectrum import gap as gap
 from .spectrum import lowest as lowest
+from .spectrum import remainder as remainder
 from .spectrum import steps as steps
 from .weights import Weights as Weights
 from .weights import edge_weights as edge_weights

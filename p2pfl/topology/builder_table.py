@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.topology import builders, schedules
-from p2pfl.topology.builders import bits, check_at_least_one
+from p2pfl.topology.builders import bits, check_at_least_one, most_square
 from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology
 
@@ -67,7 +67,7 @@ def build(
     check_kind(kind)
     check_at_least_one(peers)
     if kind in {"grid", "torus"}:
-        rows = _most_square(peers) if rows is None else rows
+        rows = most_square(peers) if rows is None else rows
         if rows < 1 or peers % rows:
             raise TopologyError(f"{peers} peers do not fill {rows} rows of equal length; change one of the two numbers")
         return BUILDERS[kind](rows, peers // rows)
@@ -109,7 +109,3 @@ def check_kind(kind: str, *, registered: Iterable[str] = ()) -> None:
         names = [*BUILDERS, *registered]
         near = get_close_matches(kind.lower(), names, n=1, cutoff=0.0)[0]
         raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(names)}')
-
-
-def _most_square(n: int) -> int:
-    return max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)

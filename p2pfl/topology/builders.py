@@ -5,6 +5,7 @@ Peers are called ``peer0``, ``peer1``, ... with leading zeros, so that sorting b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
@@ -296,6 +297,11 @@ def bits(n: int) -> int:
     """Return the smallest ``t`` with ``2 ** t >= n``."""
     check_at_least_one(n)
     return (n - 1).bit_length()
+
+
+def most_square(n: int) -> int:
+    """Return the shorter side of the grid of ``n`` peers that is as square as possible."""
+    return max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
 
 
 def check_at_least_one(n: int, what: str = "peers") -> None:

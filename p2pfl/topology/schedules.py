@@ -11,7 +11,15 @@ import numpy as np
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import TopologyError
-from p2pfl.topology.builders import bits, build_numbered, check_at_least_one, check_degree, check_regular, draw_regular
+from p2pfl.topology.builders import (
+    bits,
+    build_numbered,
+    check_at_least_one,
+    check_degree,
+    check_regular,
+    draw_regular,
+    most_square,
+)
 from p2pfl.topology.graph import Schedule, Topology
 
 
@@ -106,7 +114,7 @@ def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
     many gossip steps a round as levels, FedAvg is theirs with an average over everybody in each round.
     """
     check_at_least_one(n)
-    side = max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
+    side = most_square(n)
     sizes = tuple(levels) or (side, n // side)
     if math.prod(sizes) != n or min(sizes) < 1:
         raise TopologyError(

@@ -3,7 +3,6 @@
 import csv
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +144,8 @@ def _csv(path: Path, *, header: bool) -> TextCells:
     names = (rows[0] if header else [str(place) for place in range(len(rows[0]))]) if rows else []
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
-    columns = {name: partial(_picked, body, place) for place, name in enumerate(names)}
+    columns = {name: lambda place=place: [row[place] for row in body] for place, name in enumerate(names)}
     return TextCells(str(path), columns, rows=len(body), lines=lines)
-
-
-def _picked(rows: Sequence[Sequence[str]], place: int) -> list[str]:
-    return [row[place] for row in rows]
 
 
 def _parquet(path: Path) -> TextCells:
@@ -184,12 +179,11 @@ def _pyarrow(what: str) -> Any:
 
 def _arrow(table: Any, source: str) -> TextCells:
     _check_names(table.column_names, source)
-    columns = {name: partial(_texts, table.column(place)) for place, name in enumerate(table.column_names)}
+    columns = {
+        name: lambda place=place: [_text(value) for value in table.column(place).to_pylist()]
+        for place, name in enumerate(table.column_names)
+    }
     return TextCells(source, columns, rows=table.num_rows)
-
-
-def _texts(column: Any) -> list[str]:
-    return [_text(value) for value in column.to_pylist()]
 
 
 def _text(value: Any) -> str:

@@ -15,7 +15,7 @@ from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import Central, moments, nearest, scale_columns
-from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
+from p2pfl.data.tables.cells import MISSING, is_missing, read
 from p2pfl.data.tables.declaration import locate_file
 from p2pfl.data.tables.proposal import MOST_CLASSES
 
@@ -83,7 +83,8 @@ def csv(
     """
     _check_options(path=path, target=target, drop=drop, header=header, bounds=bounds)
     file = locate_file(path, data_dir)
-    columns = _columns(read(file, header=header))
+    cells = read(file, header=header)
+    columns = {name: _column(name, cells.column(name)) for name in cells.names}
     for name in (str(target), *map(str, drop)):
         if name not in columns:
             raise DataError(f'{file} has no column "{name}"; {nearest(name, columns)}')
@@ -149,10 +150,6 @@ def _are_bounds(given: Any) -> bool:
     )
 
 
-def _columns(cells: TextCells) -> dict[str, Column]:
-    return {name: _column(name, cells.column(name)) for name in cells.names}
-
-
 def _column(name: str, cells: Sequence[str]) -> Column:
     missing = np.array([is_missing(cell) for cell in cells])
     numbers = None
@@ -168,16 +165,13 @@ def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], tuple[int | 
         raise DataError(
             f'the target "{column.name}" is missing in {int(column.missing.sum())} rows of {file}; remove these rows'
         )
-    if column.numbers is not None and not _few_integers(column.numbers):
-        return column.numbers, None
     levels, classes = np.unique(column.values, return_inverse=True)
+    numbers = column.numbers
+    if numbers is not None and not ((numbers == np.floor(numbers)).all() and len(levels) <= MOST_CLASSES):
+        return numbers, None
     names = tuple(str(level) if column.numbers is None else int(level) for level in levels)
     Field(column.name, tuple(map(str, names)))  # checks the names, which a saved model contains
     return classes, names
-
-
-def _few_integers(numbers: npt.NDArray[np.float64]) -> bool:
-    return bool((numbers == np.floor(numbers)).all()) and len(np.unique(numbers)) <= MOST_CLASSES
 
 
 def _check_feature(column: Column, file: Path) -> None:

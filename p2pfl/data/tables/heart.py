@@ -91,17 +91,11 @@ def _load(
     del seed
     mine = _hospital(peer, peers)
     features, targets = _records(mine, folders)
-    shown = [_training(name, folders) for name in (HOSPITALS if pooled else (mine,))]
-    train = np.concatenate(shown)  # [m, 13]
+    shown = [_records(name, folders) for name in (HOSPITALS if pooled else (mine,))]
+    train = np.concatenate([known[_split(labels)[0]] for known, labels in shown])  # [m, 13]
     deviation = train.std(0, ddof=1)  # [13]
     # Switzerland did not record cholesterol, which is 0 for all: such a column is only centred.
     return (features - train.mean(0)) / np.where(deviation > 0, deviation, 1), targets
-
-
-def _training(hospital: str, folders: list[Path]) -> FloatArray:
-    """Return the features of the patients that a hospital learns from."""
-    features, targets = _records(hospital, folders)
-    return features[_split(targets)[0]]
 
 
 def _held(*, peer: str, peers: tuple[str, ...], folders: list[Path]) -> IntArray:

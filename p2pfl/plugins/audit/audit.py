@@ -24,7 +24,8 @@ from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, In
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE_ROUNDS
-from p2pfl.plugins.audit.live.restarts import live
+from p2pfl.plugins.audit.live.restarts import check_releases, check_settling
+from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
 from p2pfl.plugins.audit.release_claims import KEYS, check_release
@@ -190,7 +191,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
         claims += check_stacked_noise(protection.settings, fresh=fresh)
-        claims += live(plan, rounds=effort.live) if effort.live else []
+        claims += _live(plan, rounds=effort.live) if effort.live else []
     claims += [*accounts(plan, stated=guarantees), *check_training(plan, fresh=fresh)]
     single = protection.sums is None and not protection.totals
     return Audit(
@@ -204,6 +205,17 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
         exposures=exposures(plan, seed=seed) if protection.totals else (),
         **(_attacks(plan, target, observers, effort=effort) if single else {}),
     )
+
+
+def _live(plan: Plan, *, rounds: int) -> list[ExactClaim]:
+    """Attack live peers that protect their models with the noise, masks, clip and adjacency of the experiment."""
+    settings = replace(plan.protection.settings, participation=1.0)
+    claims = [] if plan.protection.sums is None else sums(plan)
+    if settings.hidden:
+        claims += check_releases(settings, rounds=rounds)
+    if settings.hidden and settings.mask:
+        claims += check_settling(settings, adjacency=plan.protection.wanted.adjacency)
+    return claims
 
 
 def _attacks(plan: Plan, target: Target, observers: Sequence[Observer], *, effort: Effort) -> dict[str, Any]:

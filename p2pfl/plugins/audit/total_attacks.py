@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +31,14 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learner_parts import learner as trained
 from p2pfl.learning import additive
-from p2pfl.learning.additive import Additive, Step, answer_questions
+from p2pfl.learning.additive import Additive, Step
+from p2pfl.learning.exact_learner import alone
 from p2pfl.learning.learner import Learner
 from p2pfl.plugins.audit.attacks.separation import separation
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim, uniform
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
+from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
@@ -179,17 +181,23 @@ def _counted(plan: Plan) -> list[ExactClaim]:
     return claims
 
 
+def _recorded(
+    plan: Plan, source: Source, *, round: int, charge: Callable[[], None] | None = None
+) -> tuple[_Recorder, Neighbourhood]:
+    """Return a neighbourhood that records, and private noise around it; masks would hide all but the total."""
+    settings = replace(plan.protection.settings, mask=0.0, participation=1.0)
+    union = plan.topology.union
+    net = _Recorder(StackedNeighbourhood(plan.weights[:1], round=round, seed=0, graph=union, masks=None))
+    wrap = plan.protection.mode.wrap
+    return net, wrap(net, settings=settings, masks=None, source=source, round=round, charge=charge)
+
+
 def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise of every peer in totals of zeros, two in each of two rounds."""
     protection = plan.protection
-    settings = replace(protection.settings, mask=0.0, participation=1.0)
     source, points, charged = fresh(FIRST_RUN), list[Ints](), list[int]()
     for round in (0, 1):
-        net = _Recorder(
-            StackedNeighbourhood(plan.weights[:1], round=round, seed=0, graph=plan.topology.union, masks=None)
-        )
-        given: dict[str, Any] = {"masks": None, "source": source, "round": round}
-        hidden = protection.mode.wrap(net, settings=settings, **given, charge=lambda: charged.append(1))
+        net, hidden = _recorded(plan, source, round=round, charge=lambda: charged.append(1))
         for _ in range(2):
             run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
             points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
@@ -202,20 +210,13 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
 
 def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactClaim]:
     """Let observers guess the coins of all games, and compare their success with the accountant."""
-    protection = plan.protection
-    settings = replace(protection.settings, mask=0.0, participation=1.0)  # masks hide all but the total, and cancel
-    source = fresh(seed)
+    source, observers = fresh(seed), plan.protection.observers()
     coins = draw(seed, "audit coins").random(trials) < 0.5
-    observers = protection.observers()
     victim = observers[-1].peer
     seen: list[list[Ints]] = []
     for round, sign in ((0, 1), (0, -1), (1, -1)):  # the sign of what the victim adds
         if round or not seen:
-            stacked = StackedNeighbourhood(
-                plan.weights[:1], round=round, seed=seed, graph=plan.topology.union, masks=None
-            )
-            net = _Recorder(stacked)
-            hidden = protection.mode.wrap(net, settings=settings, masks=None, source=source, round=round)
+            net, hidden = _recorded(plan, source, round=round)
         nothing, own = np.zeros(trials, np.int64), (coins * sign * CHANGE).astype(np.int64)
 
         def contribution(peer: str, own: Ints = own, nothing: Ints = nothing) -> Ints:
@@ -304,7 +305,7 @@ def _moves(learners: Sequence[Learner], peer: str, row: torch.Tensor, round: int
 def _learned(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step:
     """Return the result of a round of a peer that learns alone; it is over if its answers determine no model."""
     try:
-        return answer_questions(_additive(learner).asking(row, round=round), lambda question: question.answer(peer))
+        return alone(_additive(learner).asking(row, round=round), peer)
     except LearningError:
         return Step(row, over=True)
 

@@ -1,28 +1,39 @@
-"""Attacks on a short live run: releases before and after a restart, and the settlement of masks."""
+"""Attacks on short live runs: releases before and after a restart, and the settlement of masks."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from p2pfl.experiment import Plan
+from p2pfl.algorithms import State
+from p2pfl.core.encodings import Ints
+from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.experiment import Plan, check
+from p2pfl.experiment import plan as resolve
+from p2pfl.network.peer import Peer
+from p2pfl.network.peer.launch.worker import live
+from p2pfl.network.peer.masking.mask_cover import Cover
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.rounds import FirstRound, Rounds
+from p2pfl.network.peer.storage.checkpoint import CheckpointStore
+from p2pfl.network.peer.storage.credentials import credentials
+from p2pfl.network.transport import MemoryTransport, Transport
 from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import LIVE, ExactClaim, claim
-from p2pfl.plugins.audit.live.secure_sums import sums
-from p2pfl.plugins.audit.live.tap import Encryptions, Tap, Tapped, TappedRelease, record_ciphers
-from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupt_run, launch_peers, overlook_mask, short
+from p2pfl.plugins.audit.live.tap import Encryptions, Tap, Tapped, TappedRelease, record_ciphers, subtract_public
 from p2pfl.plugins.audit.noise_claims import Noise
-from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.privacy.keys import Identity, SecretSource
 
 Result = TypeVar("Result")
 
@@ -49,37 +60,6 @@ KEEPING = "d2"
 
 BLOCK = 16
 """Length in bytes of the blocks of payload that no two runs may share."""
-
-
-def live(plan: Plan, *, rounds: int = ROUNDS) -> list[ExactClaim]:
-    """Attack live peers that protect their models as in the experiment.
-
-    Parameters
-    ----------
-    plan
-        Plan of the experiment, of which only noise, masks, clip and adjacency are used.
-    rounds
-        Number of rounds of each watched run.
-
-    Returns
-    -------
-    list of ExactClaim
-        Claims about live peers.
-
-    Examples
-    --------
-    >>> from p2pfl.experiment import plan, read
-    >>> live(plan(read({"name": "open"})))  # nothing is hidden
-    []
-    """
-    settings = replace(plan.protection.settings, participation=1.0)
-    found = [] if plan.protection.sums is None else sums(plan)
-    if not settings.hidden:
-        return found
-    found += check_releases(settings, rounds=rounds)
-    if settings.mask:
-        found += check_settling(settings, adjacency=plan.protection.wanted.adjacency)
-    return found
 
 
 def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
@@ -153,7 +133,7 @@ def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[E
     tap = Tap()
     table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST + 1, "adjacency": adjacency}
     plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
-    found = asyncio.run(overlook_mask(plan, round=LAST))
+    found = asyncio.run(overlook_mask(plan, last=LAST))
     claims = _settled(found, settings=settings)
     if plan.protection.claimed:
         claims.append(_charged(found, plan))
@@ -248,3 +228,236 @@ def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list
 def _in_folder(run: Callable[[Path], Coroutine[Any, Any, Result]]) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(run(Path(folder)))
+
+
+DEADLINE = 120.0
+"""Timeout of a short run in seconds."""
+
+
+def short(
+    settings: Settings,
+    *,
+    kind: str,
+    peers: int,
+    rounds: int,
+    adjacency: str = "zero-out",
+    algorithm: str = "fedavg",
+    mode: str = "pairwise",
+) -> Plan:
+    """Return the plan of a short run whose models are protected by ``settings``.
+
+    Parameters
+    ----------
+    settings
+        Settings that protect the models.
+    kind, peers
+        Kind and size of the topology, which is also the mask graph.
+    rounds
+        Number of rounds.
+    adjacency
+        Adjacency of the guarantee.
+    algorithm
+        Name of the algorithm.
+    mode
+        Privacy mode, with which masks are added.
+    """
+    privacy: dict[str, Any] = {"mode": mode, "bits": settings.bits, "adjacency": adjacency}
+    if mode == "pairwise":
+        privacy |= {"mask": settings.mask} if settings.mask else {"mode": "independent", "noise": settings.noise}
+    table = {
+        "name": "audit",
+        "rounds": rounds,
+        "topology": {"kind": kind, "peers": peers},
+        "data": {"name": "wine"},
+        "model": {"name": "linear"},
+        "learning": {"device": "cpu", "weighted": False, "algorithm": algorithm},
+        "gossip": {"steps": 1},
+        "privacy": privacy,
+    }
+    made = resolve(check(table))
+    return replace(made, protection=replace(made.protection, settings=settings, found=None))
+
+
+async def launch_peers(plan: Tapped, folder: Path) -> None:
+    """Run all peers of a plan as ``p2pfl peer`` runs them, each with a fresh identity.
+
+    Parameters
+    ----------
+    plan
+        Plan that shows its releases to its tap, which also listens to the broker.
+    folder
+        Run directory.
+    """
+    (folder / "peers").mkdir(exist_ok=True)
+    transport = MemoryTransport(lose=plan.tap.overhear)
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for name in plan.topology.peers:
+            owned = credentials(plan.experiment.trust, peer=name)
+            how: dict[str, Any] = {"urls": (), "folder": folder, "owned": owned, "notify": lambda _: None}
+            tasks.create_task(live(plan, name, transport=transport, **how))
+
+
+async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
+    """Kill all peers once all have sent the models of a round, and let them resume with that round, twice.
+
+    The second time they resume from copies of their folders, with the same incarnation as the first time: so do peers
+    whose disks are restored from a backup.
+
+    Parameters
+    ----------
+    plan
+        Plan as in :func:`launch_peers`. Releases after each restart count as another run.
+    folder
+        Folder of checkpoints and journals.
+    round
+        Round that is released once more after each restart.
+
+    Returns
+    -------
+    dict
+        By peer, the charges of the first incarnation and of the one that resumed first.
+    """
+    names = plan.topology.peers
+    identities = {name: Identity.generate(SecretSource(), peer=name) for name in names}
+    original, copy = folder / "original", folder / "copy"
+    original.mkdir()
+
+    def peers(transport: Transport, disk: Path, *, resume: bool) -> list[Peer]:
+        stores = {name: CheckpointStore(disk, name) for name in names}
+        return [
+            Peer(
+                name,
+                plan,
+                transport=transport,
+                identity=identities[name],
+                incarnation=2 if resume else 1,
+                store=stores[name],
+                former=stores[name].former().at(round) if resume else None,
+            )
+            for name in names
+        ]
+
+    async with asyncio.timeout(DEADLINE):
+        transport = MemoryTransport()
+        first = peers(transport, original, resume=False)
+        tasks = [asyncio.create_task(_run(peer)) for peer in first]
+        while not all(peer.mailbox.gossip_step > (round, 0) for peer in first):  # until all models arrived
+            if failed := [task for task in tasks if task.done()]:
+                await failed[0]
+            await asyncio.sleep(0)
+        for peer, task in zip(first, tasks, strict=True):
+            peer.connection.channel.abort()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        shutil.copytree(original, copy)
+        plan.tap.run += 1
+        second = peers(transport, original, resume=True)
+        await _run_all(second)
+        plan.tap.run += 1
+        await _run_all(peers(MemoryTransport(), copy, resume=True))
+    return {peer.name: peer.meter.costs for peer in second}
+
+
+@dataclass
+class SettlementResult:
+    """Result of a run in which one peer did not share its last mask with another.
+
+    Attributes
+    ----------
+    public
+        By peer, the public model after all rounds, ``[1, P]``.
+    paid
+        By peer, what it then released beyond that model, ``[P]`` points of the grid.
+    costs
+        By peer, its charges.
+    """
+
+    public: dict[str, State] = field(default_factory=dict)
+    paid: dict[str, Ints] = field(default_factory=dict)
+    costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
+
+
+async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
+    """Let the first peer release a round without the mask that it shares with the second one.
+
+    Parameters
+    ----------
+    plan
+        Plan of at least three peers under masks.
+    last
+        Last round, in which this happens.
+    """
+    found, names = SettlementResult(), plan.topology.peers
+
+    class SettlingRounds(Rounds):
+        """Rounds that show what is released after the last one."""
+
+        def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+            """Return the neighbourhood of a round; in the last one, the first peer masks without the second."""
+            hiding = self.parts.hiding
+            if self.parts.name == names[0] and round == last and hiding.cover is not None:
+                hiding.cover = Overlooking(hiding.cover, names[1])
+            return super().contested(net, round=round)
+
+        def neighbourhood(self, round: int) -> LiveNeighbourhood:
+            """Return the neighbourhood of a round."""
+            net = super().neighbourhood(round)
+            name, mix = self.parts.name, net.mix
+
+            async def show(released: Released) -> Released:
+                if released.grid is not None:
+                    found.paid[name] = subtract_public(released, found.public[name].public)
+                return await mix(released)
+
+            if round > last:
+                object.__setattr__(net, "mix", show)
+            return net
+
+    class SettlingPeer(Peer):
+        """Peer of such rounds."""
+
+        def rounds_from(self, first: FirstRound) -> Rounds:
+            """Return rounds that show what is released after the last one."""
+            return SettlingRounds(super().rounds_from(first).parts, first)
+
+    async def one(name: str, incarnation: int) -> None:
+        peer = SettlingPeer(
+            name,
+            plan,
+            transport=transport,
+            incarnation=incarnation,
+            observe=lambda record, state: found.public.update({record.peer: state}),
+        )
+        await _run(peer)
+        found.costs[name] = peer.meter.costs
+
+    transport = MemoryTransport()
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for incarnation, name in enumerate(names):
+            tasks.create_task(one(name, incarnation))
+    return found
+
+
+async def _run(peer: Peer) -> None:
+    async with peer:
+        await peer.run()
+
+
+async def _run_all(peers: Sequence[Peer]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for peer in peers:
+            group.create_task(_run(peer))
+
+
+class Overlooking(Cover):
+    """Masks of a peer that takes another peer for absent."""
+
+    def __init__(self, cover: Cover, other: str) -> None:
+        super().__init__(cover.masks, cover.ledger, places=cover.places)
+        self.other = other
+
+    def partners(
+        self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
+        """Return the partners without the other peer."""
+        return super().partners(round, present=present - {self.other}, departed=departed - {self.other})

@@ -8,12 +8,12 @@ import ssl
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from p2pfl.core.errors import BrokerError
 from p2pfl.experiment import schema
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.reasons import clock_behind, unreachable
+from p2pfl.plugins.operate.bundles.authority import common_names
 from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, warning
 from p2pfl.plugins.operate.checks.identity_checks import SOON
 
@@ -99,7 +99,7 @@ def _distrusted(
         text = f"the certificate of {where} is for {', '.join(_hosts(shown)) or 'no host'}"
         return f"{text}; use one of these in transport.broker, or have it made for {where.host}"
     authority = f"{ca}, which is {_authority(ca)}" if ca is not None else "the authorities of this system"
-    text = f'the certificate of {where} is signed by "{_common(shown.issuer)}" and not trusted by {authority}'
+    text = f'the certificate of {where} is signed by "{_name(shown.issuer)}" and not trusted by {authority}'
     return (
         f"{text} ({reason.verify_message.rstrip('.')}); name the file of the authority that signed it as transport.ca"
     )
@@ -144,11 +144,10 @@ def _hosts(shown: x509.Certificate) -> list[str]:
 def _authority(ca: Path) -> str:
     """Return the names of the authorities in a file."""
     try:
-        return " and ".join(f'"{_common(each.subject)}"' for each in x509.load_pem_x509_certificates(ca.read_bytes()))
+        return " and ".join(f'"{_name(each.subject)}"' for each in x509.load_pem_x509_certificates(ca.read_bytes()))
     except (OSError, ValueError):
         return "no certificate"
 
 
-def _common(name: x509.Name) -> str:
-    found = [str(each.value) for each in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    return found[0] if found else name.rfc4514_string()
+def _name(subject: x509.Name) -> str:
+    return next(iter(common_names(subject)), subject.rfc4514_string())

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from p2pfl.core.errors import BrokerError, InputError, PeerError
 from p2pfl.experiment import schema
 from p2pfl.network.transport.login import login
+from p2pfl.plugins.operate.bundles.authority import common_names
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, warning
 from p2pfl.privacy.keys import Identity, Roster
 
@@ -136,7 +136,7 @@ def check_certificate(settings: schema.TransportSettings, *, peer: str, now: dt.
         return problem("certificate", f"{path} cannot be read ({error.strerror}); correct transport.certificate")
     except ValueError:
         return problem("certificate", f"{path} is not a certificate as PEM; correct transport.certificate")
-    names = [str(each.value) for each in read.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    names = common_names(read.subject)
     if peer not in names:
         text = f'{path} is the certificate of "{", ".join(names)}" and this peer is "{peer}"'
         return problem("certificate", f"{text}; give each peer its own certificate")

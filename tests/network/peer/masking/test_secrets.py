@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.audit.live.restarts import launch_peers, short
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
-from p2pfl.plugins.audit.live.watched_runs import launch_peers, short
 from p2pfl.privacy import Settings
 from swarms import live
 
