@@ -327,6 +327,19 @@ def captured():
     return model
 
 
+def tensor_hook():
+    model = sequence()
+    model[0].weight.register_hook(lambda gradient: 0 * gradient)
+    return model
+
+
+def dropped():
+    """A hook on a layer that is replaced."""
+    model = nn.Sequential(nn.Linear(6, 2), nn.Dropout(0.1))
+    model[1].register_forward_hook(lambda *passed: 2 * passed[2])
+    return model
+
+
 class Listed(nn.Module):
     """Layers in a list, which torch does not see."""
 
@@ -343,9 +356,11 @@ class Listed(nn.Module):
     [
         (pruned, "cannot be copied"),
         (old_weight_norm, "cannot be copied"),
-        (closed, "none of its parameters"),
+        (closed, "another forward than that of its class"),
         (captured, "none of its parameters"),
         (Listed, "none of its parameters"),
+        (tensor_hook, "parameter '0.weight' has a hook"),
+        (dropped, "a hook on a layer that p2pfl replaces"),
         (lambda: nn.DataParallel(sequence()), "give the module inside of it"),
         (lambda: torch.jit.trace(sequence(), torch.zeros(1, 6)), "scripted by torch.jit"),
         (lambda: nn.Sequential(nn.EmbeddingBag(5, 2, sparse=True)), "sparse gradients"),

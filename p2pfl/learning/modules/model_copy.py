@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Collection, Iterator
+from types import MethodType
 
 import torch
 from torch import nn
@@ -21,9 +22,9 @@ def own_copy(model: nn.Module) -> nn.Module:
     Raises
     ------
     ModelError
-        The model is scripted or wrapped, or cannot be copied.
+        The model is scripted or wrapped, cannot be copied, or has something that a copy loses.
     """
-    while _is_compiled(model):
+    while _is_compiled(model) and not has_hooks(model):
         model = _inside(model)
     _check_kinds(model)
     try:
@@ -34,8 +35,40 @@ def own_copy(model: nn.Module) -> nn.Module:
             "prune.remove, take weight_norm from torch.nn.utils.parametrizations, and keep no computed tensor as an "
             "attribute"
         ) from error
+    for path, layer in model.named_modules():
+        _check_forward(layer, where=_place(layer, path))
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001 -- no public way to ask
+            raise ModelError(
+                f"parameter {name!r} has a hook, which the stacks and copies of p2pfl lose; change its gradient in a "
+                "hook of its layer (register_full_backward_hook), or in the loss"
+            )
+    before = find_hooked(made)
     replace_layers(made, lambda layer: _inside(layer) if _is_compiled(layer) else layer)
+    check_hooks_left(_inside(made) if _is_compiled(made) else made, before)
     return made
+
+
+def find_hooked(model: nn.Module) -> set[nn.Module]:
+    """Return the layers that have hooks, or a forward of their own."""
+    return {layer for layer in model.modules() if (has_hooks if _is_compiled(layer) else is_hooked)(layer)}
+
+
+def check_hooks_left(model: nn.Module, before: set[nn.Module]) -> None:
+    """Raise :class:`ModelError` if a layer with hooks is no longer part of a model.
+
+    Parameters
+    ----------
+    model
+        Model.
+    before
+        Layers with hooks that it had.
+    """
+    if before - {*model.modules()}:
+        raise ModelError(
+            "the model has a hook on a layer that p2pfl replaces (dropout, batch normalisation, or a module wrapped by "
+            "torch.compile), which would lose it; put the hook on the layer before or after"
+        )
 
 
 def _place(layer: nn.Module, path: str) -> str:
@@ -58,6 +91,20 @@ def _check_kinds(model: nn.Module) -> None:
             )
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
             raise ModelError(f"{where} has sparse gradients, which a row does not hold; set its sparse to False")
+
+
+def _check_forward(layer: nn.Module, *, where: str) -> None:
+    """Raise :class:`ModelError` for a forward that a copy of a layer would take from the original."""
+    forward = vars(layer).get("forward")
+    if (
+        forward is not None
+        and not _is_compiled(layer)
+        and not (isinstance(forward, MethodType) and forward.__self__ is layer)
+    ):
+        raise ModelError(
+            f"{where} has another forward than that of its class, which would still use this layer in copies of it; "
+            "write the forward in a class"
+        )
 
 
 def _is_compiled(layer: nn.Module) -> bool:
@@ -110,6 +157,12 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 """Attributes of a module that hold the hooks of its passes; torch has no public way to ask for them."""
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether a module has a hook of its forward or backward pass."""
+    own = vars(module)
+    return any(own[name] for name in HOOKS)
+
+
 def is_hooked(module: nn.Module) -> bool:
     """Return whether a module has a hook, or a forward of its own in place of that of its class.
 
@@ -122,8 +175,7 @@ def is_hooked(module: nn.Module) -> bool:
     >>> is_hooked(layer)
     True
     """
-    own = vars(module)
-    return any(own[name] for name in HOOKS) or "forward" in own
+    return has_hooks(module) or "forward" in vars(module)
 
 
 def is_bare(module: nn.Module, parameters: Collection[str] = ()) -> bool:

@@ -15,7 +15,7 @@ from p2pfl.core.rows import Layout, raw
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, key_dropout
 from p2pfl.learning.models import fill
-from p2pfl.learning.modules.model_copy import own_copy
+from p2pfl.learning.modules.model_copy import check_hooks_left, find_hooked, own_copy
 from p2pfl.learning.modules.norms import STATISTICS, Norm, replace_norms
 
 
@@ -94,6 +94,7 @@ def divide_model(
         The model cannot learn with others.
     """
     model = own_copy(model)
+    before = find_hooked(model)
     if pretrained is not None:
         fill(model, pretrained)
     dropouts = key_dropout(model)
@@ -102,6 +103,7 @@ def divide_model(
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
     local = replace_norms(model, norm)
+    check_hooks_left(model, before)
     checks.check_modules(model)
     model.to(device, dtype)
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
