@@ -72,8 +72,15 @@ class Tolerance:
         relative = MIXED if mixed else RELATIVE[dtype] if device.type == "cpu" else ACCELERATED
         return cls(relative, relative / 1000)
 
-    def equal(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+    def equal(self, one: torch.Tensor, other: torch.Tensor, *, scale: float = 0.0) -> bool:
         """Return whether two tensors of one shape are equal to rounding; what is not finite is equal to its like.
+
+        Parameters
+        ----------
+        one, other
+            The tensors.
+        scale
+            Size of the numbers that were added up to them, if it is larger than they are.
 
         Examples
         --------
@@ -93,7 +100,7 @@ class Tolerance:
                 return False
             one, other = torch.where(finite, one, 0), torch.where(finite, other, 0)
             distance = _norm(one - other)
-        size = max(_norm(one), _norm(other))
+        size = max(scale, _norm(one), _norm(other))
         return distance <= self.relative * size + self.absolute
 
 

@@ -13,6 +13,7 @@ import copy
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepClock
@@ -198,6 +200,7 @@ class ExamplePrivateLearner(TorchLearner):
             A row is no longer finite.
         """
         self._check_rows(rows, peers)
+        self._prove(peers, round=round)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
         kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
@@ -227,6 +230,15 @@ class ExamplePrivateLearner(TorchLearner):
                     raise divergence_error(peer, round)
         found = {name: _beside(value, back) for name, value in kept.items()}
         return Fitted(trained.to(back), found, Report(loss.to(back), steps))
+
+    def _prove(self, peers: Sequence[str], *, round: int) -> None:
+        """Compare the engine for stacks with plain torch on a batch of each peer, as a fit of many rows does."""
+        if self.proof.knows([peer for peer in peers if len(self.federation.train[peer])], self.engine):
+            return
+        schedule = training.schedule_batches(self, peers, round=round, active=None, only=0)
+        work = training.Work(self.start(peers).to(self.device), {}, schedule, tuple(peers), round)
+        with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
+            self._proven(work, self.engine)
 
     def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
         """Return the positions in the data set of the samples of one step; there may be none."""
@@ -340,7 +352,8 @@ class _Row:
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
             seeds = learner.seeds(peer, chosen, round=round, step=step)
-            loss, total = learner.clipped(self.parts, chosen, seeds)
+            clipped = partial(learner.clipped, self.parts, chosen, seeds)
+            loss, total = learner.repeatable(clipped, numbers=list)
             gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:

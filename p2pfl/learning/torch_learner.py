@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -19,11 +21,13 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.checks import check_inputs, inputs
+from p2pfl.learning.engine_proof import SLOWER, EngineProof, FastEngine, Result, repeatable
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, name_loss, squared_error
+from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
 from p2pfl.learning.set_scores import WHOLE, SetScore, choose_score, choose_usual, metrics_named, r2, scores_of
@@ -33,7 +37,6 @@ from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Held
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Factor, Recipe
-from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.privacy.keys import Source
 
@@ -56,7 +59,7 @@ class TorchLearner:
     Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
     rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
     and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding. Before
-    anything starts, losses and gradients of a few samples are compared with those of the module itself.
+    the first step of a peer, losses and gradients of its batch are compared with those of the module itself.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -227,17 +230,28 @@ class TorchLearner:
         found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
         self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
         self.perceptrons = found.perceptrons
+        self.proof = EngineProof(self.plain, self.initial, close)
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
         return self.plain if len(rows) == 1 else self.engine
 
-    def stepper(self, work: training.Work) -> Plain | Kernels | Stacked | Perceptrons:
+    def stepper(self, work: training.Work) -> Plain | FastEngine:
         """Return the engine for steps; which one follows from shapes alone."""
         fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
         if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
             return fast
         return self._engine(work.rows)
+
+    def _proven(self, work: training.Work, engine: Plain | FastEngine) -> Plain | FastEngine:
+        """Return an engine if it computes the first batch of each peer as plain torch does, else plain torch."""
+        other = copy.copy(self)  # whose samples nothing changes, and whose gradients nothing clips
+        other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
+        if self.proof.holds(work, learner=other, engine=engine):
+            return engine
+        warnings.warn(SLOWER, stacklevel=3)
+        self.perceptrons, self.engine = None, self.plain
+        return self.plain
 
     @property
     def bare(self) -> Self:
@@ -253,6 +267,7 @@ class TorchLearner:
             other.features, other.targets = found
         other.federation = federation
         other.parts = self._held(federation)
+        other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 
     @property
@@ -370,14 +385,14 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         schedule = training.schedule_batches(self, peers, round=round, active=active)
-        work = training.Work(
-            rows=rows.to(self.device, self.dtype, copy=True),
-            memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
+        start = training.Work(
+            rows=rows.to(self.device, self.dtype),
+            memory={name: value.to(self._home(value)) for name, value in (memory or {}).items()},
             schedule=schedule,
             peers=tuple(peers),
             round=round,
         )
-        self._train(work, correction=correction)
+        work = self._train(start, correction=correction)
         back = rows.device
         loss = work.loss.to(back)  # [R]
         if back.type == "cpu":
@@ -390,19 +405,44 @@ class TorchLearner:
         )
 
     def _train(
-        self, work: training.Work, *, correction: Correction | None = None, slope: training.Slope | None = None
-    ) -> None:
-        """Take all steps of a round, with the errors of the user's code as errors of the model."""
-        with self.alone, checks.blame_model(self.model, doing=f"in round {work.round}"):
-            self.model.train()
-            training.train(work, learner=self, engine=self.stepper(work), correction=correction, slope=slope)
+        self, start: training.Work, *, correction: Correction | None = None, slope: training.Slope | None = None
+    ) -> training.Work:
+        """Return what all steps of a round make of a copy of rows and memory.
 
-    @contextlib.contextmanager
-    def _evaluating(self, part: str) -> Iterator[None]:
-        """Put the model into evaluation, with the errors of the user's code as errors of the model."""
+        Code of the user that draws or keeps state is refused; the code of kernels is all p2pfl's.
+        """
+
+        def train() -> training.Work:
+            memory = {name: value.clone() for name, value in start.memory.items()}
+            work = replace(start, rows=start.rows.clone(), memory=memory)
+            engine = self._proven(work, self.stepper(work))
+            self.model.train()
+            training.train(work, learner=self, engine=engine, correction=correction, slope=slope)
+            return work
+
+        def numbers(work: training.Work) -> list[torch.Tensor]:
+            return [work.rows if slope is not None else work.rows - start.rows, work.loss]
+
+        with self.alone, checks.blame_model(self.model, doing=f"in round {start.round}"):
+            if isinstance(self.engine, Kernels) and self.augment is None:
+                return train()
+            return self.repeatable(train, numbers=numbers)
+
+    def repeatable(
+        self, compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]]
+    ) -> Result:
+        """Return the result of code of the user, see :func:`p2pfl.learning.engine_proof.repeatable`."""
+        by = "the model" if self.augment is None else f"the model or {self.augment.name}"
+        state = partial(ModelState, self.model, own=self.layout.names)
+        return repeatable(compute, numbers=numbers, state=state, by=by)
+
+    def _score(
+        self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
+    ) -> Result:
+        """Return what models compute in evaluation."""
         with self.alone, checks.blame_model(self.model, doing=f"on the {part} part"):
             self.model.eval()
-            yield
+            return self.repeatable(compute, numbers=numbers)
 
     def _home(self, value: torch.Tensor) -> torch.device:
         """Return the device of a tensor of the optimiser: one number for each row is read on the CPU."""
@@ -438,9 +478,8 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         schedule = training.schedule_batches(self, peers, round=round, active=active, only=step, whole=whole)
-        start = rows.to(self.device, self.dtype, copy=True)
-        work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
-        self._train(work, slope=training.Slope())
+        start = training.Work(rows.to(self.device, self.dtype), {}, schedule, tuple(peers), round, first=step)
+        work = self._train(start, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
         awake = to_device(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
@@ -494,8 +533,8 @@ class TorchLearner:
         """
         self._check_rows(rows, peers)
         stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
-        with self._evaluating(part):
-            scores = evaluate(self, stack, held, engine=self._engine(rows))
+        compute = partial(evaluate, self, stack, held, engine=self._engine(rows))
+        scores = self._score(compute, part=part, numbers=lambda scores: [*scores.values()])
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     @property
@@ -508,8 +547,8 @@ class TorchLearner:
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
         stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
-        with self._evaluating(part):
-            return predict_row(self, stack, held, engine=self._engine(stack))
+        compute = partial(predict_row, self, stack, held, engine=self._engine(stack))
+        return self._score(compute, part=part, numbers=lambda both: both[:1])
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.
@@ -522,8 +561,8 @@ class TorchLearner:
             return torch.zeros(len(rows), 0, dtype=torch.int64)
         self._check_rows(rows, peers)
         stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
-        with self._evaluating("test"):
-            return tally_rows(self, stack, held, engine=self._engine(rows), classes=classes).cpu()
+        compute = partial(tally_rows, self, stack, held, engine=self._engine(rows), classes=classes)
+        return self._score(compute, part="test", numbers=lambda counts: [counts.double()]).cpu()
 
     def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:
         """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers."""

@@ -146,3 +146,8 @@ def _sync_debug_mode(mode):
 def waiting_forbidden():
     """Let CUDA raise an error where the CPU would wait for it."""
     return _sync_debug_mode("error")
+
+
+def waiting_allowed():
+    """Let the CPU wait for CUDA, inside of :func:`waiting_forbidden` too."""
+    return _sync_debug_mode("default")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,9 +44,20 @@ def _numbers(value: Any, depth: int = MAX_DEPTH) -> Any:
     return [_numbers(each, depth - 1) for each in value]
 
 
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """A buffer with its values, and how often operations in place have changed them."""
+
+    buffer: torch.Tensor
+    kept: torch.Tensor
+    version: int
+
+
 def _same(one: Any, other: Any) -> bool:
-    if torch.is_tensor(one) and torch.is_tensor(other):
-        return torch.equal(one, other)
+    if isinstance(one, _Values) and isinstance(other, _Values):
+        if one.buffer is other.buffer and one.version == other.version and one.kept.device.type != "cpu":
+            return True  # reading values would wait for the accelerator
+        return torch.equal(one.kept, other.kept)
     return one is other or bool(one == other)  # NaN is the same number
 
 
@@ -68,10 +80,16 @@ class ModelState:
             prefix, kind = f"{path}." if path else "", type(layer).__name__
             for name, buffer in layer.named_buffers(recurse=False):
                 if f"{prefix}{name}" not in own:
-                    self.values[f"buffer {prefix + name!r} of {kind}"] = buffer.detach().clone()
+                    values = _Values(buffer, buffer.detach().clone(), buffer._version)  # noqa: SLF001 -- no public name
+                    self.values[f"buffer {prefix + name!r} of {kind}"] = values
             for name, value in vars(layer).items():
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
+
+    def changed(self, later: ModelState) -> str | None:
+        """Return the name of something that is different in a later state; ``None`` if nothing is."""
+        names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
+        return next(names, None)
 
     def check(self, later: ModelState) -> None:
         """Raise :class:`ModelError` if the model has another state later.
@@ -81,9 +99,8 @@ class ModelState:
         later
             State of the same model after a call.
         """
-        for name, value in self.values.items():
-            if not _same(value, later.values.get(name)):
-                raise ModelError(CHANGES.format(name))
+        if (name := self.changed(later)) is not None:
+            raise ModelError(CHANGES.format(name))
 
 
 CHANGES = (

@@ -267,11 +267,7 @@ def train(
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
         chosen = order[slice(*rows)]
-        block: _Block
-        if isinstance(engine, Perceptrons):
-            block = _Flat(work, learner, chosen, engine)
-        else:
-            block = _Stack(work, learner, chosen, engine)
+        block = _block(work, learner, chosen, engine)
         update = slope or block.update(settings, labels[chosen])
         block.run(update, correction)
         block.finish(update)
@@ -283,6 +279,18 @@ def train(
     engines = engine.copies(cores()) or [engine]
     inner = intra_op(learner.products * int(work.schedule.widths.max()), workers=min(len(engines), len(blocks)))
     spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
+
+
+def first_step(
+    work: Work, *, learner: StackedLearner, engine: Engine | Perceptrons, chosen: IntArray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses ``[K]`` and the gradients ``[K, P]`` of the first step of some rows.
+
+    They are computed as :func:`train` does, and nothing moves. Rows without a step are not among ``chosen``.
+    """
+    block = _block(work, learner, chosen, engine)
+    block.run(Slope(), None)
+    return block.losses[0], block.joined()
 
 
 def whole_steps(work: Work, learner: StackedLearner) -> IntArray:
@@ -518,3 +526,10 @@ class _Stack(_Block):
         """Return the rows as they are now, ``[K, P]``."""
         layout = self.learner.layout
         return layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
+
+
+def _block(work: Work, learner: StackedLearner, chosen: IntArray, engine: Engine | Perceptrons) -> _Block:
+    """Return the block of some rows for an engine."""
+    if isinstance(engine, Perceptrons):
+        return _Flat(work, learner, chosen, engine)
+    return _Stack(work, learner, chosen, engine)
