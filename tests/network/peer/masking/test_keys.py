@@ -49,7 +49,7 @@ def seen(monkeypatch):
         before = points.copy()
         sent = share(sender, points)
         terms.setdefault((sender.sum.slot, sender.peer), []).append(before)
-        shares.setdefault((sender.sum.slot, sender.peer), []).append(sent.values.copy())
+        shares.setdefault((sender.sum.slot, sender.peer), []).append(sent.copy())
         return sent
 
     def unlocked(receiver, keys):
