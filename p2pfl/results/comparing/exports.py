@@ -114,7 +114,9 @@ def _formula(cell: object) -> str:
     """Return a number for LaTeX, in bold if it is the best."""
     text = _tex(str(cell)).replace("±", r"\pm")
     bold = isinstance(cell, Styled) and cell.style == "best"
-    return "" if not text else rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
+    if not text or text[-1].isalpha():  # a number of bytes
+        return text
+    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {

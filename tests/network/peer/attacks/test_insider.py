@@ -19,7 +19,7 @@ from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, FlowStatement, Masked, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, row_bytes
 from p2pfl.topology import complete
 from sessions import arrived
 
@@ -60,7 +60,7 @@ def chunks(length, *, round, sequence=0):
     """An honest row as it travels."""
     parts = encode_row(ROW[:length] + round, round=round, step=0, grid=None, mass=None)
     total, offset = sum(map(len, parts)) + 16, 0
-    for count, piece in enumerate(pieces(parts, size=200)):
+    for count, piece in enumerate(Pieces(parts, size=200)):
         yield Chunk(LIFE, 0, sequence + count, sequence, offset, total, memoryview(bytes(piece)))
         offset += len(piece)
 

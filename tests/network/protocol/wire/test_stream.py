@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
 from p2pfl.network.protocol.wire.reliable_stream import INITIAL, MAX_CHUNKS, Inbox, Outbox, largest_window
-from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import encode_row, read_row, row_bytes
 
 LARGEST = row_bytes(5000, torch.int64)
 
@@ -27,7 +27,7 @@ def carry(outbox, inbox, *, link, rounds=10_000):
     resent = []
     for _ in range(rounds):
         for chunk in link([*outbox.ready(), *resent]):
-            received += [decode_row(message)[1] for message in inbox.take(chunk)]
+            received += [read_row(message)[1] for message in inbox.take(chunk)]
         inbox.grant()
         resent = outbox.acknowledged("bob", inbox.ack(head=outbox.head))
         if outbox.idle:
@@ -117,7 +117,7 @@ def test_a_row_that_overtook_another_waits_for_it():
         outbox.put(encode_row(torch.arange(length), round=0, step=0))
     first, second = outbox.ready()
     assert inbox.take(second) == []
-    assert [len(decode_row(message)[1]) for message in inbox.take(first)] == [5, 6]
+    assert [len(read_row(message)[1]) for message in inbox.take(first)] == [5, 6]
 
 
 def test_chunks_of_another_life_are_ignored():
