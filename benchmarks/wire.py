@@ -14,7 +14,7 @@ import torch
 from benchmarks.timing import pair
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import encode_row, read_row, row_bytes
 
 LENGTH = 1_000_000
 CHUNK = 256 * 1024 - 512
@@ -41,7 +41,7 @@ def main() -> None:
         inbox = Inbox(1, 100, row_bytes(LENGTH, row.dtype), granted=100)
         for payload in payloads:
             for message in inbox.take(decode(payload)):
-                decode_row(message)
+                read_row(message)
 
     print(f"{'4 MB row':<10} {'ms':>8} {'copy':>14} {'ms':>8} {'ratio':>20}")
     for name, body in (("encode", encoding), ("decode", decoding)):

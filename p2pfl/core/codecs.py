@@ -50,12 +50,12 @@ class Whole:
     @property
     def bits(self) -> int:
         """Number of bits of each."""
-        return bits_for(self.largest)
+        return max(1, self.largest.bit_length())
 
     @property
     def size(self) -> int:
         """Number of bytes of a row."""
-        return bytes_for(self.count, bits=self.bits)
+        return -(-self.count * self.bits // 8)
 
     def read(self, data: torch.Tensor) -> torch.Tensor:
         """Return the numbers ``[1, count]`` of untrusted bytes ``[size]``.
@@ -394,11 +394,6 @@ class QSGD:
         if not 1 <= self.levels < 2**15:
             raise InputError(f"levels is {self.levels}, not from 1 to 32767; 7 take 4 bits per number, 127 take 8")
 
-    @property
-    def bits(self) -> int:
-        """Number of bits of a level."""
-        return bits_for(2 * self.levels)
-
     def gamma(self, length: int) -> float:
         r"""Return :math:`1 / \tau`."""
         return 1 / self.tau(length)
@@ -590,18 +585,8 @@ def choose_positions(
     return np.sort(places)
 
 
-def bits_for(largest: int) -> int:
-    """Return the number of bits that hold every whole number from 0 to ``largest``; at least one."""
-    return max(1, largest.bit_length())
-
-
-def bytes_for(count: int, *, bits: int) -> int:
-    """Return the number of bytes of ``count`` packed numbers."""
-    return -(-count * bits // 8)
-
-
 def pack_bits(codes: torch.Tensor, *, bits: int) -> torch.Tensor:
-    """Pack numbers below ``2 ** bits``, ``[R, K]``, into bytes ``[R, bytes_for(K)]`` uint8, the lowest bit first.
+    """Pack numbers below ``2 ** bits``, ``[R, K]``, into bytes ``[R, ceil(K bits / 8)]`` uint8, the lowest bit first.
 
     Examples
     --------

@@ -128,6 +128,7 @@ def compose(
         declared(mode, ModeTraits()),
         codec_traits(experiment.compression.name) if codec is None else declared(codec, CodecTraits()),
         rule_traits(experiment.robustness.rule) if rule is None else declared(rule, RuleTraits()),
+        learner=learner_traits(learner),
         live=live,
     )
     check(asked)

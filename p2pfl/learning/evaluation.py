@@ -23,7 +23,7 @@ SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
 
 
-FEW = 32
+PADDED_SAMPLES = 32
 """Samples of a row that are so few that padding to them costs less than a further block."""
 
 
@@ -124,7 +124,7 @@ def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     while bounds[-1] < len(order):
         low = bounds[-1]
         most = -int(shorter[low])
-        fewest = most / 2 if most > FEW else 0  # rows with fewer samples would be padding for the most part
+        fewest = most / 2 if most > PADDED_SAMPLES else 0  # rows with fewer samples would be padding for the most part
         long = int(np.searchsorted(shorter[low : low + block], -fewest, side="right"))
         bounds.append(low + max(1, long))
     return [order[low:high] for low, high in pairwise(bounds)]

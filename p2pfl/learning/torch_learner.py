@@ -37,7 +37,7 @@ from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.privacy.keys import Source
 
-FEW = 3
+TRIED_SAMPLES = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""
 
 
@@ -206,13 +206,14 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        counted, first, self.features = check_inputs(self.model, self.federation.dataset, self.features, few=FEW)
-        few, targets = self.features[:FEW], self.targets[:FEW]
+        dataset = self.federation.dataset
+        counted, first, self.features = check_inputs(self.model, dataset, self.features, few=TRIED_SAMPLES)
+        few, targets = self.features[:TRIED_SAMPLES], self.targets[:TRIED_SAMPLES]
         self.products = counted.products
         if self.augment is not None:
             self.augment.check(few)
         if scored:
-            checks.check_outputs(self.federation.dataset, first, loss=self.loss)
+            checks.check_outputs(dataset, first, loss=self.loss)
         with torch.no_grad():
             outputs = self.model(few).to(self.dtype)  # [n, *outputs]
         checks.check_loss(self.loss, outputs, targets)

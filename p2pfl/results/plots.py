@@ -117,25 +117,15 @@ def blank(*, width: float = WIDTH, height: float = HEIGHT) -> Any:
     return Picture(figsize=(width, height), layout="constrained")
 
 
-def keep(figure: Any, path: str | Path, *, undated: bool = False) -> None:
-    """Write a figure to a file.
-
-    Parameters
-    ----------
-    figure
-        The figure.
-    path
-        Path of the file.
-    undated
-        True to leave the time out, so that the same figure has the same bytes.
+def keep(figure: Any, path: str | Path) -> None:
+    """Write a figure to a file, without the time, so that the same figure has the same bytes.
 
     Raises
     ------
     InputError
         The suffix is not that of a picture format, or the file cannot be written.
     """
-    dates = {".pdf": "CreationDate", ".svg": "Date"}
-    date = dates.get(Path(path).suffix.lower()) if undated else None
+    date = {".pdf": "CreationDate", ".svg": "Date"}.get(Path(path).suffix.lower())
     try:
         figure.savefig(path, metadata=None if date is None else {date: None})
     except ValueError:

@@ -29,7 +29,7 @@ from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.evaluation_size import Evaluator, LocalScores, MeanModel, Scores
+from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, Scores, train_apart
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
@@ -241,7 +241,7 @@ async def simulating(
         kept = None if best is None else _write_best(resolved, shard, run, best)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
-        apart, workers = LocalScores(shard), shard.workers_done(training)
+        apart, workers = partial(train_apart, shard), shard.workers_done(training)
         if meter is None:  # this process does not lead
             if baselines and final[0]:
                 apart(resolved.learner, shard.peers, rounds=ended + 1)

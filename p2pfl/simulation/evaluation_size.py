@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,31 +209,25 @@ Scores = dict[str, float]
 """Scores of a peer by name."""
 
 
-@dataclass(frozen=True)
-class LocalScores:
-    """Peers that train without any communication, as :func:`p2pfl.algorithms.baselines.baseline` returns them.
+def train_apart(shard: Shard, learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
+    """Return the scores of peers that train without any communication, where this process leads.
 
-    Attributes
+    Parameters
     ----------
     shard
         Peers that this process trains.
+    learner, peers, rounds
+        Arguments of :func:`p2pfl.algorithms.baselines.baseline`.
     """
-
-    shard: Shard
-
-    def __call__(self, learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
-        """Return the scores of peers that train for as many rounds, where this process leads."""
-        if self.shard.workers == 1:
-            return baseline(learner, peers, rounds=rounds)
-        own = by_peer(score_alone(learner, self.shard.peers, rounds=rounds))
-        listed = self.shard.collect(own, Scores)
-        found = dict(zip(self.shard.everyone, listed, strict=False))
-        return Baseline(_columns(found, peers) if self.shard.leads else {}, None)
-
-
-def _columns(found: dict[str, Scores], peers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return scores by name, ``[R]`` each."""
-    return {name: torch.tensor([found[peer][name] for peer in peers], dtype=torch.float64) for name in found[peers[0]]}
+    if shard.workers == 1:
+        return baseline(learner, peers, rounds=rounds)
+    own = by_peer(score_alone(learner, shard.peers, rounds=rounds))
+    listed = dict(zip(shard.everyone, shard.collect(own, Scores), strict=False))
+    scores = {
+        name: torch.tensor([listed[peer][name] for peer in peers], dtype=torch.float64)
+        for name in (listed[peers[0]] if shard.leads else ())
+    }
+    return Baseline(scores, None)
 
 
 MEAN_NAME = "mean"

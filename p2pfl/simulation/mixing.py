@@ -56,7 +56,7 @@ GAIN = 8
 ``benchmarks/mixing.py`` finds 9 to 28 on cores with AVX-512.
 """
 
-MOST = 2048
+MAX_DENSE_PEERS = 2048
 """Most peers whose gossip steps are one product; the dense matrix takes 48 MiB for them."""
 
 
@@ -70,7 +70,7 @@ def at_once(matrix: scipy.sparse.csr_array, *, steps: int) -> bool:
     [True, False]
     """
     count = matrix.shape[0]
-    return steps > 1 and count <= MOST and count**2 <= GAIN * steps * matrix.nnz
+    return steps > 1 and count <= MAX_DENSE_PEERS and count**2 <= GAIN * steps * matrix.nnz
 
 
 @dataclass(frozen=True)

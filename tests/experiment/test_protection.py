@@ -110,7 +110,6 @@ def test_what_calibration_found_is_what_the_accountant_finds():
     anew = dataclasses.replace(protection, found=None).guarantee
     assert protection.guarantee.mu == pytest.approx(anew.mu, rel=1e-9)
     assert protection.guarantee.local == pytest.approx(anew.local, rel=1e-9)
-    assert (protection.guarantee.rounds, anew.rounds) == (1, 1)
 
 
 @pytest.mark.slow

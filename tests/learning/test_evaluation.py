@@ -9,7 +9,7 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.evaluation import FEW, _common, _divided
+from p2pfl.learning.evaluation import PADDED_SAMPLES, _common, _divided
 from p2pfl.learning.losses import accuracy, each_sample
 
 PEERS = tuple(f"peer{i}" for i in range(5))
@@ -70,7 +70,7 @@ def test_blocks_of_rows_of_different_lengths_are_padded_to_twice_their_samples_a
     assert sorted(np.concatenate(blocks).tolist()) == list(range(len(names)))
     for block in blocks:
         longest = part.counts[block].max()
-        assert longest <= FEW or part.counts[block].min() * 2 >= longest
+        assert longest <= PADDED_SAMPLES or part.counts[block].min() * 2 >= longest
     rows = torch.randn(len(names), made.layout.size)
     found = made.evaluate(rows, peers=names)["loss"]
     for row, name, loss in zip(rows, names, found, strict=True):

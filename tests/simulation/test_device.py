@@ -16,6 +16,7 @@ from network.peer import test_agreement
 from network.peer.test_agreement import GRID, TOLERANCE
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
+from p2pfl.learning import engine_trial
 from p2pfl.learning.engine_trial import Trial
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
 from p2pfl.privacy.keys import SeededSource
@@ -59,7 +60,7 @@ ONE_BY_ONE = ("FedBN", "local layers")
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
     """Let the CPU train perceptrons by the kernels that devices use, as numpy adds up in another order."""
-    monkeypatch.setattr(Trial, "perceptrons", lambda _, __: None)
+    monkeypatch.setattr(engine_trial, "perceptrons", lambda *_, **__: None)
 
 
 def last_state(changes, *, device):

@@ -35,7 +35,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.network.protocol.wire.trailer import CHECKSUM
     from p2pfl.network.protocol.wire.wire_codec import PREFIX, VERSION, decode, encode
-    from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, read_row
+    from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row
     from p2pfl.privacy.keys import Identity, Roster, SeededSource
     from p2pfl.results.notices.kinds import PhaseBegan
     from p2pfl.results.swarm.state import Setting, swarm_of
@@ -109,7 +109,7 @@ def row(data):
     """Any bytes, with a genuine end."""
     for trailer in (CHECKSUM, SIGNED):
         with contextlib.suppress(DecodeError):
-            kept(b"".join(pieces([data], size=LARGEST, trailer=trailer)), trailer=trailer)
+            kept(b"".join(Pieces([data], size=LARGEST, trailer=trailer)), trailer=trailer)
 
 
 def other_row(data):
@@ -232,7 +232,7 @@ def one(data: bytes) -> None:
 def seeds(folder: Path) -> None:
     """What honest peers send, for the fuzzer to begin with: what msgspec reads it cannot look into."""
     squeezable = encode_row(torch.zeros(20), round=1, step=0, mass=1.0)
-    ended = b"".join(pieces(squeezable, size=LARGEST, trailer=CHECKSUM))
+    ended = b"".join(Pieces(squeezable, size=LARGEST, trailer=CHECKSUM))
     ROSTER.write(FILE)
     inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]

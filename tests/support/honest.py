@@ -25,10 +25,10 @@ from p2pfl.network.protocol.wire.messages import (
     Announcement,
     Chunk,
     Claim,
+    FlowStatement,
     Key,
     Look,
     Masked,
-    Moved,
     Plain,
     Pulse,
     Telemetry,
@@ -141,7 +141,7 @@ def ledgers():
 
 
 def account():
-    statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
+    statement = FlowStatement((0,), (1, 0), ((1, 0),), (), (0,))
     masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
     return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
 

@@ -13,7 +13,7 @@ from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec, root_of
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, pieces, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import Encoded, Pieces, encode_row, row_bytes
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")
@@ -71,7 +71,7 @@ def model(round=0, *, value=1.0, length=LENGTH, voted=False, masked=None):
 def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000, voted=False):
     """The chunks of a model of a neighbour, with its vote if the peers vote on it."""
     vote = [bytes(64)] if voted else []
-    cut = pieces([*model(round, value=value, length=length, voted=voted), *vote], size=size)
+    cut = Pieces([*model(round, value=value, length=length, voted=voted), *vote], size=size)
     total, offset = cut.left, 0
     found = []
     for number, piece in enumerate(cut, start=sequence):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from p2pfl.network.protocol.ledgers import mask_ledger as ledger
-from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowStatement, GossipStep, Row
+from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import Mask, Payment
 from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.wire.messages import FlowStatement
 
 
 @dataclass

@@ -18,7 +18,7 @@ from p2pfl.core.errors import P2PFLError, StorageError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.round_attempts import MOST
+from p2pfl.network.peer.masking.round_attempts import MAX_ATTEMPTS
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
@@ -156,7 +156,7 @@ class World:
         each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
         again = sum(settings.transport.gather + 60.0 + (death.back or 0.0) for death in self.history.deaths)
         again += sum(settings.transport.gather + 60.0 for _ in self.history.full)
-        attempts = MOST if plan.commits else 1
+        attempts = MAX_ATTEMPTS if plan.commits else 1
         return 1.2 * (self.history.quiet + settings.transport.gather + again + attempts * gossip_steps * each)
 
     def run(self) -> Outcome:

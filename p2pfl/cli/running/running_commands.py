@@ -154,8 +154,8 @@ def peer(options: PeerOptions) -> int:
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
-    from p2pfl.network.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
-    from p2pfl.network.peer.launch.ended import concluded  # noqa: PLC0415
+    from p2pfl.network.peer.launch.brokers import brokers, password_warnings  # noqa: PLC0415
+    from p2pfl.network.peer.launch.ended import summarise_peer  # noqa: PLC0415
     from p2pfl.network.peer.launch.event_log import EventLog  # noqa: PLC0415
     from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.network.peer.storage.writer import erase_keys  # noqa: PLC0415
@@ -183,7 +183,7 @@ def peer(options: PeerOptions) -> int:
         lines = view.Lines(resolved, peers=1, quiet=options.json, compares=compare)
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
-        conclude = partial(concluded, resolved)
+        conclude = partial(summarise_peer, resolved)
         done: Done | None = None
 
         def tell(event: Any) -> None:
@@ -201,7 +201,7 @@ def peer(options: PeerOptions) -> int:
                 own.finish(conclude(done, alarms=log.alarms, alone=event))
             lines.observe(event)
 
-        for warning in overhearing(experiment, urls=urls, peer=options.name):
+        for warning in password_warnings(experiment, urls=urls, peer=options.name):
             tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
         playing = live(

@@ -24,11 +24,11 @@ NUMBERS = (bool, int, float, complex, str, type(None))
 INTERNAL = frozenset(vars(nn.Module()))
 """Attributes of torch, such as the mode, the buffers and the hooks."""
 
-DEPTH, MOST = 3, 1000
+MAX_DEPTH, MAX_ENTRIES = 3, 1000
 """Containers in containers, and entries of each, up to which their numbers count: a vocabulary is no state."""
 
 
-def _numbers(value: Any, depth: int = DEPTH) -> Any:
+def _numbers(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return a copy of the numbers in an attribute, or of the state of a generator; ``None`` for other objects."""
     if isinstance(value, NUMBERS):
         return value
@@ -36,7 +36,7 @@ def _numbers(value: Any, depth: int = DEPTH) -> Any:
         return pickle.dumps(value)
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
-    if not depth or not isinstance(value, dict | list | tuple | deque) or len(value) > MOST:
+    if not depth or not isinstance(value, dict | list | tuple | deque) or len(value) > MAX_ENTRIES:
         return None
     if isinstance(value, dict):
         return [(_numbers(key, 0), _numbers(each, depth - 1)) for key, each in value.items()]

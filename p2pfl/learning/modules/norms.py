@@ -18,7 +18,7 @@ Norm = Literal["frozen", "group", "local"]
 STATISTICS = ("running_mean", "running_var")
 """Names of the running statistics of a layer."""
 
-MOST = 32
+MAX_GROUPS = 32
 """Largest number of groups of a :class:`torch.nn.GroupNorm` that replaces a layer."""
 
 CHOICES = (
@@ -193,7 +193,7 @@ def groups(channels: int, *, flat: bool = False) -> int:
     >>> groups(64), groups(24), groups(7), groups(64, flat=True)
     (32, 12, 1, 1)
     """
-    most = 1 if flat else max(1, min(MOST, channels // 2))
+    most = 1 if flat else max(1, min(MAX_GROUPS, channels // 2))
     return next(count for count in range(most, 0, -1) if channels % count == 0)
 
 

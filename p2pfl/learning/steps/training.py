@@ -90,10 +90,10 @@ def clip(gradients: Sequence[torch.Tensor], *, max_norm: float) -> list[torch.Te
     return [part * shares.view(-1, *[1] * (part.dim() - 1)) for part in gradients]
 
 
-PIECES = 4
+MAX_PIECES = 4
 """Most blocks into which rows are divided for the sake of several threads."""
 
-LEAST = 1 / 8
+MIN_BLOCK_SHARE = 1 / 8
 """Smallest part of a full block that a block of equally long rows may be.
 
 In short calls two threads spend more time on handing over the interpreter than they save. Peer-steps of MLPs (64-32-10,
@@ -101,7 +101,7 @@ batches of 16) took, on two idle cores in one, two and four blocks, 12.4, 14.7 a
 11.0, 10.5 and 13.8 with 128, and 10.2, 8.0 and 9.9 with 256; 895 are a full block.
 """
 
-LONG = 2**30
+MIN_SHARED_PRODUCTS = 2**30
 """Fewest products of a weight and a number in the forward pass of a step that several intra-op threads share.
 
 Such a step takes about a fifth of a second on one core, and ends in tens of barriers. A core that is busy with
@@ -306,7 +306,7 @@ def intra_op(products: int, *, workers: int) -> int:
     >>> intra_op(2**20, workers=1)
     1
     """
-    return 1 if products < LONG else max(1, cores() // workers)
+    return 1 if products < MIN_SHARED_PRODUCTS else max(1, cores() // workers)
 
 
 def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
@@ -332,8 +332,8 @@ def divide_rows(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     >>> divide_rows(np.array([900, 100, 100, 1, 1, 1]), most=4)
     [(0, 1), (1, 5), (5, 6)]
     """
-    least, total = LEAST * most, costs.sum()
-    pieces = next((pieces for pieces in (PIECES, PIECES // 2) if len(costs) >= pieces * least), 1)
+    least, total = MIN_BLOCK_SHARE * most, costs.sum()
+    pieces = next((pieces for pieces in (MAX_PIECES, MAX_PIECES // 2) if len(costs) >= pieces * least), 1)
     bounds, low, done = [0], 0, 0
     for row, cost in enumerate(costs.tolist()):
         done += cost

@@ -23,7 +23,7 @@ from p2pfl.network.transport import Message as Arrived
 TICK = 0.01
 """Seconds between two readings of a clock that stands still."""
 
-CONCURRENT = 16
+MAX_PUBLISHERS = 16
 """Maximum number of messages that are sealed and published at a time."""
 
 Post = effects.Publish | effects.Clear
@@ -242,7 +242,7 @@ class Connection:
                 waiting.set_result(post)
                 return
         self._posts.append(post)
-        if self._publishers < CONCURRENT:
+        if self._publishers < MAX_PUBLISHERS:
             self._publishers += 1
             self._start(self._publisher())
 

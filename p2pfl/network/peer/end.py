@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.algorithms import State
-from p2pfl.network.peer.masking.debt_payment import paid
+from p2pfl.network.peer.masking.debt_payment import pay_masks
 from p2pfl.network.peer.masking.mask_cover import shifted
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
@@ -65,7 +65,7 @@ async def _settled(rounds: Rounds) -> State:
         await connection.ask(Finish("masks"))
     if cover is not None and parts.hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
         cover.masks = parts.hiding.masks()  # somebody may have come after the last release, and masked with us
-        state = await paid(
+        state = await pay_masks(
             state,
             cover,
             plan=parts.plan,

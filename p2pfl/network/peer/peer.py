@@ -17,8 +17,7 @@ from p2pfl.experiment.swarm_agreement import scaled
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
-from p2pfl.network.peer.joining.introductions import Introductions
-from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
+from p2pfl.network.peer.joining.resumption import Introductions, gather_neighbours, left_alone, rest, resume_peer
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
@@ -254,7 +253,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
+                await gather_neighbours(connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
@@ -286,7 +285,7 @@ class Peer:
 
     async def _resume(self) -> FirstRound:
         """Decide from which checkpoint to go on, and with which round."""
-        chosen, number = await resumed(self.connection, self.keeper)
+        chosen, number = await resume_peer(self.connection, self.keeper)
         first = FirstRound(number, chosen, self.keeper.journal.over)
         if self.plan.commits and self.session.shared.progress.running and not first.over:
             raise ResumeError(left_alone(self.name))

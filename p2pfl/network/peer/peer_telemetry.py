@@ -18,7 +18,7 @@ from p2pfl.results.notices.kinds import Notice, TelemetryStopped
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.telemetry import Level, Recent, encoded
 
-READ = 5.0
+ROSTER_INTERVAL = 5.0
 """Seconds between two looks at the file of observers."""
 
 
@@ -133,7 +133,7 @@ class Telemetry:
 
     def _reread(self, audience: Audience, *, now: float) -> None:
         """Notice changes of who may look."""
-        if now - self._read < READ:
+        if now - self._read < ROSTER_INTERVAL:
             return
         self._read = now
         try:

@@ -18,7 +18,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.composing import compose
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.mask_cover import kept_by
+from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.neighbourhoods.sum_relay import sum_relay
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
@@ -239,7 +239,7 @@ def _session(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: M
     size, voters = plan.learner.layout.size + count_extra(plan.algorithm), len(plan.topology.peers) * plan.decided
     largest, chunk = row_bytes(size, dtype, partners=voters), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights)
-    ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
+    ledgers = peer_ledgers_of(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
     if plan.decided and not plan.commits and not ledgers.conserving:
         raise ExperimentError(
             "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "

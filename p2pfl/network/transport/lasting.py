@@ -11,13 +11,13 @@ from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError,
 from p2pfl.network.transport.backoff import Backoff, Outages, RetrySchedule
 from p2pfl.network.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
 
-HOME = 10.0
+RETURN_INTERVAL = 10.0
 """Seconds between two attempts to return to an earlier broker of the list."""
 
-TRIES = 4
+MAX_CONNECTIONS = 4
 """Largest number of connections that one publish may cost."""
 
-SMALL = 4096
+SMALL_PUBLISH = 4096
 """Number of bytes that every broker accepts; a smaller publish does not end a connection."""
 
 
@@ -174,7 +174,7 @@ class LastingChannel:
                 raise
             except TransportError as error:
                 self._lose(channel, error, since=began)
-                if attempt >= TRIES and size > SMALL:
+                if attempt >= MAX_CONNECTIONS and size > SMALL_PUBLISH:
                     raise TransportError(
                         f"{attempt} connections ended while publishing {size} bytes on {topic} (the last with: "
                         f"{error}); lower transport.chunk (126976 fits a broker that accepts 128 KB), or raise "
@@ -274,7 +274,7 @@ class LastingChannel:
                     await self._again()
                 elif connection.place:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(HOME):
+                        async with asyncio.timeout(RETURN_INTERVAL):
                             await news.wait()
                             continue
                     await self._home(connection)

@@ -27,10 +27,10 @@ ANSWER = 10.0
 GOODBYE = 2.0
 """Timeout in seconds of the broker to close a connection after a goodbye."""
 
-SLOWEST = 16 * 1024
-"""Bytes per second below which a link counts as dead: a publish may take ``ANSWER + bytes / SLOWEST`` seconds."""
+MIN_BANDWIDTH = 16 * 1024
+"""Bytes per second below which a link counts as dead: a publish may take ``ANSWER + bytes / MIN_BANDWIDTH`` seconds."""
 
-CONCURRENT = 16
+MAX_PUBLISHES = 16
 """Largest number of publishes of one channel that wait for an acknowledgement."""
 
 _ENVELOPE = 512  # room for the topic and the MQTT header, if a broker limits the whole packet
@@ -154,13 +154,13 @@ class MqttChannel:
     def __init__(self, connection: "_Client", limit: int) -> None:
         self.limit = min(limit, connection.cap - _ENVELOPE)
         self._connection = connection
-        self._turns = asyncio.Semaphore(min(CONCURRENT, connection.window))
+        self._turns = asyncio.Semaphore(min(MAX_PUBLISHES, connection.window))
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
         """Publish; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_publish(topic, data, limit=self.limit)
         payload = bytes(data) if isinstance(data, memoryview) else data  # paho does not accept views
-        patience = ANSWER + len(payload) / SLOWEST
+        patience = ANSWER + len(payload) / MIN_BANDWIDTH
         where = self._connection.where
         async with self._turns:
             try:
@@ -232,7 +232,7 @@ class _Client(aiomqtt.Client):
         self.qos = qos
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
         self.cap = 2**28  # largest packet of MQTT
-        self.window = CONCURRENT
+        self.window = MAX_PUBLISHES
         self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
         self._answers: dict[int, asyncio.Future[str | None]] = {}  # refusal, "" for none, None: connection lost
 

@@ -14,9 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli import tables, terminal
+from p2pfl.cli import results_commands, tables, terminal
 from p2pfl.cli.experiments import experiment_of, warn_unaccounted
-from p2pfl.cli.results import results_commands
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -279,10 +278,11 @@ def show_description(results: Mapping[str, Any]) -> None:
 def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
     """Return the table of columns of numbers that shows most and fits; if none fits, names take several lines."""
     bars = [_bars(each["counts"]) for each in columns]
-    inner = facts.without(
-        "low", "high", *(head for head in facts.heads if head.endswith("%") and head not in QUARTILES)
+    outer = [head for head in facts.heads if head.endswith("%") and head not in QUARTILES]
+    drawn = replace(
+        facts, heads=[*facts.heads, "histogram"], rows=[[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
     )
-    for each in (_drawn(facts, bars), _drawn(inner, bars), inner):
+    for each in (drawn, drawn.without("low", "high", *outer), facts.without("low", "high", *outer)):
         table = tables.shown(each)
         table.columns[0].no_wrap = True
         if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
@@ -290,12 +290,6 @@ def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Co
     names = table.columns[0]
     names.no_wrap, names.overflow, names.min_width = False, "fold", len("column")
     return table
-
-
-def _drawn(facts: FactTable, bars: Sequence[str]) -> FactTable:
-    """Return a table with a column of histograms."""
-    rows = [[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
-    return replace(facts, heads=[*facts.heads, "histogram"], rows=rows)
 
 
 def _bars(counts: list[int | None]) -> str:

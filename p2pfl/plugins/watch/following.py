@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -177,28 +176,22 @@ class Following:
         entries, unfinished = list[Entry](), False
         for tail, decoder in zip(self._tails, (NOTICES, RECORDS), strict=True):
             lines, more = tail.read()
-            entries += self._decoded(lines, decoder, tail.path)
+            found = [_decoded(line, decoder, tail.path) for line in lines]
+            entries += [entry for entry in found if entry is not None]
+            self.unread += found.count(None)
             unfinished |= more
         return entries, unfinished
 
-    def _decoded(self, lines: list[bytes], decoder: msgspec.json.Decoder[Any], path: Path) -> Iterator[Entry]:
-        for line in lines:
-            try:
-                yield decoder.decode(line)
-            except msgspec.MsgspecError:
-                entry = _restored(line, decoder.type, path)
-                if entry is None:
-                    self.unread += 1
-                else:
-                    yield entry
 
-
-def _restored(line: bytes, kind: Any, path: Path) -> Entry | None:
-    """Return the entry of a line with a score that is null; ``None`` if it is of a later release, or no entry."""
+def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Entry | None:
+    """Return the entry of a line, also with a score that is null; ``None`` of a later release, or no entry."""
     try:
-        table = msgspec.json.decode(line, type=dict[str, Any])
-        check_schema(table, path)
-        entry: Entry = msgspec.convert(restored(table), kind)
+        entry: Entry = decoder.decode(line)
     except msgspec.MsgspecError:
-        return None
+        try:
+            table = msgspec.json.decode(line, type=dict[str, Any])
+            check_schema(table, path)
+            entry = msgspec.convert(restored(table), decoder.type)
+        except msgspec.MsgspecError:
+            return None
     return entry

@@ -14,6 +14,7 @@ from p2pfl.core.texts import printable, write_csv
 from p2pfl.results.comparing import comparison_tables, wording
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.facts import FactTable, Styled
+from p2pfl.results.formats import size
 from p2pfl.results.pages.gains import INTERVAL, gain_table
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
@@ -72,11 +73,11 @@ def comparison_tex(comparison: Comparison) -> str:
     """Return a table of the settings for LaTeX with the package booktabs."""
     scores = comparison_tables.scores(comparison).without("seeds", "")
     rows = [
-        [*row, _megabytes(each.bytes_sent), "" if each.gradients is None else f"{each.gradients:.0f}"]
+        [*row, size(each.bytes_sent), "" if each.gradients is None else f"{each.gradients:.0f}"]
         for each, row in zip(comparison.settings, scores.rows, strict=True)
     ]
     notes = [wording.bold(comparison), *wording.notes(comparison), *wording.warnings(comparison)]
-    return _tabular(replace(scores, heads=[*scores.heads, "MB sent", "gradients"], rows=rows), notes=notes)
+    return _tabular(replace(scores, heads=[*scores.heads, "sent", "gradients"], rows=rows), notes=notes)
 
 
 def run_tex(run: Run) -> str:
@@ -113,19 +114,9 @@ def _formula(cell: object) -> str:
     """Return a number for LaTeX, in bold if it is the best."""
     text = _tex(str(cell)).replace("±", r"\pm")
     bold = isinstance(cell, Styled) and cell.style == "best"
-    return "" if not text else rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
-
-
-def _megabytes(count: float) -> str:
-    """Return a number of bytes in megabytes, with three digits or all before the point.
-
-    Examples
-    --------
-    >>> _megabytes(43_170_000), _megabytes(9_640), _megabytes(1_234_500_000)
-    ('43.2', '0.00964', '1234')
-    """
-    mega = count / 1e6
-    return f"{mega:.0f}" if mega >= 1000 else f"{mega:.3g}"
+    if not text or text[-1].isalpha():  # a number of bytes
+        return text
+    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {

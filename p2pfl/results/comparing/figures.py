@@ -106,7 +106,7 @@ def figure(
     with mpl.rc_context(STYLE):
         picture = _drawn(panels, labels, lines, names=names)
         if path is not None:
-            keep(picture, path, undated=True)
+            keep(picture, path)
     return picture
 
 

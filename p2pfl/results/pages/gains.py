@@ -106,11 +106,7 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTab
     """
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
     rows = shortened(
-        (
-            _row(f"{name} (attacks)" if each.get("attacker") else name, each, metric, between=_interval(_known(each)))
-            for name, each in everyone
-        ),
-        most,
+        (_row(f"{name} (attacks)" if each.get("attacker") else name, each, metric) for name, each in everyone), most
     )
     attacked = any(score.get("attacker") for _, score in everyone)
     samples = sum(each.get("samples") or 0 for _, each in everyone)
@@ -124,10 +120,13 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTab
     return FactTable(f"{metric} by peer", heads, rows, bold=range(bold, len(rows))).dense()
 
 
-def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "") -> list[object]:
+def _row(name: str, score: Mapping[str, Any], metric: str) -> list[object]:
     """Return the cells of a peer, or of the mean of all; those that are unknown are empty."""
-    scores = number(score["alone"]), number(score["together"])
-    return [name, score.get("samples") or "", *scores, _difference(score, metric), between]
+    gain, between = _gain(score), _known(score)
+    better = gain is not None and (gain < 0 if lower_is_better(metric) else gain > 0)
+    difference = "" if gain is None else Styled(f"{gain:+.3f}", "good" if better else "bad" if gain else "")
+    interval = "" if between is None else f"{between['low']:+.3f} to {between['high']:+.3f}"
+    return [name, score.get("samples") or "", number(score["alone"]), number(score["together"]), difference, interval]
 
 
 def _note(summary: Mapping[str, Any]) -> str:
@@ -176,31 +175,16 @@ def _gain(score: Mapping[str, Any]) -> float | None:
     return None if math.isnan(gain) else gain
 
 
-def _interval(found: Mapping[str, Any] | None) -> str:
-    """Return the 95 % interval of a gain; empty where it is unknown."""
-    return "" if found is None else f"{found['low']:+.3f} to {found['high']:+.3f}"
-
-
 def _of_one(summary: Mapping[str, Any]) -> list[Block | None]:
     """Return the scores of one peer beside those of the model that it has trained alone."""
-    intervals = summary.get("intervals", {})
+    intervals, scores = summary.get("intervals", {}), summary["scores"]
     rows = [
-        [
-            name,
-            number(alone),
-            number(summary["scores"].get(name)),
-            _difference(_pair(summary, name), name),
-            _interval(intervals.get(name)),
-        ]
+        _row(name, {"alone": alone, "together": scores.get(name), "interval": intervals.get(name)}, name)
         for name, alone in alone_of(summary).items()
     ]
     note = _methods([intervals.get(name) for name in alone_of(summary)], {})
-    heads = ("score", "alone", "together", "gain", INTERVAL)
+    heads = ("score", "samples", "alone", "together", "gain", INTERVAL)
     return [FactTable(f"Scores of {summary['peer']}", heads, rows).dense(), Note(note.strip(), style="small")]
-
-
-def _pair(summary: Mapping[str, Any], name: str) -> dict[str, float | None]:
-    return {"alone": alone_of(summary).get(name), "together": summary["scores"].get(name)}
 
 
 def _last_scores(metrics: Sequence[Record]) -> FactTable | None:
@@ -219,11 +203,3 @@ def _last_scores(metrics: Sequence[Record]) -> FactTable | None:
     evaluated = sum(bool(record.scores) for record in records)
     caption = f"Scores after round {last + 1}, over {evaluated} peers"
     return FactTable(caption, ("score", "mean", "least", "most"), rows)
-
-
-def _difference(score: Mapping[str, Any], metric: str) -> str:
-    gain = _gain(score)
-    if gain is None:
-        return ""
-    better = gain < 0 if lower_is_better(metric) else gain > 0
-    return Styled(f"{gain:+.3f}", "good" if better else "bad" if gain else "")

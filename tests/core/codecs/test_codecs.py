@@ -15,8 +15,6 @@ from p2pfl.core.codecs import (
     RandomK,
     TopK,
     Whole,
-    bits_for,
-    bytes_for,
     coded,
     pack_bits,
     unpack_bits,
@@ -319,13 +317,13 @@ def test_a_row_of_a_thousand_numbers_has_so_many_bytes(codec, size):
 def test_numbers_come_out_of_their_bits_as_they_went_in(bits, count, data):
     codes = torch.tensor([data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=count, max_size=count))])
     tight = pack_bits(codes, bits=bits)
-    assert tight.shape == (1, bytes_for(count, bits=bits))
+    assert tight.shape == (1, -(-count * bits // 8))
     assert torch.equal(unpack_bits(tight, bits=bits, count=count), codes)
 
 
 @given(st.integers(0, 2**20))
 def test_bits_suffice(largest):
-    assert largest < 2 ** bits_for(largest)
+    assert largest < 2 ** Whole(1, largest).bits
 
 
 @pytest.mark.parametrize(

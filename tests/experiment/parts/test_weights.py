@@ -8,7 +8,7 @@ from graph_files import save_graph
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer.masking.mask_cover import kept_by
+from p2pfl.network.peer.masking.mask_cover import peer_ledgers_of
 from p2pfl.simulation import simulate
 
 SMALL = {
@@ -50,7 +50,7 @@ def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(li
 @pytest.mark.parametrize("kind", ["none", "chebyshev"])
 def test_accelerated_gossip_conserves_no_flows(kind):
     found = plan(read(SMALL, changes=[f"gossip.acceleration={kind}"]), only=["peer0"])
-    assert kept_by(found, "peer0", large=False).conserving == (kind == "none")
+    assert peer_ledgers_of(found, "peer0", large=False).conserving == (kind == "none")
 
 
 @pytest.mark.parametrize(

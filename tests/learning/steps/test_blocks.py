@@ -128,7 +128,7 @@ def test_long_steps_take_the_cores_that_blocks_leave_free(workers, monkeypatch, 
     made.engine = getattr(made, engine)
     made.footprint = made.engine.footprint = replace(made.footprint, block=2**30)  # all rows are one block
     workers(4)
-    monkeypatch.setattr(training, "LONG", least)
+    monkeypatch.setattr(training, "MIN_SHARED_PRODUCTS", least)
     step = made.engine.gradient
 
     def noted(*given):

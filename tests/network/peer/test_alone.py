@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.launch import worker
-from p2pfl.network.peer.launch.ended import concluded
+from p2pfl.network.peer.launch.ended import summarise_peer
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.network.transport import MemoryTransport
@@ -46,7 +46,7 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
     expected = simulate(experiment).summary["per_peer"]["peer0"]
     assert found.peer == "peer0"
     assert found.scores["accuracy"] == expected["alone"]
-    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), alone=found)
+    summary = summarise_peer(plan(experiment, only=["peer0"]), done, alarms=(), alone=found)
     assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
     assert summary.intervals.keys() == {"loss", "accuracy"}
     assert msgspec.to_builtins(summary.intervals["accuracy"]) == expected["interval"]
@@ -58,7 +58,7 @@ async def test_the_summary_of_a_peer_has_the_importances_of_the_model(tmp_path):
     experiment = read({}, changes=[*CHANGES, *trees])
     events = await lived(experiment, tmp_path)
     [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer1"]
-    summary = concluded(plan(experiment, only=["peer1"]), done, alarms=())
+    summary = summarise_peer(plan(experiment, only=["peer1"]), done, alarms=())
     assert summary.explained.importances
     found = msgspec.json.decode(msgspec.json.encode(summary.explained))
     assert found == simulate(experiment, baselines=False).summary["explained"]

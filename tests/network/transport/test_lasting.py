@@ -9,7 +9,7 @@ from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError,
 from p2pfl.network.transport import lasting
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.channel import Message, Will
-from p2pfl.network.transport.lasting import TRIES, Lasting
+from p2pfl.network.transport.lasting import MAX_CONNECTIONS, Lasting
 from p2pfl.network.transport.memory import MemoryChannel, MemoryTransport
 from waiting import pass_turns, wait_until
 
@@ -256,14 +256,14 @@ async def test_a_packet_that_ends_every_connection_is_named_with_the_setting(mon
     async with asyncio.timeout(20), Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
         with pytest.raises(
             TransportError,
-            match=f"{TRIES} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
+            match=f"{MAX_CONNECTIONS} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
         ):
             await ada.publish("a", bytes(200_000))
         await ada.publish("a", bytes(1000))
 
 
 async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_home_once_it_is_back(monkeypatch):
-    monkeypatch.setattr(lasting, "HOME", 0.01)
+    monkeypatch.setattr(lasting, "RETURN_INTERVAL", 0.01)
 
     async with asyncio.timeout(20):
         first, second = MemoryTransport(), MemoryTransport()

@@ -18,16 +18,16 @@ from p2pfl.results.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 SECOND = 10**9
 """Nanoseconds, in which starts are numbered."""
 
-AHEAD = 80 * 365 * 24 * 3600 * SECOND
+MAX_LEAD = 80 * 365 * 24 * 3600 * SECOND
 """Maximum lead of an announcement over the clock, in nanoseconds.
 
 A clock that starts in 1970 is behind by less, and 2^63, which no number may reach, is further away.
 """
 
-AGAIN = 1.0
+CLAIM_INTERVAL = 1.0
 """Seconds after which a claim is repeated: brokers acknowledge and then drop, or restart."""
 
-CLAIMS = 10
+MAX_CLAIMS = 10
 """Claims after which the broker counts as one that returns none; joining tells what to do about it."""
 
 
@@ -47,7 +47,7 @@ class Start:
     warning: Notice | None = None
 
 
-def numbered(
+def number_start(
     *,
     clock: int,
     journal: int | None,
@@ -84,14 +84,14 @@ def numbered(
     ResumeError
         The peer has started since the journal was copied, so what it used and spent then is not in the journal.
     PeerError
-        The peer's own announcement is above the journal and more than ``AHEAD`` nanoseconds above the clock.
+        The peer's own announcement is above the journal and more than ``MAX_LEAD`` nanoseconds above the clock.
 
     Examples
     --------
     >>> from p2pfl.privacy.keys import FirstUse, SeededSource
     >>> ada = Identity.generate(SeededSource(7), peer="ada")
     >>> last = Announcement("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
-    >>> start = numbered(
+    >>> start = number_start(
     ...     clock=0, journal=None, announced=last, identity=ada, trust=FirstUse(), swarm="clinic", peer="ada"
     ... )
     >>> start.incarnation == 3600 * SECOND + 1
@@ -110,7 +110,7 @@ def numbered(
         )
     if announced.incarnation < least:
         return Start(least, _behind(least - clock, peer=peer))
-    if announced.incarnation - clock <= AHEAD:
+    if announced.incarnation - clock <= MAX_LEAD:
         return Start(announced.incarnation + 1, _behind(announced.incarnation - clock, peer=peer, key=other))
     topic = f"p2pfl/v1/{swarm}/peer/{peer}/state"
     if other is None:
@@ -168,10 +168,10 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
         codec = MessageCodec(swarm, Announcement(peer, 0, "up", key=key))
         inbox = f"in/{peer}"
         await channel.subscribe(codec.topic("state"), codec.topic(inbox))
-        for _ in range(CLAIMS):
+        for _ in range(MAX_CLAIMS):
             await channel.publish(codec.topic(inbox), codec.seal(inbox, Claim(0, key)))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN):
+                async with asyncio.timeout(CLAIM_INTERVAL):
                     async for received in _announcements(channel, codec):
                         if received is None:
                             return last
@@ -204,14 +204,14 @@ async def started(
     source: Source,
     clock: Callable[[], int],
 ) -> Start:
-    """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`numbered`.
+    """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`number_start`.
 
     ``clock`` returns nanoseconds since 1970 and is read once; other parameters and errors are those of
-    :func:`numbered` and :func:`announced`.
+    :func:`number_start` and :func:`announced`.
     """
     now = clock()
     last = await announced(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
-    return numbered(
+    return number_start(
         clock=now,
         journal=None if journal is None else journal.incarnation,
         announced=last,

@@ -1,4 +1,4 @@
-"""Resume from the checkpoint of an earlier incarnation."""
+"""Resume from the checkpoint of an earlier incarnation, and meet the neighbours."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.results.notices.kinds import NeighboursMissing, Notice
+from p2pfl.network.protocol.membership.refusals import escaped
+from p2pfl.privacy.keys import FirstUse, fingerprint
+from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
 
-def awaits(experiment: Experiment) -> bool:
+def restarts_together(experiment: Experiment) -> bool:
     """Return whether peers that could not complete a round wait for the missing ones, and begin again together.
 
     A peer that comes back then does not join the others late, because they are about to end as well.
@@ -25,7 +27,7 @@ def awaits(experiment: Experiment) -> bool:
     return experiment.privacy.departures == "stop" and experiment.transport.outage > 0
 
 
-async def gathered(
+async def gather_neighbours(
     connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
 ) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
@@ -51,7 +53,7 @@ async def gathered(
     played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
-    together = bool(begun) and not played and awaits(experiment)
+    together = bool(begun) and not played and restarts_together(experiment)
     within = max(settings.gather, settings.outage) if together else settings.gather
     error = await connection.gather(quorum=settings.quorum, within=within, together=together)
     if error is not None and played:
@@ -97,7 +99,7 @@ def left_alone(name: str) -> str:
     )
 
 
-async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
+async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 
     Where all come back together they go on with the last round that all have; where others go on, with one that is
@@ -148,3 +150,45 @@ def rest(keeper: Keeper, peer: str) -> Checkpoint:
             "begin a new run"
         )
     return kept[0]
+
+
+class Introductions:
+    """Report whose key is trusted because it is the first that was seen, and who runs another release of p2pfl.
+
+    Parameters
+    ----------
+    membership
+        Knows the neighbours.
+    notify
+        Called with each notice, once.
+    """
+
+    def __init__(self, membership: Membership, notify: Callable[[Notice], None]) -> None:
+        self._membership = membership
+        self._notify = notify
+        self._reported: dict[str, str] = {}  # by neighbour, the version that it announced
+
+    def __call__(self) -> None:
+        """Report those who are new since the last call."""
+        membership = self._membership
+        me = membership.me
+        for notice in strangers(membership):
+            self._notify(notice)
+        for peer in sorted(membership.present):
+            theirs = membership.up[peer].version
+            if theirs not in {me.version, self._reported.get(peer)}:
+                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
+            self._reported[peer] = theirs
+
+
+def strangers(membership: Membership) -> list[Notice]:
+    """Return notices of keys that are trusted on first use, and of a peer with the same name; each once."""
+    trust, me = membership.trust, membership.me
+    found: list[Notice] = []
+    if isinstance(trust, FirstUse):
+        new = {peer: key for peer in sorted(membership.present) if (key := trust.news(peer)) is not None}
+        found += [KeyTrusted(peer=me.peer, neighbour=peer, key=fingerprint(key)) for peer, key in new.items()]
+    if membership.namesake:
+        found.append(NameShared(peer=me.peer, key=fingerprint(membership.namesake), own=fingerprint(me.identity)))
+        membership.namesake = b""
+    return found

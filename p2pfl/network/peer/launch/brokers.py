@@ -53,7 +53,7 @@ def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, st
     )
 
 
-def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
+def password_warnings(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
     """Return a warning if a peer sends its password to a broker unencrypted."""
     exposed = overheard(access_of(experiment, peer).password, urls)
     return [PasswordExposed(peer=peer, brokers=exposed)] if exposed else []

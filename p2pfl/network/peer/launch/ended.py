@@ -94,7 +94,7 @@ def summarise_peers(
     )
 
 
-def concluded(
+def summarise_peer(
     plan: Plan,
     done: Done,
     *,

@@ -22,7 +22,7 @@ from p2pfl.results.notices.kinds import (
     WaitEnded,
 )
 
-APART = 1.0
+WAIT_INTERVAL = 1.0
 """Seconds between two notices of one wait of a peer, which bounds the file and the telemetry."""
 
 
@@ -81,7 +81,7 @@ class Changes:
             peer=present.peer, round=present.round, neighbours=present.waiting, connected=present.connected
         )
         waited, written = self._waits.get(present.peer, (None, None))
-        if waited != wait and (written is None or now - written >= APART):
+        if waited != wait and (written is None or now - written >= WAIT_INTERVAL):
             self._waits[present.peer] = wait, now
             yield wait
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import PeerError, ResumeError
-from p2pfl.network.peer.joining.resumption import awaits
-from p2pfl.network.peer.masking.round_attempts import MOST
+from p2pfl.network.peer.joining.resumption import restarts_together
+from p2pfl.network.peer.masking.round_attempts import MAX_ATTEMPTS
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore, Former
 from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped, Notice
@@ -54,7 +54,7 @@ class Incarnations:
         state = await self.play(self.peer)
         await self._keep(state)
         experiment, tries = self.peer.plan.experiment, 1
-        while self.peer.undecided and tries < MOST and awaits(experiment):
+        while self.peer.undecided and tries < MAX_ATTEMPTS and restarts_together(experiment):
             before, name = self.peer, self.peer.name
             self.notify(AwaitsReturn(peer=name, round=before.done, seconds=experiment.transport.outage))
             former = await asyncio.to_thread(self.store.former)

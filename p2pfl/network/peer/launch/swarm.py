@@ -23,10 +23,10 @@ from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.swarm_agreement import directly
 from p2pfl.network.peer.launch import fork_server as server
-from p2pfl.network.peer.launch.brokers import brokers, connect, overhearing
+from p2pfl.network.peer.launch.brokers import brokers, connect, password_warnings
 from p2pfl.network.peer.launch.ended import summarise_peers
 from p2pfl.network.peer.launch.event_log import EventLog
-from p2pfl.network.peer.launch.worker import BEAT, Errand, earlier, main
+from p2pfl.network.peer.launch.worker import LIFE_SIGN_INTERVAL, Errand, earlier, main
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.writer import erase_keys
 from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
@@ -93,7 +93,8 @@ class _Swarm:
                     silent.add(name)
                     yield PeerSilent(peer=name, seconds=quiet)
                 if quiet > SILENCE:
-                    reason = f"its process is stuck: no sign of life for {SILENCE:g} s, and one is due every {BEAT:g} s"
+                    due = f"and one is due every {LIFE_SIGN_INTERVAL:g} s"
+                    reason = f"its process is stuck: no sign of life for {SILENCE:g} s, {due}"
                     yield Failed(name, reason, RunError.status, "ProcessStuck")
 
     def end(self) -> None:
@@ -183,7 +184,7 @@ def run(
             urls = brokers(experiment)
             asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], notify=notify))
         names = resolved.topology.peers
-        for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
+        for warning in password_warnings(experiment, urls=urls, peer=names[0]):  # once, not by each
             notify(warning)
         left = {name: earlier(folder, name, notify=notify) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None

@@ -42,10 +42,10 @@ from p2pfl.results.models.model_description import described, metadata
 from p2pfl.results.notices.kinds import STALLED, Notice
 from p2pfl.results.summary import scores as scores_of
 
-LOOK = 0.25
+WATCH_INTERVAL = 0.25
 """Seconds between two looks at what a peer is doing."""
 
-BEAT = 5.0
+LIFE_SIGN_INTERVAL = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
 
 
@@ -219,7 +219,7 @@ async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
     """Give signs of life while the peer waits for the broker."""
     while True:
         notify(Alive(name))
-        await asyncio.sleep(BEAT)
+        await asyncio.sleep(LIFE_SIGN_INTERVAL)
 
 
 async def _rounds(peer: Peer, *, telemetry: Telemetry | None) -> State:
@@ -266,8 +266,8 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None]) -> None:
         if progress != reported or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
-            reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
-        await asyncio.sleep(LOOK)
+            reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + LIFE_SIGN_INTERVAL
+        await asyncio.sleep(WATCH_INTERVAL)
 
 
 class Stall:

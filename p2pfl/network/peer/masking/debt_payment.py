@@ -22,7 +22,7 @@ from p2pfl.privacy.normal_stream import Ints, to_grid
 from p2pfl.results.notices.kinds import Notice, SettlementIncomplete
 
 
-async def paid(
+async def pay_masks(
     state: State,
     cover: Cover,
     *,

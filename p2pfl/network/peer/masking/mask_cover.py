@@ -28,7 +28,7 @@ SETTLED_NUMBERS = 2**28
 """Numbers of masks that a peer draws at most to settle, about a minute of one core; the others stay unsettled."""
 
 
-def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
+def peer_ledgers_of(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
     """Return the ledgers of one peer: flows along edges that weigh alike at both ends, unless models are too large.
 
     Peers that wait for nobody mix nothing, and neither attacks nor robust rules keep a mean. Under acceleration a flow

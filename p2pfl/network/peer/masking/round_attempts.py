@@ -25,7 +25,7 @@ from p2pfl.privacy.normal_stream import Ints
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Topology, metropolis
 
-MOST = 8
+MAX_ATTEMPTS = 8
 """Attempts at one round: the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m)."""
 
 
@@ -258,10 +258,10 @@ class Attempts:
                 f"round {self._round} cannot be played again without {gone}, because the others are no longer "
                 "connected; start the missing peers and the run again, or choose a topology with more edges"
             )
-        if self.attempt - self._first + 1 >= MOST:
+        if self.attempt - self._first + 1 >= MAX_ATTEMPTS:
             raise UndecidedError(
-                f"round {self._round} has failed {MOST} times, because models of living peers do not arrive; check the "
-                "network, and start the run again"
+                f"round {self._round} has failed {MAX_ATTEMPTS} times, because models of living peers do not arrive; "
+                "check the network, and start the run again"
             )
 
     async def _expose(self) -> None:

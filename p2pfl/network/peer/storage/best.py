@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from p2pfl.data import IntArray
     from p2pfl.experiment import Plan
 
-MOST = 1000
+MAX_JUDGING_SAMPLES = 1000
 """Training samples that judge a model where there is no validation part: enough, at a bounded cost."""
 
 
@@ -105,17 +105,17 @@ class BestModel:
         learner, federation = plan.learner, plan.federation
         if not learner_traits(learner).any_data:
             return None
-        few = replace(federation, train={self.peer: thinned(federation.train[self.peer])})
+        few = replace(federation, train={self.peer: thin_out(federation.train[self.peer])})
         return float(learner.on(few).evaluate(rows, peers=(self.peer,), part="train")["loss"][0])
 
 
-def thinned(positions: IntArray, *, most: int = MOST) -> IntArray:
+def thin_out(positions: IntArray, *, most: int = MAX_JUDGING_SAMPLES) -> IntArray:
     """Return at most so many of the positions, evenly spaced, for samples may be sorted by class.
 
     Examples
     --------
     >>> import numpy as np
-    >>> thinned(np.arange(10), most=4).tolist()
+    >>> thin_out(np.arange(10), most=4).tolist()
     [0, 3, 6, 9]
     """
     return positions[:: math.ceil(len(positions) / most)] if len(positions) else positions

@@ -115,14 +115,14 @@ class _Note(msgspec.Struct, frozen=True):
     bytes_in: int
 
 
-def packed(checkpoint: Checkpoint) -> bytes:
+def pack(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of a checkpoint: safetensors with metadata and a hash of both.
 
     Examples
     --------
     >>> from p2pfl.core.neighbourhood import Public
     >>> row = torch.ones(1, 3)
-    >>> unpacked(packed(Checkpoint("ada", 7, State(row, Public(row))))).round
+    >>> unpack(pack(Checkpoint("ada", 7, State(row, Public(row))))).round
     7
     """
     c = checkpoint
@@ -134,8 +134,8 @@ def packed(checkpoint: Checkpoint) -> bytes:
     return save(tensors, {"note": note, "hash": _digest(tensors, note)})
 
 
-def unpacked(data: bytes) -> Checkpoint:
-    """Read what :func:`packed` wrote.
+def unpack(data: bytes) -> Checkpoint:
+    """Read what :func:`pack` wrote.
 
     Raises
     ------
@@ -273,7 +273,7 @@ class CheckpointStore:
         found: list[Checkpoint] = []
         for path, previous in ((self._newest, True), (self._former, False)):
             try:
-                checkpoint = unpacked(self.disk.read(path))
+                checkpoint = unpack(self.disk.read(path))
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -318,7 +318,7 @@ class CheckpointStore:
         StorageError
             If the disk is full or not writable; what was there stays.
         """
-        replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
+        replace(self._newest, pack(checkpoint), former=self._former, mode=0o600, disk=self.disk)
         about = {"round": str(checkpoint.round - 1)}
         self._write(self._model, model, about)
         if own:

@@ -57,6 +57,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.errors import PeerError
+from p2pfl.network.protocol.wire.messages import FlowStatement
 
 GossipStep = tuple[int, ...]
 """Attempt, round and step; it grows from each gossip step of a peer to the next."""
@@ -91,33 +92,6 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
 
 
 @dataclass(frozen=True)
-class FlowStatement:
-    """Statement of a peer for one partner, in every header.
-
-    Attributes
-    ----------
-    since, closed
-        Of the gossip steps from ``since`` to before ``closed``, those in neither set will never be applied.
-    applied
-        From ``since`` on, in the row and in its checkpoint.
-    pending
-        Likewise in the row, but a crash would lose it.
-    settled
-        First gossip step of which the sender still needs statements.
-    """
-
-    since: GossipStep
-    closed: GossipStep
-    applied: frozenset[GossipStep]
-    pending: frozenset[GossipStep]
-    settled: GossipStep
-
-    def excludes(self, gossip_step: GossipStep) -> bool:
-        """Return whether the sender will never apply a gossip step."""
-        return self.since <= gossip_step < self.closed and gossip_step not in self.applied | self.pending
-
-
-@dataclass(frozen=True)
 class FlowNotes:
     """State of one partner in a checkpoint: applied gossip steps, held flows, and the partner's last statement."""
 
@@ -125,33 +99,6 @@ class FlowNotes:
     held: Mapping[GossipStep, Row | None] = field(default_factory=dict)
     settled: GossipStep = START
     known: GossipStep = START
-
-
-@dataclass(frozen=True)
-class FlowCheckpoint:
-    """State that is saved and restored with the row; numbered, so that an older one is recognised."""
-
-    notes: Mapping[str, FlowNotes]
-    number: int = 0
-
-
-@dataclass(frozen=True)
-class FlowJournal:
-    """State that is durable before anything of a gossip step is sent, and when a checkpoint is complete.
-
-    Attributes
-    ----------
-    closed
-        After every gossip step that was opened.
-    stated
-        By partner, what may have been stated as applied.
-    number
-        Of the checkpoint that holds it.
-    """
-
-    closed: GossipStep
-    stated: Mapping[str, frozenset[GossipStep]]
-    number: int
 
 
 @dataclass
@@ -189,8 +136,10 @@ class FlowLedger:
         K, the number of gossip steps back for which a row is still applied.
     room
         Flows held for each partner; 0 holds none and conserves nothing.
-    journal, checkpoint
-        After a restart, the newest journal and the checkpoint from which the row comes.
+    closed
+        After a restart, a gossip step after all that were opened before; it is durable before anything is sent.
+    checkpoint
+        State by partner in the checkpoint from which the row comes.
 
     Examples
     --------
@@ -213,8 +162,8 @@ class FlowLedger:
         *,
         window: int,
         room: int,
-        journal: FlowJournal | None = None,
-        checkpoint: FlowCheckpoint | None = None,
+        closed: GossipStep = START,
+        checkpoint: Mapping[str, FlowNotes] | None = None,
     ) -> None:
         self.window = window
         self.room = room
@@ -223,19 +172,13 @@ class FlowLedger:
         self._own: dict[GossipStep, _Own] = {}
         self._decided: set[GossipStep] = set()  # in which the peers decide which models count
         self._final: set[GossipStep] = set()  # in which all peers have agreed on the models that count
-        self._next = START if journal is None else journal.closed
-        self._closed = self._next  # what was open before a restart is never
+        self._next = self._closed = closed  # what was open before a restart is never
         self._ends = {partner: _Ends() for partner in sorted(partners)}
-        for partner, note in ({} if checkpoint is None else checkpoint.notes).items():
+        for partner, note in (checkpoint or {}).items():
             self._ends[partner] = _Ends(set(note.applied), dict(note.held), None, note.known, note)
-        self._number = max(0 if saved is None else saved.number for saved in (journal, checkpoint))
-        if journal is not None and journal.number > (0 if checkpoint is None else checkpoint.number):
-            for partner, stated in journal.stated.items():  # the partner may have dropped its copy
-                gone = stated - self._end(partner).applied
-                self.lost += [(partner, gossip_step) for gossip_step in sorted(gone)]
 
     def open(self, gossip_step: GossipStep, row: Row, *, weights: Mapping[str, float]) -> None:
-        """Begin a gossip step. Make the journal durable before the row is sent.
+        """Begin a gossip step.
 
         Parameters
         ----------
@@ -357,21 +300,21 @@ class FlowLedger:
         back[gossip_step] = -moved
 
     def statement(self, partner: str) -> FlowStatement:
-        """Return the statement for a partner's next message, once the journal is durable."""
+        """Return the statement for a partner's next message."""
         ends = self._end(partner)
         kept = {gossip_step for gossip_step in ends.applied if gossip_step >= ends.known}
         safe = kept & ends.saved.applied
-        return FlowStatement(ends.known, self._closed, frozenset(safe), frozenset(kept - safe), ends.saved.settled)
+        pending = tuple(sorted(kept - safe))
+        return FlowStatement(ends.known, self._closed, tuple(sorted(safe)), pending, ends.saved.settled)
 
-    def checkpoint(self) -> FlowCheckpoint:
+    def checkpoint(self) -> dict[str, FlowNotes]:
         """Return what to save with the model, atomically; call :meth:`saved` once it is durable."""
-        return FlowCheckpoint({partner: self._notes(ends) for partner, ends in self._ends.items()}, self._number + 1)
+        return {partner: self._notes(ends) for partner, ends in self._ends.items()}
 
-    def saved(self, checkpoint: FlowCheckpoint) -> None:
-        """Note that a checkpoint is durable: what it holds may be stated as applied, once the journal says so."""
-        for partner, note in checkpoint.notes.items():
+    def saved(self, checkpoint: Mapping[str, FlowNotes]) -> None:
+        """Note that a checkpoint is durable: what it holds may be stated as applied."""
+        for partner, note in checkpoint.items():
             self._end(partner).saved = note
-        self._number = checkpoint.number
 
     def prune(self) -> None:
         """Discard the numbers of gossip steps that no partner needs, and of which no row can arrive any more."""
@@ -382,12 +325,6 @@ class FlowLedger:
             ends.spare = {gossip_step: row for gossip_step, row in ends.spare.items() if gossip_step in self._own}
             ends.applied = {gossip_step for gossip_step in ends.applied if gossip_step >= oldest}
             ends.refused = {gossip_step for gossip_step in ends.refused if gossip_step >= oldest}
-
-    def journal(self) -> FlowJournal:
-        """Return what to make durable."""
-        return FlowJournal(
-            self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number
-        )
 
     @property
     def partners(self) -> frozenset[str]:

@@ -50,7 +50,7 @@ for each edge and each slot since the partner's last confirmation.
 
 *What it costs.* Nothing is revealed to repair a round. But a mask that only one end ever applied hides nothing once it
 is undone, and a late half is one more row in which its mask is seen: the accountant's linear view takes both from
-:func:`~p2pfl.network.protocol.ledgers.payments.noise_matrix`. A settlement adds no fresh masks, so run one round
+the terms of the payments. A settlement adds no fresh masks, so run one round
 without training before it.
 
 References

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -121,35 +121,6 @@ def scattered(payment: Payment, *, masks: Masks, places: Callable[[int], Ints], 
         there = np.searchsorted(where, places(round))  # [Q_r]
         out[there] += points(replace(payment, terms=terms), masks=masks, size=len(there))
     return out
-
-
-def noise_matrix(payments: Sequence[Payment]) -> tuple[list[Mask], Ints]:
-    """Return the masks of many releases and the factor of each in each, ``[R, D]``: B of the linear view y = A x + B z.
-
-    Parameters
-    ----------
-    payments
-        One for each release that an observer sees, R of them.
-
-    Examples
-    --------
-    Bob pays late what Ada applied in round 0: her mask has two rows, and both are seen.
-
-    >>> from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-    >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
-    >>> first = ada.release(0)
-    >>> bob.receive("ada", ada.journal().statement("bob"))
-    >>> noise_matrix([first, bob.release(1)])[1]
-    array([[ 1,  0],
-           [-1, -1]])
-    """
-    order = sorted({mask for payment in payments for mask in payment.terms})
-    column = {mask: number for number, mask in enumerate(order)}
-    factors = np.zeros((len(payments), len(order)), np.int64)  # [R, D]
-    for row, payment in zip(factors, payments, strict=True):
-        for mask, factor in payment.terms.items():
-            row[column[mask]] = factor
-    return order, factors
 
 
 def residual_variance(masks: Collection[Mask], *, deviation: float) -> float:

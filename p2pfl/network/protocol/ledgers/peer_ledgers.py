@@ -20,14 +20,13 @@ import torch
 
 from p2pfl.core.errors import DecodeError, P2PFLError
 from p2pfl.core.neighbourhood import Released
-from p2pfl.network.protocol.ledgers import flows
 from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
-from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
+from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowNotes, GossipStep, Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, read, written
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.network.protocol.wire.messages import Account, Masked, Moved
+from p2pfl.network.protocol.wire.messages import Account, FlowStatement, Masked
 from p2pfl.network.protocol.wire.wire_rows import Delivery
 
 WINDOW = 4
@@ -132,7 +131,7 @@ class PeerLedgers:
             rows[name] = row
             return name
 
-        noted = self.flows.checkpoint().notes
+        noted = self.flows.checkpoint()
         partners = {
             name: Partner(
                 tuple(sorted(each.applied)),
@@ -167,7 +166,7 @@ class PeerLedgers:
         """
         partners = self.flows.partners
         notes = {
-            name: flows.FlowNotes(
+            name: FlowNotes(
                 frozenset(each.applied),
                 {gossip_step: rows[saved] for saved, gossip_step in each.held.items()},
                 each.settled,
@@ -177,10 +176,7 @@ class PeerLedgers:
             if name in partners
         }
         self._incarnations |= {name: page.flows[name].incarnation for name in notes if notes[name].applied}
-        closed = flows.FlowJournal((round, 0), {}, 0)
-        self.flows = FlowLedger(
-            partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.FlowCheckpoint(notes)
-        )
+        self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, closed=(round, 0), checkpoint=notes)
         self._owed = {chain: rows[name] for chain, name in page.owed.items()}
         self._chain_of = dict(page.gossip_steps)
         self.mass = page.mass
@@ -308,9 +304,9 @@ class PeerLedgers:
         """Return the statements for all partners, each distinct statement once."""
         self._silent = 0
         self._number += 1
-        moved: dict[Moved, list[str]] = {}
+        moved: dict[FlowStatement, list[str]] = {}
         for partner in sorted(self.flows.partners):
-            moved.setdefault(_moved(self.flows.statement(partner)), []).append(partner)
+            moved.setdefault(self.flows.statement(partner), []).append(partner)
         reported = sorted(moved.items(), key=lambda each: len(each[1]))
         if reported:
             reported[-1] = reported[-1][0], []  # all other partners
@@ -342,34 +338,18 @@ class PeerLedgers:
             statement = next((statement for statement, names in account.flows if me in names or not names), None)
             if statement is not None and _meant(statement, account.incarnations.get(me), incarnation=incarnation):
                 self.unaware.discard(partner)
-                self._due_back(self.flows.receive(partner, _flows(statement)))
+                self._due_back(self.flows.receive(partner, statement))
         if partner in self.masks.partners and me in account.masks and account.masks[me].key in (b"", key):
             self.masks.receive(partner, _masks(account.masks[me]))
             self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}
 
 
-def _meant(statement: Moved, reported: int | None, *, incarnation: int) -> bool:
+def _meant(statement: FlowStatement, reported: int | None, *, incarnation: int) -> bool:
     """Return whether a statement refers to this incarnation.
 
     A partner that has never met it cannot have applied anything of it.
     """
     return reported == incarnation if reported is not None else not (statement.applied or statement.pending)
-
-
-def _moved(statement: flows.FlowStatement) -> Moved:
-    return Moved(
-        statement.since,
-        statement.closed,
-        tuple(sorted(statement.applied)),
-        tuple(sorted(statement.pending)),
-        statement.settled,
-    )
-
-
-def _flows(statement: Moved) -> flows.FlowStatement:
-    return flows.FlowStatement(
-        statement.since, statement.closed, frozenset(statement.applied), frozenset(statement.pending), statement.settled
-    )
 
 
 def _masked(statement: ledger.MaskStatement) -> Masked:

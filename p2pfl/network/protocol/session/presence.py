@@ -11,15 +11,6 @@ from p2pfl.network.protocol.session.neighbour_changes import Neighbours
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.wire.messages import Announcement, Claim, Key
 
-BOARD = "+/state"
-"""Topic filter of the board, on which the broker retains the last announcement of every peer."""
-
-LOOK = 5.0
-"""Minimum seconds between two reads of the board; more with many names, which arrive no faster than ``RATE``."""
-
-RATE = 10.0
-"""Names per second, at about 700 bytes each."""
-
 ASKED = 2
 """Number of times that a neighbour is asked for a sign of life before another key may take over its name."""
 

@@ -214,14 +214,30 @@ Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
 Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
 
 
-class Moved(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of flows, see :class:`p2pfl.network.protocol.ledgers.flows.FlowStatement`."""
+class FlowStatement(msgspec.Struct, frozen=True, array_like=True):
+    """Statement of the ledger of flows for one partner, in every account.
+
+    Attributes
+    ----------
+    since, closed
+        Of the gossip steps from ``since`` to before ``closed``, those in neither set will never be applied.
+    applied
+        From ``since`` on, in the row and in its checkpoint.
+    pending
+        Likewise in the row, but a crash would lose it.
+    settled
+        First gossip step of which the sender still needs statements.
+    """
 
     since: Place
     closed: Place
     applied: Places
     pending: Places
     settled: Place
+
+    def excludes(self, gossip_step: tuple[int, ...]) -> bool:
+        """Return whether the sender will never apply a gossip step."""
+        return self.since <= gossip_step < self.closed and gossip_step not in (*self.applied, *self.pending)
 
 
 class Masked(msgspec.Struct, frozen=True, array_like=True):
@@ -259,7 +275,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
 
     incarnation: bounds.Incarnation
     number: bounds.Number
-    flows: Annotated[list[tuple[Moved, Names]], msgspec.Meta(max_length=MANY)] = []
+    flows: Annotated[list[tuple[FlowStatement, Names]], msgspec.Meta(max_length=MANY)] = []
     masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
     incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
 

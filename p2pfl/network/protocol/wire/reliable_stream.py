@@ -22,8 +22,11 @@ from p2pfl.network.protocol.wire.wire_rows import Pieces
 RESEND = 64
 """Maximum number of missing chunks that one acknowledgement requests."""
 
-MOST = 400
+MAX_CHUNKS = 400
 """Chunks that all streams together have under way towards one peer, at most."""
+
+WINDOW_BYTES = 16 * 2**20
+"""Bytes that all streams together have under way towards one peer, at most."""
 
 INITIAL = 2
 """Chunks that may be sent to a listener before its first acknowledgement."""
@@ -70,11 +73,6 @@ class Outbox:
     def tail(self) -> int:
         """The lowest sequence that some listener has not acknowledged."""
         return min(self._next.values(), default=self.head)
-
-    @property
-    def listeners(self) -> set[str]:
-        """Listeners for which chunks are held."""
-        return set(self._next)
 
     @property
     def idle(self) -> bool:
@@ -135,7 +133,7 @@ class Outbox:
             (ack.incarnation, ack.phase) != (self.incarnation, self.phase)
             or listener not in self._next
             or ack.next > self.head
-            or ack.limit > ack.next + MOST  # no listener grants more credit; with more, chunks could accumulate here
+            or ack.limit > ack.next + MAX_CHUNKS  # no listener grants more: chunks could accumulate
         ):
             return []
         if ack.next >= self._next[listener]:
@@ -317,11 +315,11 @@ class Inbox:
         return Ack(self.incarnation, self.phase, self.next, self.granted, missing[:RESEND])
 
 
-def largest_window(listeners: int, *, chunk: int, total: int = 16 * 2**20, messages: int = MOST) -> int:
+def largest_window(listeners: int, *, chunk: int) -> int:
     """Return how many chunks each of ``listeners`` streams may have under way towards one peer.
 
     All streams together stay below 16 MB and 400 messages, which is less than a broker's default
     queue of 1,000 messages, so that it has no reason to drop.
     """
-    share = min(total // chunk, messages) // max(1, listeners)
+    share = min(WINDOW_BYTES // chunk, MAX_CHUNKS) // max(1, listeners)
     return max(INITIAL, share)

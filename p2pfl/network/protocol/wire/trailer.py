@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import blake3
 
@@ -46,47 +45,6 @@ class SignedStatement:
     def by(self, public: bytes) -> bool:
         """Return whether the owner of this key said it."""
         return verify(public, self.statement, self.signature, domain=_DOMAIN)
-
-
-class Hash(Protocol):
-    """Interface of a hash."""
-
-    def update(self, data: memoryview, /) -> object:
-        """Take more bytes."""
-        ...
-
-    def digest(self) -> bytes:
-        """Return the hash of all bytes so far."""
-        ...
-
-    def copy(self) -> Hash:
-        """Return one that goes on by itself."""
-        ...
-
-
-class Trailer(Protocol):
-    """Trailer of the models of one sender."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        ...
-
-    def begin(self) -> Hash:
-        """Start to hash a message."""
-        ...
-
-    def end(self, digest: bytes) -> bytes:
-        """Return the trailer of a message with this hash."""
-        ...
-
-    def statement(self, message: memoryview) -> bytes:
-        """Return the hash of a message that is there as a whole."""
-        ...
-
-    def check(self, digest: bytes, trailer: bytes) -> None:
-        """Raise :class:`~p2pfl.core.errors.DecodeError` unless the trailer is that of this hash."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -181,6 +139,12 @@ class _Statement:
     def digest(self) -> bytes:
         return self._context + bytes(self._start) + self._rest.digest()
 
+
+Hash = blake3.blake3 | _Statement
+"""Hash of a message that goes by."""
+
+Trailer = Checksum | Signature
+"""Trailer of the models of one sender."""
 
 _DOMAIN = "row"
 CHECKSUM = Checksum()

@@ -166,8 +166,8 @@ def encode_row(
     Examples
     --------
     >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
-    >>> message = b"".join(pieces([head, numbers], size=100))
-    >>> decode_row(message)[1]
+    >>> message = b"".join(Pieces([head, numbers], size=100))
+    >>> read_row(message).row
     tensor([1., 1., 1.])
     """
     numbers: bytes | memoryview = raw(row)
@@ -181,11 +181,6 @@ def encode_row(
     prefix += bytes(-len(prefix) % ALIGNMENT)
     parts = prefix, squeezed if squeezed is not None and smaller else numbers
     return parts if listed is None else (*parts, listed)
-
-
-def pieces(parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> Pieces:
-    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by; see :class:`Pieces`."""
-    return Pieces(parts, size=size, trailer=trailer)
 
 
 class Encoded(tuple[bytes | memoryview, ...]):
@@ -261,20 +256,8 @@ class Pieces:
         return part
 
 
-def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:
-    """Return the head and the numbers ``[P]`` of a message; the numbers are a view into it.
-
-    Raises
-    ------
-    DecodeError
-        If the size, trailer, type, shape or finiteness is not as the head says.
-    """
-    found = read_row(message, trailer=trailer)
-    return found.head, found.row
-
-
-def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30) -> Parsed:
-    """Return what :func:`decode_row` returns, and the statement that the sender has signed.
+def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM, largest: int = 2**30) -> Parsed:
+    """Return the parts of a message; the numbers ``[P]`` are a view into it.
 
     Parameters
     ----------
@@ -286,7 +269,7 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     Raises
     ------
     DecodeError
-        As :func:`decode_row`.
+        If the size, trailer, type, shape or finiteness is not as the head says.
     """
     view = memoryview(message).toreadonly()
     start = int.from_bytes(view[:4], "little") + 4

@@ -21,7 +21,7 @@ from p2pfl.learning.additive import answer_questions
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact import Boosting
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.boosting_round import EXTRAS, BoostingRound
+from p2pfl.plugins.exact.boosting import EXTRAS, BoostingRound
 from p2pfl.plugins.exact.trees.losses import fraction
 
 GROUPS = 8

@@ -1,7 +1,8 @@
-"""Families of generalised linear models: what one sample adds to the likelihood and its derivatives."""
+"""Links and families of generalised linear models: what one sample adds to the likelihood and its derivatives."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,14 +11,207 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import scipy  # imports scipy.special when that is first used, which takes 6 MiB
+import torch
 
 from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import LearningError
+from p2pfl.learning.exact_model import Asked
 from p2pfl.plugins.exact.elementary import added_along, log
-from p2pfl.plugins.exact.regression.links import LINKS, Link
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
+
+STEEPEST = 40.0
+"""Bound of the linear predictor where its exponential is taken; steps that go beyond are halved."""
+
+LEAST_PROBABILITY = 2.0**-30
+"""Least probability from which a linear predictor starts."""
 
 TINY = np.finfo(np.float64).tiny
 
+ALPHA_TERMS = 5
+"""Sums of :func:`overdispersion_terms`."""
+
+MAX_ALPHA_STEPS = 60
+"""Most steps for given means; Newton's method takes five to ten."""
+
+NEAR = 1e-12
+"""The estimate is final where a step would change it by less than this share."""
+
+ROUNDING = 1e-6
+"""Steps below this share that no longer shrink are rounding."""
+
+MAX_THETA = 2.0**24
+"""With a larger theta the distribution is that of Poisson to single precision."""
+
 Targets = npt.NDArray[Any]
+
+
+def _exponentials(predictor: Floats) -> Floats:
+    return np.asarray(np.exp(np.clip(predictor, -STEEPEST, STEEPEST)))
+
+
+class Link:
+    """Map from linear predictors to means; here the mean is the linear predictor."""
+
+    name: ClassVar[str] = "identity"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return the mean for each linear predictor."""
+        return predictor
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return the derivative of each mean by its linear predictor."""
+        return np.ones_like(predictor)
+
+    def start(self, mean: float) -> float:
+        """Return about the linear predictor of a mean, in operations that are the same everywhere."""
+        return mean
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return the log-odds of a probability for each linear predictor; it itself where there are none."""
+        return predictor
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds of probabilities, or means, as torch computes them."""
+        return predictor
+
+
+class Log(Link):
+    """The logarithm of the mean is the linear predictor."""
+
+    name: ClassVar[str] = "log"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return exponentials."""
+        return _exponentials(predictor)
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return the means."""
+        return self.means(predictor)
+
+    def start(self, mean: float) -> float:
+        """Return the logarithm."""
+        return log(max(mean, 2.0**-50))
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return means."""
+        return predictor.exp()
+
+
+class Logit(Link):
+    """The log-odds are the linear predictor."""
+
+    name: ClassVar[str] = "logit"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        return np.asarray(scipy.special.expit(predictor))
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return derivatives."""
+        found = self.means(predictor)
+        return found * (1 - found)
+
+    def start(self, mean: float) -> float:
+        """Return the log-odds."""
+        bounded = min(max(mean, LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
+        return log(bounded) - log(1 - bounded)
+
+
+class Probit(Logit):
+    """The probability is that of a standard normal number below the linear predictor."""
+
+    name: ClassVar[str] = "probit"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        return np.asarray(scipy.special.ndtr(predictor))
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return densities."""
+        return np.asarray(np.exp(-0.5 * predictor * predictor) / np.sqrt(2 * np.pi))
+
+    def start(self, mean: float) -> float:
+        """Return about the quantile."""
+        return super().start(mean) / 1.7
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return log-odds."""
+        return np.asarray(scipy.special.log_ndtr(predictor) - scipy.special.log_ndtr(-predictor))
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds."""
+        return torch.as_tensor(torch.special.log_ndtr(predictor) - torch.special.log_ndtr(-predictor))
+
+
+class ComplementaryLogLog(Logit):
+    """The logarithm of the cumulative hazard is the linear predictor."""
+
+    name: ClassVar[str] = "cloglog"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        return -np.expm1(-_exponentials(predictor))
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return derivatives."""
+        hazards = _exponentials(predictor)
+        return np.asarray(hazards * np.exp(-hazards))
+
+    def start(self, mean: float) -> float:
+        """Return the logarithm of the hazard."""
+        bounded = min(max(mean, LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
+        return log(-log(1 - bounded))
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return log-odds."""
+        hazards = _exponentials(predictor)
+        return np.asarray(np.log(-np.expm1(-hazards)) + hazards)
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds."""
+        hazards = predictor.clamp(-STEEPEST, STEEPEST).exp()
+        return (-torch.expm1(-hazards)).log() + hazards
+
+
+LINKS: Mapping[str, type[Link]] = {each.name: each for each in (Link, Log, Logit, Probit, ComplementaryLogLog)}
+"""Links by name."""
+
+
+class Linear(TensorModule):
+    """Linear predictors: features in, logits or predicted means out.
+
+    Parameters
+    ----------
+    shapes
+        Shapes of the tensors of the model, ``weight`` and ``bias`` among them.
+    link
+        Link.
+    classes
+        True if outputs are logits of classes.
+    exposure
+        Position of the feature whose logarithm is added to the predictor; ``None`` for none.
+
+    Examples
+    --------
+    >>> Linear({"weight": (1, 2), "bias": (1,)}, link=Logit(), classes=True)(torch.zeros(1, 2)).tolist()
+    [[0.0, 0.0]]
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, shapes: Shapes, *, link: Link, classes: bool, exposure: int | None = None) -> None:
+        super().__init__(shapes)
+        self.link, self.classes, self.exposure = link, classes, exposure
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, C]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
+        flat = features.flatten(1).double()  # [n, F]
+        predictor = flat @ self.weight.T + self.bias  # [n, K]
+        if self.exposure is not None:
+            predictor = predictor + flat[:, self.exposure, None].log()
+        outputs = self.link.tensor(predictor)
+        return torch.cat([torch.zeros_like(outputs[:, :1]), outputs], dim=1) if self.classes else outputs
 
 
 class Family(ABC):
@@ -277,3 +471,97 @@ def response(family: str, link: str | None, *, alpha: float, classes: int | None
     """
     chosen = NegativeBinomial(alpha) if family == "negative_binomial" else FAMILIES[family]()
     return Response(chosen, LINKS[link or chosen.links[0]](), max(1, (classes or 2) - 1))
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """Estimate of alpha.
+
+    Attributes
+    ----------
+    value, error
+        The estimate, and its standard error from the second derivative of the likelihood.
+    saturated
+        Log-likelihood of means that equal the targets, under this alpha.
+    """
+
+    value: float
+    error: float
+    saturated: float
+
+
+def overdispersion_terms(targets: npt.NDArray[Any], means: Floats, theta: float) -> Floats:
+    """Return what each sample adds, ``[n, 5]``.
+
+    They are both derivatives, the square of the residual less the count, the square of the mean, and the log-likelihood
+    of a mean that equals the count.
+
+    Parameters
+    ----------
+    targets, means
+        Counts and their means, ``[n]``.
+    theta
+        1 / alpha.
+
+    Examples
+    --------
+    >>> overdispersion_terms(np.array([0.0]), np.array([1.0]), 1.0).round(3).tolist()
+    [[-0.193, 0.25, 1.0, 1.0, 0.0]]
+    """
+    special = scipy.special
+    beyond, whole = targets + theta, means + theta
+    first = special.digamma(beyond) - special.digamma(theta) + np.log(theta / whole) + 1 - beyond / whole
+    second = special.polygamma(1, beyond) - special.polygamma(1, theta) + 1 / theta - 2 / whole + beyond / whole**2
+    excess = (targets - means) ** 2 - targets
+    return np.stack([first, second, excess, means * means, NegativeBinomial(1 / theta).saturated(targets)], axis=1)
+
+
+def estimate_alpha(before: float, asked: Callable[[float], Asked[Floats]]) -> Asked[Alpha]:
+    r"""Return the alpha of the largest likelihood under given means, by Newton's method on totals.
+
+    With given means :math:`\mu_i` and :math:`\theta = 1 / \alpha`, the log-likelihood of counts :math:`y_i` has the
+    derivatives
+
+    .. math:: \ell' = \sum_i \psi(y_i + \theta) - \psi(\theta) + \ln \frac{\theta}{\theta + \mu_i}
+              + 1 - \frac{y_i + \theta}{\mu_i + \theta}, \qquad
+              \ell'' = \sum_i \psi'(y_i + \theta) - \psi'(\theta) + \frac{1}{\theta} - \frac{2}{\mu_i + \theta}
+              + \frac{y_i + \theta}{(\mu_i + \theta)^2},
+
+    which are sums over samples.
+
+    Parameters
+    ----------
+    before
+        An estimate under other means; 0 for the one by moments.
+    asked
+        Function that asks for the sums of :func:`overdispersion_terms` under a theta.
+
+    Raises
+    ------
+    LearningError
+        The counts vary no more than those of Poisson, so the likelihood rises as alpha falls to 0.
+
+    References
+    ----------
+    Lawless, Negative binomial and mixed Poisson regression, Canadian Journal of Statistics 15, 1987; Venables and
+    Ripley, Modern applied statistics with S, 2002 (``glm.nb``).
+    """
+    theta = 1 / before if before else 0.0
+    last = math.inf
+    for _ in range(MAX_ALPHA_STEPS):
+        first, second, excess, squares, saturated = (yield from asked(theta or 1.0)).tolist()
+        if excess <= 0 or theta > MAX_THETA:
+            raise LearningError(
+                "the counts vary no more around their means than those of a Poisson distribution, so there is no alpha "
+                'to estimate; set model.options.family to "poisson"'
+            )
+        if not theta:
+            theta = max(squares / excess, 2.0**-20)
+            continue
+        step = -first / second if second < 0 else math.copysign(theta, first)
+        if abs(step) <= NEAR * theta or (abs(step) <= ROUNDING * theta and abs(step) > 0.5 * last):
+            break
+        last = abs(step)
+        theta = min(max(theta + step, theta / 4), 4 * theta)
+    error = math.sqrt(-1 / second) / (theta * theta) if second < 0 else math.nan
+    return Alpha(1 / theta, error, saturated)

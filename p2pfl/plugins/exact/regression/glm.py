@@ -19,9 +19,8 @@ from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensor
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse
-from p2pfl.plugins.exact.regression.families import Response
+from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estimate_alpha, overdispersion_terms
 from p2pfl.plugins.exact.regression.fits import DECREMENT, converged, newton, with_aic, with_errors
-from p2pfl.plugins.exact.regression.overdispersion import TERMS, estimated, terms
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
@@ -142,7 +141,7 @@ class GLM(Regression):
             [deviance] = yield from self._deviances(last, [beta], own)
             if self._risen(float(deviance) + added(self._penalty() * beta * beta), tensors):
                 beta = yield from self._shortened(last, beta, tensors, own)
-        alpha = yield from estimated(before, lambda theta: self._by_alpha(beta, theta, own))
+        alpha = yield from estimate_alpha(before, lambda theta: self._by_alpha(beta, theta, own))
         kind = self.response(alpha.value)
         found = yield from self._derived(kind, beta, tensors, own)
         outcome = self._step(beta, found, tensors)
@@ -157,9 +156,11 @@ class GLM(Regression):
         def answer(peer: str) -> Ints:
             part = own(peer).train
             means = self.kind.means(self._predictor(beta, part.features))[:, 0]
-            return self._summed(part, TERMS, lambda where: terms(part.targets[where], means[where], theta))
+            return self._summed(
+                part, ALPHA_TERMS, lambda where: overdispersion_terms(part.targets[where], means[where], theta)
+            )
 
-        return (yield from sums.total(answer, TERMS))
+        return (yield from sums.total(answer, ALPHA_TERMS))
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""

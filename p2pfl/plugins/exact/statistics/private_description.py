@@ -24,26 +24,6 @@ from p2pfl.plugins.exact.tensor_model import Shapes, Statistic
 Selected = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class DescribedColumn:
-    """Columns of zeros and ones of levels, or a number, to which a sample adds together.
-
-    Parameters
-    ----------
-    where
-        Places among the columns.
-    bounds
-        Public bounds of a number; ``None`` for levels.
-    """
-
-    where: slice
-    bounds: tuple[float, float] | None = None
-
-    def size(self, bins: int) -> int:
-        """Return how many numbers of a total are about it: bins, missing values, a sum and squares; or levels."""
-        return self.where.stop - self.where.start if self.bounds is None else bins + 3
-
-
 @dataclass(frozen=True, kw_only=True)
 class PrivateDescription(Statistic):
     r"""Counts, means, deviations, histograms and quantiles of all columns, whose totals take private noise.
@@ -108,20 +88,25 @@ class PrivateDescription(Statistic):
         )
 
     @cached_property
-    def columns(self) -> tuple[DescribedColumn, ...]:
-        """Columns in their order, the target last."""
+    def columns(self) -> list[tuple[slice, tuple[float, float] | None]]:
+        """Places of each column, the target last, and the public bounds of one of numbers."""
         target = Field(TARGET, None if self.classes is None else tuple(map(str, range(self.classes))))
         fields = [*(field for field, _ in located(self.features, self.fields)), target]
         check_named(self.bounds, {field.name for field in fields if field.levels is None})
-        return tuple(
-            DescribedColumn(where, ends(self.bounds, field.name) if field.levels is None else None)
+        return [
+            (where, ends(self.bounds, field.name) if field.levels is None else None)
             for field, where in located(0, fields)
-        )
+        ]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers of a total are about each column: bins, missing values, a sum and squares; or levels."""
+        return [where.stop - where.start if bounds is None else self.bins + 3 for where, bounds in self.columns]
 
     @property
     def change(self) -> float:
         """L2 norm by which one sample can change the total, rounding of sums and squares included."""
-        numbers = sum(column.bounds is not None for column in self.columns)
+        numbers = sum(bounds is not None for _, bounds in self.columns)
         return math.sqrt(1 + 2 * numbers + len(self.columns)) + sums.rounding(2 * numbers)
 
     @property
@@ -133,18 +118,18 @@ class PrivateDescription(Statistic):
         """Take the total; further rounds take none."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        size = 1 + sum(column.size(self.bins) for column in self.columns)
+        size = 1 + sum(self.sizes)
         total, _ = yield from sums.noisy_total(lambda peer: self._added(own, peer), size=size, change=self.change)
         return Outcome(self._estimated(total), over=True)
 
     def _added(self, own: Owns, peer: str) -> Floats:
         """Return what the samples of a peer add, in points of the grid."""
         values = self.plain.values(own(peer))
-        found = [np.array([len(values)])]
-        for column in self.columns:
-            mine = values[:, column.where]
-            found += [_levels(mine)] if column.bounds is None else self._numbers(mine[:, 0], *centered(*column.bounds))
-        return np.concatenate(found) * 2.0**sums.NOISY_FRACTION
+        added_up = [np.array([len(values)])]
+        for where, bounds in self.columns:
+            mine = values[:, where]
+            added_up += [_levels(mine)] if bounds is None else self._numbers(mine[:, 0], *centered(*bounds))
+        return np.concatenate(added_up) * 2.0**sums.NOISY_FRACTION
 
     def _numbers(self, values: Selected, middle: float, half: float) -> Iterator[Floats]:
         """Yield counts of bins and of missing values, and sums and squares, each rounded to the grid."""
@@ -163,15 +148,15 @@ class PrivateDescription(Statistic):
             stated[name][...] = np.nan
         samples = max(0.0, float(np.rint(total[0])))
         stated["samples"][0], start = samples, 1
-        for column in self.columns:
-            own = total[start : start + column.size(self.bins)]
-            start += len(own)
-            if column.bounds is None:
-                stated["present"][column.where], stated["high"][column.where] = samples, 1.0
-                stated["mean"][column.where] = np.clip(own / max(samples, 1.0), 0.0, 1.0)
-            else:
-                for name, value in self._number(column.bounds, own, samples=samples).items():
-                    stated[name][column.where] = value
+        for (where, bounds), size in zip(self.columns, self.sizes, strict=True):
+            own = total[start : start + size]
+            start += size
+            if bounds is None:
+                stated["present"][where], stated["high"][where] = samples, 1.0
+                stated["mean"][where] = np.clip(own / max(samples, 1.0), 0.0, 1.0)
+                continue
+            for name, value in self._number(bounds, own, samples=samples).items():
+                stated[name][where] = value
         return stated
 
     def _number(self, bounds: tuple[float, float], own: Floats, *, samples: float) -> dict[str, Any]:

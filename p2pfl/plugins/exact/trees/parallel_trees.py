@@ -10,8 +10,7 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.trees.counting import OUT, RoutedSamples
-from p2pfl.plugins.exact.trees.growing import Splits
+from p2pfl.plugins.exact.trees.growing import OUT, RoutedSamples, Splits
 from p2pfl.plugins.exact.trees.node_splits import Split, gained
 from p2pfl.plugins.exact.trees.tree_model import FIELDS
 

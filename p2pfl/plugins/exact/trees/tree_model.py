@@ -110,8 +110,40 @@ class TreeModel(TensorModel):
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.columns == 1 else margins
 
     def importances(self, tensors: Tensors, *, averaged: bool) -> tuple[FeatureImportance, ...]:
-        """Return the importances of the features, the most important first."""
-        return importances(tensors, self.seen.names, trees=self.grown(tensors), averaged=averaged)
+        """Return the features that split a node, the most important first; of equals, the first feature.
+
+        Parameters
+        ----------
+        tensors
+            The model.
+        averaged
+            True for the mean over trees of the share of a feature in the gains of the tree (the mean decrease in
+            impurity of a forest); else the importance is its share in the gains of all trees.
+
+        References
+        ----------
+        Breiman, Friedman, Olshen and Stone, Classification and regression trees, 1984.
+        """
+        names, trees = self.seen.names, self.grown(tensors)
+        count = len(names)
+        feature, gain = tensors["feature"][:trees].astype(np.int64), tensors["gain"][:trees]
+        split = feature >= 0
+        each = np.zeros((trees, count))  # [T, F]
+        np.add.at(each, (np.nonzero(split)[0], feature[split]), gain[split])
+        weight = np.bincount(feature[split], minlength=count)
+        total = each.sum(axis=0)
+        if averaged:
+            whole = each.sum(axis=1, keepdims=True)
+            shares = (each / np.where(whole > 0, whole, 1.0)).sum(axis=0)
+        else:
+            shares = total
+        shares = shares / shares.sum() if shares.any() else shares
+        order = np.argsort(-shares, kind="stable")
+        return tuple(
+            FeatureImportance(names[number], float(shares[number]), float(total[number]), int(weight[number]))
+            for number in order.tolist()
+            if weight[number]
+        )
 
 
 def bin_tensors(bins: Bins) -> dict[str, Floats]:
@@ -316,49 +348,3 @@ class Mean(Forest):
         values = self.value.gather(1, nodes[..., None].expand(-1, -1, self.columns))  # [T, n, C]
         mean = values.sum(0) / self.get_buffer("trees").clamp_min(1.0)
         return mean if self.classes is None else mean.clamp_min(RAREST).log()
-
-
-def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[FeatureImportance, ...]:
-    r"""Return the features that split a node, the most important first; of equals, the first feature.
-
-    Parameters
-    ----------
-    tensors
-        ``feature`` and ``gain`` of the nodes, ``[T, M]``.
-    names
-        Names of the features.
-    trees
-        Number of trees that have grown.
-    averaged
-        True for the mean over trees of the share of a feature in the gains of the tree (the mean decrease in impurity
-        of a forest); else the importance is its share in the gains of all trees.
-
-    Examples
-    --------
-    >>> tensors = {"feature": np.array([[1.0, 0.0, -1.0]]), "gain": np.array([[3.0, 1.0, 0.0]])}
-    >>> [(each.name, each.importance, each.weight) for each in importances(tensors, "ab", trees=1, averaged=False)]
-    [('b', 0.75, 1), ('a', 0.25, 1)]
-
-    References
-    ----------
-    Breiman, Friedman, Olshen and Stone, Classification and regression trees, 1984.
-    """
-    count = len(names)
-    feature, gain = tensors["feature"][:trees].astype(np.int64), tensors["gain"][:trees]
-    split = feature >= 0
-    each = np.zeros((trees, count))  # [T, F]
-    np.add.at(each, (np.nonzero(split)[0], feature[split]), gain[split])
-    weight = np.bincount(feature[split], minlength=count)
-    total = each.sum(axis=0)
-    if averaged:
-        whole = each.sum(axis=1, keepdims=True)
-        shares = (each / np.where(whole > 0, whole, 1.0)).sum(axis=0)
-    else:
-        shares = total
-    shares = shares / shares.sum() if shares.any() else shares
-    order = np.argsort(-shares, kind="stable")
-    return tuple(
-        FeatureImportance(names[number], float(shares[number]), float(total[number]), int(weight[number]))
-        for number in order.tolist()
-        if weight[number]
-    )

@@ -29,9 +29,12 @@ BOOSTING = ("boosting", "random_boosting")
 ROOT = 2**31 - 1
 """Parent of a root."""
 
+UNNAMEABLE = str.maketrans("[]<", "()_")
+"""Characters that XGBoost refuses in the name of a feature."""
 
-def document(predictor: Predictor, about: str) -> dict[str, Any]:
-    """Return the content of the file.
+
+def encoded(predictor: Predictor, about: str) -> bytes:
+    """Return the file.
 
     Parameters
     ----------
@@ -54,7 +57,11 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
             f"{path} takes scaled features, which XGBoost's format cannot express; train without data.scale and "
             "without `mean` and `deviation` of columns, which boosting does not need"
         )
-    _check_units(predictor, module)
+    if module.logarithmic and (saved.outputs.mean, saved.outputs.deviation) != (0.0, 1.0):
+        raise ModelError(
+            f"{path} predicts scaled targets by logarithms, which XGBoost's format cannot express; train without "
+            "`mean` and `deviation` of the target"
+        )
     tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     columns, count = module.columns, int(tensors["trees"][0]) * module.columns
     numbers = module.classes is None
@@ -72,50 +79,34 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
         )
         for number in range(count)
     ]
-    parameters = {"num_trees": str(count), "num_parallel_tree": "1"}
     model = {
-        "gbtree_model_param": parameters,
+        "gbtree_model_param": {"num_trees": str(count), "num_parallel_tree": "1"},
         "iteration_indptr": list(range(0, count + 1, columns)),
         "tree_info": [number % columns for number in range(count)],
         "trees": trees,
     }
-    classes = columns if columns > 1 else 0
-    return {
+    document = {
         "version": list(VERSION),
         "learner": {
             "attributes": {"p2pfl": about},
-            "feature_names": [_name(name) for name in module.seen.names],
+            "feature_names": [name.translate(UNNAMEABLE) for name in module.seen.names],
             "feature_types": ["c" if category else "float" for category in module.seen.categorical],
             "gradient_booster": {"name": "gbtree", "model": model},
             "learner_model_param": {
                 "base_score": ("1E0" if module.logarithmic else "0E0") if numbers else "5E-1",
                 "boost_from_average": "0",
-                "num_class": str(classes),
+                "num_class": str(columns if columns > 1 else 0),
                 "num_feature": str(features),
                 "num_target": "1",
             },
             "objective": _objective(module.classes, str(saved.model.options.get("loss"))),
         },
     }
+    return json.dumps(document, allow_nan=False).encode()
 
 
 TREE = ("feature", "threshold", "left", "missing", "value", "gain", "count", "categories")
 """Tensors of a tree."""
-
-
-def encoded(predictor: Predictor, about: str) -> bytes:
-    """Return the file."""
-    return json.dumps(document(predictor, about), allow_nan=False).encode()
-
-
-def _check_units(predictor: Predictor, module: Forest) -> None:
-    """Refuse targets in other units, which logarithms of means cannot express."""
-    outputs = predictor.saved.about.outputs
-    if module.logarithmic and (outputs.mean, outputs.deviation) != (0.0, 1.0):
-        raise ModelError(
-            f"{predictor.saved.path} predicts scaled targets by logarithms, which XGBoost's format cannot express; "
-            "train without `mean` and `deviation` of the target"
-        )
 
 
 LOGARITHMIC = {
@@ -131,11 +122,6 @@ def _objective(classes: int | None, loss: str) -> dict[str, Any]:
     if classes == 2:
         return {"name": "binary:logistic", "reg_loss_param": {"scale_pos_weight": "1"}}
     return {"name": "multi:softprob", "softmax_multiclass_param": {"num_class": str(classes)}}
-
-
-def _name(name: str) -> str:
-    """Return the name of a feature without the characters that XGBoost refuses."""
-    return name.translate(str.maketrans("[]<", "()_"))
 
 
 def _tree(
@@ -181,8 +167,8 @@ def _right(words: Floats) -> list[int]:
     """Return the categories that go right."""
     codes = np.arange(len(words) * BITS)
     left = (words.astype(np.int64)[codes // BITS] >> (codes % BITS)) & 1
-    found: list[int] = codes[left == 0].tolist()
-    return found
+    right: list[int] = codes[left == 0].tolist()
+    return right
 
 
 def _single(values: Iterable[float]) -> list[float]:

@@ -16,7 +16,7 @@ from p2pfl.network.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Masked, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import ExchangeKey, FirstUse
 from restarts import RestartablePeers
@@ -91,7 +91,7 @@ def forged_row(peers):
     signature = Signature.of("test", "peer1", victim.me.incarnation, public=PUBLIC["peer1"])
     trailer = Signature(signature.context, PUBLIC["peer1"], insider.start.identity)
     row = victim.plan.learner.start(("peer1",))[0]
-    message = b"".join(pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
+    message = b"".join(Pieces(encode_row(row, round=3, step=0, mass=1.0), size=10**6, trailer=trailer))
     first = victim.session.streams.outboxes[0].head
     chunk = Chunk(victim.me.incarnation, 0, first, first, 0, len(message), memoryview(message))
     yield "peer1/pub/0", pretender(insider, "peer1").seal(chunk)

@@ -17,9 +17,9 @@ from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
-from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Masked, Moved, Pulse
+from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, FlowStatement, Masked, Pulse
 from p2pfl.network.protocol.wire.wire_codec import encode
-from p2pfl.network.protocol.wire.wire_rows import encode_row, pieces, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, row_bytes
 from p2pfl.topology import complete
 from sessions import arrived
 
@@ -38,7 +38,7 @@ name = st.sampled_from(["ada", "bob", "eve", "x"])
 life = st.one_of(st.just(LIFE), number)
 phase = st.one_of(st.just(0), number)
 moved = st.builds(
-    Moved, place, place, st.lists(place, max_size=4).map(tuple), st.lists(place, max_size=4).map(tuple), place
+    FlowStatement, place, place, st.lists(place, max_size=4).map(tuple), st.lists(place, max_size=4).map(tuple), place
 )
 masked = st.builds(
     Masked, point, point, st.lists(st.tuples(number, number, number), max_size=4).map(tuple), point, point
@@ -60,7 +60,7 @@ def chunks(length, *, round, sequence=0):
     """An honest row as it travels."""
     parts = encode_row(ROW[:length] + round, round=round, step=0, grid=None, mass=None)
     total, offset = sum(map(len, parts)) + 16, 0
-    for count, piece in enumerate(pieces(parts, size=200)):
+    for count, piece in enumerate(Pieces(parts, size=200)):
         yield Chunk(LIFE, 0, sequence + count, sequence, offset, total, memoryview(bytes(piece)))
         offset += len(piece)
 

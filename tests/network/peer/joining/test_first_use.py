@@ -3,7 +3,7 @@
 import pytest
 
 from p2pfl.core.errors import PeerError
-from p2pfl.network.peer.joining.introductions import strangers
+from p2pfl.network.peer.joining.resumption import strangers
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import differences, text
 from p2pfl.network.protocol.wire.messages import Announcement

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.joining import incarnation
-from p2pfl.network.peer.joining.incarnation import AHEAD, SECOND, announced, numbered, started
+from p2pfl.network.peer.joining.incarnation import MAX_LEAD, SECOND, announced, number_start, started
 from p2pfl.network.peer.launch import worker as child
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Done
@@ -37,7 +37,7 @@ def said(number, by=ADA, *, peer="ada", swarm="clinic", status="dead"):
 
 def start(retained=None, *, clock=NOW, journal=None, trust=None, charged=False):
     whose = {"identity": ADA, "trust": FirstUse() if trust is None else trust, "swarm": "clinic", "peer": "ada"}
-    return numbered(clock=clock, journal=journal, announced=retained, charged=charged, **whose)
+    return number_start(clock=clock, journal=journal, announced=retained, charged=charged, **whose)
 
 
 @pytest.mark.parametrize("trust", [FirstUse(), ROSTER], ids=["first use", "roster"])
@@ -97,9 +97,9 @@ def test_an_announcement_that_neighbours_refuse_counts_for_nothing(retained, tru
 
 
 def test_an_own_announcement_far_ahead_of_the_clock_is_an_error_that_says_what_to_do():
-    assert start(said(NOW + AHEAD)).incarnation == NOW + AHEAD + 1
+    assert start(said(NOW + MAX_LEAD)).incarnation == NOW + MAX_LEAD + 1
     with pytest.raises(PeerError) as caught:
-        start(said(NOW + AHEAD + 1))
+        start(said(NOW + MAX_LEAD + 1))
     assert str(caught.value) == (
         'the broker retains an announcement of peer "ada" that is more than 80 years ahead of the clock of this '
         "device; set the clock, or clear the retained message on p2pfl/v1/clinic/peer/ada/state"
@@ -122,7 +122,7 @@ def test_nobody_pushes_the_number_of_a_peer_beyond_the_bound_however_often_it_st
     for number in pushed:
         found = start(said(number, OTHER), journal=journal)
         assert found.incarnation > (journal or 0)
-        assert found.incarnation <= NOW + AHEAD + len(pushed)
+        assert found.incarnation <= NOW + MAX_LEAD + len(pushed)
         journal = found.incarnation if kept else None
 
 
@@ -148,7 +148,7 @@ async def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_i
 
 
 async def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_returns_is_given_up(monkeypatch):
-    monkeypatch.setattr(incarnation, "AGAIN", 0.01)
+    monkeypatch.setattr(incarnation, "CLAIM_INTERVAL", 0.01)
 
     async def scenario(drops):
         dropped = []
@@ -166,7 +166,7 @@ async def test_a_claim_that_the_broker_drops_is_repeated_and_one_that_never_retu
         return len(dropped)
 
     assert await asyncio.wait_for(scenario(2), 20) == 2
-    assert await asyncio.wait_for(scenario(100), 20) == incarnation.CLAIMS
+    assert await asyncio.wait_for(scenario(100), 20) == incarnation.MAX_CLAIMS
 
 
 # ---------------------------------------------------------------------- peers that start again

@@ -10,7 +10,7 @@ from p2pfl.core.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.masking import round_attempts
-from p2pfl.network.peer.masking.round_attempts import MOST
+from p2pfl.network.peer.masking.round_attempts import MAX_ATTEMPTS
 from p2pfl.network.peer.storage.checkpoint import Former
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.notices.kinds import AwaitsReturn, LearningStopped
@@ -132,5 +132,5 @@ def test_the_same_round_is_begun_at_most_eight_times(tmp_path, monkeypatch):
     monkeypatch.setattr(round_attempts.Attempts, "report", fails)
     found = timeless(run(tmp_path, *SIX, *STOP))
     waits = [each for each in found.notices if isinstance(each, AwaitsReturn) and each.peer == "peer0"]
-    assert len(waits) == MOST - 1
+    assert len(waits) == MAX_ATTEMPTS - 1
     assert {end.peer.done for end in found.ended.values()} == {0}

@@ -22,7 +22,7 @@ from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.envelope import SEALED
-from p2pfl.network.protocol.wire.messages import Account, Masked, Moved
+from p2pfl.network.protocol.wire.messages import Account, FlowStatement, Masked
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.notices.kinds import LearningStopped, MasksUnsettled, SettlementIncomplete
@@ -184,7 +184,7 @@ def test_an_account_of_another_life_changes_nothing():
             lambda: "peer1" in alive and alive["peer1"].mailbox.gossip_step >= (0, 1), "peer1 is in its second step"
         )
         session = alive["peer1"].session
-        old = Account(alive["peer0"].me.incarnation - 1, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
+        old = Account(alive["peer0"].me.incarnation - 1, 99, [(FlowStatement((9,), (9,), (), (), (9,)), [])])
         with pytest.raises(DecodeError, match="current incarnation"):
             session.receiving._account("peer0", old)
         await running
@@ -199,7 +199,7 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
     with pytest.raises(DecodeError, match='the account of "bob" is impossible'):
         ledgers.receive("bob", Account(1, 1, [], {"ada": much}), incarnation=1)
-    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], incarnations={"ada": 1})
+    never = Account(1, 2, [(FlowStatement((0,), (1, 0), (), (), (0,)), [])], incarnations={"ada": 1})
     ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     assert ledgers.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
     ledgers.receive("bob", msgspec.structs.replace(never, number=1), incarnation=1)
@@ -218,7 +218,7 @@ def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
     bob.revive("ada", 0)
     assert bob.account(1).incarnations == {"ada": 2}
     ada = PeerLedgers("ada", gossip=["bob"])
-    done = (Moved((0,), flows.END, ((0, 0),), (), (0,)), [])
+    done = (FlowStatement((0,), flows.END, ((0, 0),), (), (0,)), [])
     ada.receive("bob", Account(1, 1, [done], incarnations={"ada": 1}), incarnation=2)
     assert ada.flows.finished == frozenset()
     ada.receive("bob", Account(1, 2, [done], incarnations={"ada": 2}), incarnation=2)

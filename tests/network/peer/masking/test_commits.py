@@ -13,7 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted
 from p2pfl.network.peer.masking.model_protection import last
 from p2pfl.network.peer.masking.round_attempts import (
-    MOST,
+    MAX_ATTEMPTS,
     AgainError,
     AttemptCover,
     Attempts,
@@ -335,12 +335,12 @@ async def test_an_update_of_the_next_round_is_under_all_masks_again():
 
 
 async def test_the_number_of_attempts_at_a_round_is_bounded():
-    made, _ = attempts(*[Concluded(committed=False, members=ring(5).peers)] * MOST)
-    for _ in range(MOST - 1):
+    made, _ = attempts(*[Concluded(committed=False, members=ring(5).peers)] * MAX_ATTEMPTS)
+    for _ in range(MAX_ATTEMPTS - 1):
         with pytest.raises(AgainError):
             await made.fail()
         made.begin(2)
-    with pytest.raises(UndecidedError, match=f"has failed {MOST} times"):
+    with pytest.raises(UndecidedError, match=f"has failed {MAX_ATTEMPTS} times"):
         await made.fail()
 
 

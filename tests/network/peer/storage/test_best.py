@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 
 import p2pfl
-from p2pfl.network.peer.storage.best import MOST, BestModel, thinned
+from p2pfl.network.peer.storage.best import MAX_JUDGING_SAMPLES, BestModel, thin_out
 from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.notices.kinds import BestModelDamaged
 from swarms import SMALL
@@ -73,9 +73,9 @@ def test_a_damaged_file_is_reported_and_replaced(plan, store):
 
 
 def test_few_samples_of_many_judge_evenly_spaced():
-    assert len(thinned(torch.arange(10 * MOST + 3).numpy())) <= MOST
-    assert thinned(torch.arange(7).numpy()).tolist() == list(range(7))
-    assert thinned(torch.arange(0).numpy()).tolist() == []
+    assert len(thin_out(torch.arange(10 * MAX_JUDGING_SAMPLES + 3).numpy())) <= MAX_JUDGING_SAMPLES
+    assert thin_out(torch.arange(7).numpy()).tolist() == list(range(7))
+    assert thin_out(torch.arange(0).numpy()).tolist() == []
 
 
 def test_a_learner_that_only_its_owner_can_score_keeps_no_best_model(store):

@@ -21,9 +21,9 @@ from p2pfl.network.peer.storage.checkpoint import (
     CheckpointStore,
     Former,
     checkpointed,
-    packed,
+    pack,
     rounds_apart,
-    unpacked,
+    unpack,
 )
 from p2pfl.network.peer.storage.journal import Journal, opened, sealed
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
@@ -74,7 +74,7 @@ def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
     resolved = plan(read(table, changes=changes))
     begun = start(resolved.learner, resolved.topology.peers)
     half = played(resolved, begun, range(2))
-    again = unpacked(packed(Checkpoint("all", 2, half))).state
+    again = unpack(pack(Checkpoint("all", 2, half))).state
     assert same(again, half)
     assert same(played(resolved, again, range(2, 4)), played(resolved, half, range(2, 4)))
 
@@ -83,7 +83,7 @@ def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
 def test_what_wraps_an_algorithm_goes_on_as_well(changes):
     resolved = plan(read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1", *changes]))
     half = played(resolved, start(resolved.learner, resolved.topology.peers), range(2))
-    assert same(unpacked(packed(Checkpoint("all", 2, half))).state, half)
+    assert same(unpack(pack(Checkpoint("all", 2, half))).state, half)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
@@ -101,7 +101,7 @@ def test_what_a_peer_keeps_is_for_its_owner_alone(tmp_path):
 
 @given(st.data())
 def test_a_checkpoint_of_which_a_byte_has_changed_or_is_missing_is_refused(data):
-    whole = packed(CHECKPOINT)
+    whole = pack(CHECKPOINT)
     place = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
         broken = whole[:place]
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_which_a_byte_has_changed_or_is_missing_is_refused(data)
         broken = bytearray(whole)
         broken[place] ^= data.draw(st.integers(1, 255))
     try:
-        found = unpacked(bytes(broken))
+        found = unpack(bytes(broken))
     except StorageError:
         return
     assert same(found.state, CHECKPOINT.state)  # white space of the header
@@ -133,7 +133,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     ledgers.close()
     assert ledgers.late("eve", Delivery(Head(0, 0, "float64", 2), theirs))
     page, rows = ledgers.page()
-    kept = unpacked(packed(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
+    kept = unpack(pack(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
     again = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
     again.turn(kept.page, kept.rows, round=1, journal=ledgers.masks.journal())
     assert again.flows.unsettled() == ledgers.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]

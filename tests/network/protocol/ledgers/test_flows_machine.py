@@ -45,7 +45,7 @@ class Peer:
         self.checkpoint()
 
     def journal(self):
-        self.durable = self.masks.journal(), self.flows.journal()
+        self.durable = self.masks.journal(), self.flows._next
 
     def checkpoint(self):
         flows = self.flows.checkpoint()
@@ -56,12 +56,10 @@ class Peer:
     def crash(self):
         """Lose what is not durable; from now on the peer is what it will be when it comes back."""
         line, carried, flows, self.round = self.disk
-        masks_journal, flows_journal = self.durable
+        masks_journal, closed = self.durable
         self.line = line.copy()
         self.masks = MaskLedger(self.name, partners=self.partners, journal=masks_journal, carried=carried)
-        self.flows = FlowLedger(
-            self.partners, window=self.window, room=self.room, journal=flows_journal, checkpoint=flows
-        )
+        self.flows = FlowLedger(self.partners, window=self.window, room=self.room, closed=closed, checkpoint=flows)
         self.up = False
 
     def pay(self, payment):

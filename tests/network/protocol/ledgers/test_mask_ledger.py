@@ -7,7 +7,7 @@ from covers import linear_view
 from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger, MaskStatement
-from p2pfl.network.protocol.ledgers.payments import Mask, noise_matrix, points, residual_variance
+from p2pfl.network.protocol.ledgers.payments import Mask, points, residual_variance
 from p2pfl.network.protocol.ledgers.slots import START, Slot
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
@@ -316,6 +316,12 @@ def test_what_a_vanished_partner_leaves_is_listed_and_bounded():
     assert bob.uncancelled() == [Mask(EDGE, Slot(0, 3))]
     assert residual_variance(bob.uncancelled(), deviation=3.0) == 9.0
     assert [mask.slot.round for mask in ada.uncancelled()] == [0, 1, 2]
+
+
+def noise_matrix(payments):
+    """Return the masks of many releases, and the factor of each in each, ``[R, D]``."""
+    order = sorted({mask for payment in payments for mask in payment.terms})
+    return order, np.array([[payment.terms.get(mask, 0) for mask in order] for payment in payments])
 
 
 def test_points_without_late_terms_are_the_masks_of_the_round():

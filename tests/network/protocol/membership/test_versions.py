@@ -10,7 +10,7 @@ import p2pfl
 from p2pfl.core.errors import DecodeError, PeerError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.joining.introductions import Introductions
+from p2pfl.network.peer.joining.resumption import Introductions
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.membership.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.network.protocol.wire.messages import Announcement

@@ -6,7 +6,7 @@ import torch
 
 from p2pfl.network.protocol.interface.effects import Decided, WakeAt
 from p2pfl.network.protocol.interface.events import Tick
-from p2pfl.network.protocol.wire.messages import Account, Chunk, Moved
+from p2pfl.network.protocol.wire.messages import Account, Chunk, FlowStatement
 from p2pfl.network.protocol.wire.verdict_messages import (
     Copy,
     Prepare,
@@ -151,7 +151,7 @@ def test_an_owner_that_states_that_it_mixes_no_model_of_a_peer_does_not_keep_its
         for event in arrives("ada", value=1.0, voted=True):
             square.ask(name, event)
     mixed = mixing(square, "eve", ("bob", 1.0), ("dan", 1.0), ("ada", 1.0))
-    statement = Moved((0, 0), (1, 0), (), (), (0, 0))
+    statement = FlowStatement((0, 0), (1, 0), (), (), (0, 0))
     never = arrived("ada", Account(7, 1, [(statement, [])], incarnations={"eve": 7}))
     for event in [never] if early else []:
         square.ask("eve", event)

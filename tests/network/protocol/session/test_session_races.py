@@ -12,7 +12,7 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import vector
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
 from p2pfl.network.protocol.wire.trailer import Signature
-from p2pfl.network.protocol.wire.wire_rows import pieces
+from p2pfl.network.protocol.wire.wire_rows import Pieces
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from sessions import announced, arrived, arrives, heartbeat, met, model, offered, published, session
 
@@ -368,7 +368,7 @@ def _trailer(signer):
 
 
 def _signed(value, *, trailer, sequence):
-    (data,) = pieces(model(0, value=value), size=2000, trailer=trailer)
+    (data,) = Pieces(model(0, value=value), size=2000, trailer=trailer)
     return arrived("bob", Chunk(7, 0, sequence, sequence, 0, len(data), memoryview(data)))
 
 

@@ -10,7 +10,7 @@ from p2pfl.core.codecs import Zstd
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import narrow
 from p2pfl.network.protocol.wire.trailer import Checksum
-from p2pfl.network.protocol.wire.wire_rows import DTYPES, VOTE, decode_row, encode_row, pieces, read_row, row_bytes
+from p2pfl.network.protocol.wire.wire_rows import DTYPES, VOTE, Pieces, encode_row, read_row, row_bytes
 
 
 class Unchecked(Checksum):
@@ -21,13 +21,13 @@ class Unchecked(Checksum):
 
 
 def message(row, **fields):
-    return b"".join(pieces(encode_row(row, round=3, step=1, **fields), size=1000))
+    return b"".join(Pieces(encode_row(row, round=3, step=1, **fields), size=1000))
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_a_row_of_every_type_survives_the_wire(dtype):
     row = torch.arange(-500, 500).to(dtype)
-    head, back = decode_row(message(row, grid=20, mass=1.5))
+    head, back, *_ = read_row(message(row, grid=20, mass=1.5))
     assert torch.equal(back, row)
     assert back.dtype == dtype
     assert (head.round, head.step, head.grid, head.mass) == (3, 1, 20, 1.5)
@@ -35,14 +35,14 @@ def test_a_row_of_every_type_survives_the_wire(dtype):
 
 def test_the_numbers_are_read_where_they_lie():
     buffer = bytearray(message(torch.ones(10)))
-    _, row = decode_row(buffer)
+    _, row, *_ = read_row(buffer)
     row[0] = 7.0
-    _, again = decode_row(buffer, trailer=Unchecked())
+    _, again, *_ = read_row(buffer, trailer=Unchecked())
     assert again[0] == 7.0
 
 
 def test_an_empty_row_survives_the_wire():
-    head, row = decode_row(message(torch.empty(0)))
+    head, row, *_ = read_row(message(torch.empty(0)))
     assert head.length == 0
     assert row.shape == (0,)
 
@@ -51,9 +51,9 @@ def test_an_empty_row_survives_the_wire():
 @settings(MANY)
 def test_pieces_put_together_are_the_message_whatever_their_size(length, size):
     parts = encode_row(torch.arange(length), round=0, step=0)
-    cut = list(pieces(parts, size=size))
+    cut = list(Pieces(parts, size=size))
     assert all(len(piece) == size for piece in cut[:-1])
-    assert torch.equal(decode_row(b"".join(cut))[1], torch.arange(length))
+    assert torch.equal(read_row(b"".join(cut))[1], torch.arange(length))
 
 
 def test_a_row_on_the_wire_costs_less_than_its_bound():
@@ -62,7 +62,7 @@ def test_a_row_on_the_wire_costs_less_than_its_bound():
         parts = encode_row(
             torch.zeros(1000, dtype=dtype), round=3, step=1, partners=dict.fromkeys(range(277), 2**63 - 1)
         )
-        assert len(b"".join(pieces([*parts, bytes(VOTE)], size=1000))) <= row_bytes(1000, dtype, partners=277)
+        assert len(b"".join(Pieces([*parts, bytes(VOTE)], size=1000))) <= row_bytes(1000, dtype, partners=277)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_malformed_list_of_mask_partners_is_refused(listed):
     head, numbers, right = encode_row(torch.ones(3), round=3, step=1, partners={0: 7})
     assert len(right) == len(listed)
     with pytest.raises(DecodeError, match="mask partners"):
-        decode_row(b"".join(pieces([head, numbers, listed, bytes(VOTE)], size=1000)))
+        read_row(b"".join(Pieces([head, numbers, listed, bytes(VOTE)], size=1000)))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -81,18 +81,18 @@ def test_numbers_that_are_not_finite_are_refused(number, dtype):
     row = torch.zeros(100, dtype=dtype)
     row[50] = number
     with pytest.raises(DecodeError, match="contains NaN or infinity"):
-        decode_row(message(row))
+        read_row(message(row))
 
 
 def test_large_finite_numbers_whose_sum_overflows_are_accepted():
     row = torch.full((100,), 3e38)
-    assert torch.equal(decode_row(message(row))[1], row)
+    assert torch.equal(read_row(message(row))[1], row)
 
 
 @pytest.mark.parametrize("mass", [math.nan, math.inf])
 def test_a_mass_that_is_not_finite_is_refused(mass):
     with pytest.raises(DecodeError, match="`float`"):
-        decode_row(message(torch.zeros(3), mass=mass))
+        read_row(message(torch.zeros(3), mass=mass))
 
 
 @given(st.data())
@@ -102,14 +102,14 @@ def test_a_row_with_any_changed_byte_is_refused(data):
     place = data.draw(st.integers(0, len(buffer) - 1))
     buffer[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(DecodeError):
-        decode_row(buffer)
+        read_row(buffer)
 
 
 @given(st.binary(max_size=300))
 @settings(MANY)
 def test_hostile_rows_raise_decode_error_and_nothing_else(data):
     with pytest.raises(DecodeError):
-        decode_row(data, trailer=Unchecked())
+        read_row(data, trailer=Unchecked())
 
 
 def test_integers_travel_in_four_bytes_where_they_fit():
@@ -122,7 +122,7 @@ def test_a_squeezed_row_comes_back_and_takes_less():
     pytest.importorskip("zstandard")
     row = torch.arange(5000) % 7
     squeezed = message(row, zstd=Zstd())
-    head, back = decode_row(squeezed)
+    head, back, *_ = read_row(squeezed)
     assert head.zstd
     assert torch.equal(back, row)
     assert len(squeezed) < 1000 < len(message(row))
@@ -131,7 +131,7 @@ def test_a_squeezed_row_comes_back_and_takes_less():
 def test_a_row_that_does_not_squeeze_travels_as_it_is():
     pytest.importorskip("zstandard")
     row = torch.rand(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    head, back = decode_row(message(row[:3], zstd=Zstd()))
+    head, back, *_ = read_row(message(row[:3], zstd=Zstd()))
     assert not head.zstd
     assert torch.equal(back, row[:3])
 
@@ -162,7 +162,7 @@ def test_a_squeezed_row_with_any_changed_byte_raises_decode_error_and_nothing_el
 def test_a_squeezed_row_of_numbers_that_are_not_finite_is_refused():
     pytest.importorskip("zstandard")
     with pytest.raises(DecodeError, match="contains NaN or infinity"):
-        decode_row(message(torch.full((1000,), math.inf), zstd=Zstd()))
+        read_row(message(torch.full((1000,), math.inf), zstd=Zstd()))
 
 
 def test_the_longest_head_lies_within_the_bytes_that_are_signed_as_they_are():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.messages import Ack, Chunk
-from p2pfl.network.protocol.wire.reliable_stream import INITIAL, MOST, Inbox, Outbox, largest_window
-from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, row_bytes
+from p2pfl.network.protocol.wire.reliable_stream import INITIAL, MAX_CHUNKS, Inbox, Outbox, largest_window
+from p2pfl.network.protocol.wire.wire_rows import encode_row, read_row, row_bytes
 
 LARGEST = row_bytes(5000, torch.int64)
 
@@ -27,7 +27,7 @@ def carry(outbox, inbox, *, link, rounds=10_000):
     resent = []
     for _ in range(rounds):
         for chunk in link([*outbox.ready(), *resent]):
-            received += [decode_row(message)[1] for message in inbox.take(chunk)]
+            received += [read_row(message)[1] for message in inbox.take(chunk)]
         inbox.grant()
         resent = outbox.acknowledged("bob", inbox.ack(head=outbox.head))
         if outbox.idle:
@@ -117,7 +117,7 @@ def test_a_row_that_overtook_another_waits_for_it():
         outbox.put(encode_row(torch.arange(length), round=0, step=0))
     first, second = outbox.ready()
     assert inbox.take(second) == []
-    assert [len(decode_row(message)[1]) for message in inbox.take(first)] == [5, 6]
+    assert [len(read_row(message)[1]) for message in inbox.take(first)] == [5, 6]
 
 
 def test_chunks_of_another_life_are_ignored():
@@ -166,12 +166,12 @@ def test_a_message_that_came_before_its_turn_is_complete_once_what_is_before_it_
 def test_more_credit_than_anybody_gives_is_not_taken_so_that_few_chunks_are_held():
     outbox = Outbox(1, chunk=100)
     outbox.listen("eve")
-    for _ in range(2 * MOST):
+    for _ in range(2 * MAX_CHUNKS):
         outbox.put([bytes(50)])
-        for acknowledged in (Ack(1, 0, 0, 2**48), Ack(1, 0, 0, MOST), Ack(1, 0, 2**48, 2**48)):
+        for acknowledged in (Ack(1, 0, 0, 2**48), Ack(1, 0, 0, MAX_CHUNKS), Ack(1, 0, 2**48, 2**48)):
             outbox.acknowledged("eve", acknowledged)
         list(outbox.ready())
-    assert len(outbox._held) == MOST
+    assert len(outbox._held) == MAX_CHUNKS
 
 
 def test_a_chunk_is_awaited_once_and_within_the_credit():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from effort import MANY
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, LONGEST, START, Signature
-from p2pfl.network.protocol.wire.wire_rows import decode_row, encode_row, pieces, read_row, said_head
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row, said_head
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA, EVE = (Identity.generate(SeededSource(7), peer=peer) for peer in ("ada", "eve"))
@@ -16,7 +16,7 @@ TRAILERS = {"checksum": CHECKSUM, "signature": SIGNED}
 
 def message(trailer, *, length=20, size=1000, **fields):
     parts = encode_row(torch.arange(length), **({"round": 3, "step": 1} | fields))
-    return b"".join(pieces(parts, size=size, trailer=trailer))
+    return b"".join(Pieces(parts, size=size, trailer=trailer))
 
 
 @pytest.fixture(params=TRAILERS.values(), ids=TRAILERS)
@@ -27,7 +27,7 @@ def trailer(request):
 @pytest.mark.parametrize("length", [0, 1, 20, 1000])
 def test_a_row_with_its_trailer_is_read(trailer, length):
     assert trailer.size <= LONGEST
-    head, row = decode_row(message(trailer, length=length), trailer=trailer)
+    head, row, *_ = read_row(message(trailer, length=length), trailer=trailer)
     assert head.round == 3
     assert torch.equal(row, torch.arange(length))
 
@@ -44,7 +44,7 @@ def test_a_row_with_any_flipped_bit_is_refused(kind, place, bit):
     buffer = bytearray(message(TRAILERS[kind]))
     buffer[place % len(buffer)] ^= 1 << bit
     with pytest.raises(DecodeError):
-        decode_row(buffer, trailer=TRAILERS[kind])
+        read_row(buffer, trailer=TRAILERS[kind])
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,20 @@ def test_a_row_with_any_flipped_bit_is_refused(kind, place, bit):
 )
 def test_a_signature_is_worth_nothing_in_another_context_or_under_another_key(other):
     with pytest.raises(DecodeError, match="not that of the sender"):
-        decode_row(message(SIGNED), trailer=other)
+        read_row(message(SIGNED), trailer=other)
 
 
 def test_whoever_seals_in_anothers_name_cannot_sign_for_it():
     forged = Signature.of("swarm", "ada", 7, public=ADA.public, identity=EVE)
     with pytest.raises(DecodeError, match="not that of the sender"):
-        decode_row(message(forged), trailer=SIGNED)
+        read_row(message(forged), trailer=SIGNED)
 
 
 def test_a_checksum_is_no_signature_nor_the_reverse():
     with pytest.raises(DecodeError):
-        decode_row(message(CHECKSUM), trailer=SIGNED)
+        read_row(message(CHECKSUM), trailer=SIGNED)
     with pytest.raises(DecodeError):
-        decode_row(message(SIGNED), trailer=CHECKSUM)
+        read_row(message(SIGNED), trailer=CHECKSUM)
 
 
 def test_what_was_said_is_verified_without_the_row():

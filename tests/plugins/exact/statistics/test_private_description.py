@@ -89,7 +89,7 @@ def test_a_description_of_noise_alone_is_sound(target):
     model = PrivateDescription(**OPTIONS | {"classes": target, "bounds": bounds})
     learner = ExactLearner(model, federation)
     for sums in (np.full(200, -5.0), np.full(200, 5.0)):
-        found = model._estimated(sums[: 1 + sum(column.size(10) for column in model.columns)])
+        found = model._estimated(sums[: 1 + sum(model.sizes)])
         assert (found["samples"] >= 0) & (found["present"] >= 0).all()
         assert (found["present"] <= found["samples"]).all()
         known = found["mean"][[0, 3]]

@@ -13,7 +13,7 @@ from p2pfl.experiment import read
 
 def identity(options: IdentityOptions) -> int:
     """``p2pfl identity``."""
-    from p2pfl.cli.setup import identities  # noqa: PLC0415
+    from p2pfl.cli import identities  # noqa: PLC0415
 
     roster = Path(options.roster) if options.roster else None
     if roster is None and (options.revoke is not None or options.accept is not None):

@@ -1,1 +1,0 @@
-"""Commands that compare runs and use their models."""

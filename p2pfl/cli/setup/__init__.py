@@ -1,1 +1,0 @@
-"""Commands that prepare devices: keys, rosters and brokers."""
