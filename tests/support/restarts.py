@@ -104,7 +104,7 @@ class RestartablePeers:
         for name in names or self.names:
             channel = self.now[name].connection.channel
             if silently:
-                channel._will = None
+                channel.will = None
             channel.abort()
             self.tasks[name].cancel()
         await asyncio.gather(*(self.tasks[name] for name in names or self.names), return_exceptions=True)

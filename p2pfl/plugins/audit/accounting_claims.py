@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,50 +95,30 @@ def _epsilon(costs: Mapping[Cost, int], *, delta: float) -> float:
     return sampled_epsilon({(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta)
 
 
-def _complete(meter: Meter) -> None:
-    """Charge releases that have all their masks."""
-    for round in range(RELEASES):
-        meter.charge(round, whole=True)
-
-
-def _corrected(meter: Meter) -> None:
-    """Charge releases that turn out to lack a mask."""
-    for round in range(RELEASES):
-        meter.charge(round, whole=True)
-        meter.correct(round)
-
-
-def _bare(meter: Meter) -> None:
-    """Charge releases that lack a mask."""
-    for round in range(RELEASES):
-        meter.charge(round, whole=False)
-
-
-def _exposed(meter: Meter) -> None:
-    """Charge releases whose sums then lack a peer."""
-    _complete(meter)
-    meter.exposed()
-
-
-CHARGES: Mapping[str, Callable[[Meter], None]] = {
-    "releases are charged": _complete,
-    "corrections are charged in full": _corrected,
-    "releases without a mask are charged": _bare,
-    "sums that lack a peer are charged": _exposed,
-}
-"""Claims, and what is charged: the first at the cost of a release, the others at the local floor."""
-
-
 def _charges(plan: Plan) -> list[ExactClaim]:
     """Compare what a meter charges with the cost of each release, or with that of private noise alone."""
-    whole, floor = plan.protection.cost.mu, plan.protection.local.mu
-    names = [*CHARGES] if plan.protection.sums is not None else [*CHARGES][:3]
-    return [_charge(plan, name, mu=floor if place else whole) for place, name in enumerate(names)]
+    floor = plan.protection.local.mu
+    claims = [
+        _charge(plan, "releases are charged", mu=plan.protection.cost.mu),
+        _charge(plan, "corrections are charged in full", mu=floor, correct=True),
+        _charge(plan, "releases without a mask are charged", mu=floor, whole=False),
+    ]
+    if plan.protection.sums is not None:
+        claims.append(_charge(plan, "sums that lack a peer are charged", mu=floor, expose=True))
+    return claims
 
 
-def _charge(plan: Plan, name: str, *, mu: float) -> ExactClaim:
+def _charge(
+    plan: Plan, name: str, *, mu: float, whole: bool = True, correct: bool = False, expose: bool = False
+) -> ExactClaim:
+    """Charge releases that have all their masks or not, and may turn out to lack one, or whose sums lack a peer."""
     meter = _meter(plan)
-    CHARGES[name](meter)
+    for round in range(RELEASES):
+        meter.charge(round, whole=whole)
+        if correct:
+            meter.correct(round)
+    if expose:
+        meter.exposed()
     if plan.protection.cost.probability == 1:
         charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
     else:  # squares do not add, so each release must be charged in full

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtr
 
-from p2pfl.plugins.audit import noise_tests
+from p2pfl.plugins.audit import statistical_tests
 from p2pfl.privacy.total_masks import Ring
 from p2pfl.results.facts import Styled
 
@@ -252,4 +252,4 @@ def uniform(part: str, name: str, rows: Sequence[Ring]) -> ExactClaim:
     )  # [M, bits]
     alone = np.abs(ones - size / 2) / (size / 4) ** 0.5
     together = np.abs(ones.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
-    return claim(part, name, max(alone.max(), together.max()), noise_tests.normal(tests=ones.size + width))
+    return claim(part, name, max(alone.max(), together.max()), statistical_tests.normal(tests=ones.size + width))

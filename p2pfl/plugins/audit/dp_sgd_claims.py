@@ -29,7 +29,7 @@ from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learner_parts import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.plugins.audit import noise_tests
+from p2pfl.plugins.audit import statistical_tests
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, TRAINING, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.pipeline import FIRST_RUN, Floats, Fresh, drop_budget
@@ -53,7 +53,7 @@ RUNS = 2
 BATCHES = 400
 """Batches of which it is looked at who is in them."""
 
-MANY = 4096
+MAX_SAMPLES = 4096
 """Most samples of the peer whose steps are counted."""
 
 POINTS = 2.0**14
@@ -68,7 +68,7 @@ PLACES = (None, 0, -1)
 SLACK = 1e-3
 """Share of the clip by which rounding to a grid may exceed it."""
 
-ALLOWED_SURPRISE = -math.log10(noise_tests.ALARM)
+ALLOWED_SURPRISE = -math.log10(statistical_tests.ALARM)
 """Surprise in powers of ten that a correct build exceeds as often as any other limit."""
 
 
@@ -285,7 +285,7 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     off = abs(float(spread.sum()) - BATCHES) / math.sqrt(BATCHES * likely)
     return [
         *(claim(TRAINING, name, surprise, ALLOWED_SURPRISE) for name, surprise in surprises.items()),
-        claim(TRAINING, "sizes of batches vary", off, noise_tests.normal(tests=1)),
+        claim(TRAINING, "sizes of batches vary", off, statistical_tests.normal(tests=1)),
     ]
 
 
@@ -299,11 +299,11 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Compare the steps and samples of whole rounds with what the meter and the summary account for them."""
     learning = plan.experiment.learning
     held = max((len(part) for part in plan.federation.train.values()), default=0)
-    one = _Trainee(plan.experiment, max(2, min(held, MANY)), FEATURES, steps=None)
+    one = _Trainee(plan.experiment, max(2, min(held, MAX_SAMPLES)), FEATURES, steps=None)
     learner, engine = one.learner(fresh(FIRST_RUN))
     moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
-    error = noise_tests.normal(tests=1) * math.sqrt(2 / moved.size)
+    error = statistical_tests.normal(tests=1) * math.sqrt(2 / moved.size)
     own = _sampling(plan.experiment, learner, one.samples)
     trained = _accounted(plan, learner, one)
     lacking = max(_lacking(replace(own, steps=2 * own.steps), each) for each in trained)

@@ -10,10 +10,10 @@ import torch
 
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Public, Released, run_without_loop
-from p2pfl.plugins.audit import noise_tests
+from p2pfl.plugins.audit import statistical_tests
 from p2pfl.plugins.audit.claims import STACKED, ExactClaim, claim
-from p2pfl.plugins.audit.noise_tests import Floats, Ints
 from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh, Pipeline, Target
+from p2pfl.plugins.audit.statistical_tests import Floats, Ints
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import ExchangeKey
 from p2pfl.privacy.masks import neighbour_secrets
@@ -86,12 +86,12 @@ class Noise:
         """Test everything that a correct build guarantees for this noise."""
         chosen, expected = self.independent, self.expected
         results = {
-            "has its deviation": noise_tests.deviation(chosen, expected=expected),
-            "is normal": noise_tests.distribution(chosen, expected=expected),
-            "is fine-grained": noise_tests.low_bits(chosen, expected=expected),
-            "is everywhere": noise_tests.places(chosen, expected=expected),
-            "is never shared": noise_tests.find_shared_noise(self.points, apart=self.apart),
-            "never repeats": noise_tests.find_repeated_noise(chosen),
+            "has its deviation": statistical_tests.deviation(chosen, expected=expected),
+            "is normal": statistical_tests.distribution(chosen, expected=expected),
+            "is fine-grained": statistical_tests.low_bits(chosen, expected=expected),
+            "is everywhere": statistical_tests.places(chosen, expected=expected),
+            "is never shared": statistical_tests.find_shared_noise(self.points, apart=self.apart),
+            "never repeats": statistical_tests.find_repeated_noise(chosen),
         }
         return [claim(self.part, f"{{noise}} {name}", *result, noise=self.what) for name, result in results.items()]
 
@@ -169,7 +169,7 @@ def check_coins(target: Target) -> ExactClaim:
         coins.append(np.array(rounds) @ update[0] * 2.0**-clear.settings.bits > 0.5)  # [T, N], either 0 or 1
     same, count = int((coins[0] == coins[1]).sum()), coins[0].size
     off = abs(same - count / 2) / (count / 4) ** 0.5
-    return claim(STACKED, "sitting out is unforeseeable", off, noise_tests.normal(tests=1), count=count)
+    return claim(STACKED, "sitting out is unforeseeable", off, statistical_tests.normal(tests=1), count=count)
 
 
 def _points(target: Target) -> Ints:

@@ -17,7 +17,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,10 +33,10 @@ from p2pfl.learning import additive
 from p2pfl.learning.additive import Additive, Step
 from p2pfl.learning.exact_learner import alone
 from p2pfl.learning.learner import Learner
-from p2pfl.plugins.audit.attacks.separation import separation
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim, uniform
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
+from p2pfl.plugins.audit.statistical_tests import separation
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import BLOCK
@@ -123,17 +122,23 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
     first, nothing = TotalSlot(1, 0, 0), np.zeros(SIZE, np.int64)
     for bits in WIDTHS:
         off = max(off, _left(one, bits=bits, seed=seed))
-        how: dict[str, Any] = {"peer": peer, "participants": everybody, "bits": bits}
-        base = one.hide(nothing, slot=first, **how)
-        others = [
-            one.hide(nothing, slot=slot, **how) for slot in (TotalSlot(1, 0, 1), TotalSlot(1, 1, 0), TotalSlot(2, 0, 0))
-        ]
-        others += [other.hide(nothing, slot=first, **how)]
-        if len(some) > 1 and peer in some:
-            others += [one.hide(nothing, slot=first, **how | {"participants": some})]
+
+        def hide(
+            masks: TotalMasks,
+            slot: TotalSlot = first,
+            *,
+            among: Sequence[str] = everybody,
+            row: Ints = nothing,
+            bits: int = bits,
+        ) -> Ring:
+            return masks.hide(row, peer=peer, slot=slot, participants=among, bits=bits)
+
+        base = hide(one)
+        others = [hide(one, slot) for slot in (TotalSlot(1, 0, 1), TotalSlot(1, 1, 0), TotalSlot(2, 0, 0))]
+        others += [hide(other), *([hide(one, among=some)] if len(some) > 1 and peer in some else [])]
         alone += [_wide(each) for each in (base, *others)]
         apart += [_wide(base - each) for each in others]
-        within += itself(one.hide(np.zeros(LONG, np.int64), slot=first, **how))
+        within += itself(hide(one, row=np.zeros(LONG, np.int64)))
     return [
         claim(TOTALS, "masks of totals cancel", off),
         uniform(TOTALS, "masks of totals are uniform", alone),

@@ -19,16 +19,16 @@ from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.results.comparing.comparison import lower_is_better
 
-EXACT = 10
+MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
 
 METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
 
-BLOCK = 1024
+COALITIONS_AT_ONCE = 1024
 """Coalitions that are trained at once."""
 
-REACH = 1.959963984540054
+INTERVAL_ERRORS = 1.959963984540054
 """Standard errors from a value to the end of its 95 % interval."""
 
 Floats = npt.NDArray[np.float64]
@@ -127,7 +127,7 @@ def valuation(
         whole = (1 << count) - 1
         scores = game([whole, *(whole ^ (1 << peer) for peer in range(count))])
         found, errors = scores[0] - scores[1:], None
-    elif count <= EXACT:
+    elif count <= MAX_EXACT_PEERS:
         found, errors = semivalue(game(range(1 << count)), peers=count, method=method), None
     elif method == "shapley":
         found, errors = sampled_shapley(game, peers=count, draws=draws, seed=plan.experiment.seed)
@@ -185,8 +185,8 @@ class Game:
         """Return the scores of coalitions; higher is better."""
         asked = [each & self._holders for each in coalitions]  # who has no samples changes no model
         new = [each for each in dict.fromkeys(asked) if each and each not in self._known]
-        for low in range(0, len(new), BLOCK):
-            block = new[low : low + BLOCK]
+        for low in range(0, len(new), COALITIONS_AT_ONCE):
+            block = new[low : low + COALITIONS_AT_ONCE]
             scores = self._train(block)[self.metric]
             self._known.update(zip(block, scores.tolist(), strict=True))
         return np.array([self._sign * self._known.get(each, self._empty) for each in asked])
@@ -289,4 +289,7 @@ def sampled_banzhaf(utility: Utility, *, peers: int, draws: int, seed: int) -> t
 
 
 def _ends(values: Floats, errors: Floats) -> list[tuple[float, float]]:
-    return [(value - REACH * error, value + REACH * error) for value, error in zip(values, errors, strict=True)]
+    return [
+        (value - INTERVAL_ERRORS * error, value + INTERVAL_ERRORS * error)
+        for value, error in zip(values, errors, strict=True)
+    ]

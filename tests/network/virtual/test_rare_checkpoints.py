@@ -87,6 +87,6 @@ def test_masks_cancel_whenever_the_power_goes(plans, moment):
 
 
 def test_a_backup_that_is_restored_twice_uses_no_mask_twice(plans):
-    world, _ = played(plans, 200, 300, 400, restores=True)
+    world, _ = played(plans, 150, 210, 270, restores=True)
     assert world.ended["peer1"].lives == 4
     assert not world.watch.failure

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.draws import draw
-from p2pfl.plugins.audit.attacks.separation import auc, auc_error, separation, tpr
+from p2pfl.plugins.audit.statistical_tests import auc, auc_error, separation, tpr
 
 SCORES = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=2, max_size=40).filter(
     lambda pairs: 0 < sum(truth for _, truth in pairs) < len(pairs)

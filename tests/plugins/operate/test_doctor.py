@@ -238,7 +238,7 @@ def test_a_certificate_for_other_hosts_is_named_with_its_hosts(site):
 
 
 def test_a_slow_way_is_worth_a_warning(site, monkeypatch):
-    monkeypatch.setattr(round_trip, "SLOW", -1.0)
+    monkeypatch.setattr(round_trip, "SLOW_ROUND_TRIP", -1.0)
     with site.listening():
         trip = site.found("round trip")
     assert isinstance(trip, Finding)

@@ -81,7 +81,7 @@ def test_the_page_names_who_blocks_and_draws_who_waits(address, browser, picture
     assert browser.run("document.querySelector('.node.blocker title').textContent") == "peer2"
     alerts = browser.run("document.getElementById('alerts').innerText")
     assert "accuracy 0.960 before, 0.410 now" in alerts
-    assert "peer0 and peer1 have waited for it" in alerts
+    assert "peer0 and peer1 wait for it" in alerts
     browser.picture(picture("watch.png"))
 
 

@@ -24,9 +24,9 @@ from scipy.stats import binom
 
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
-from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release
+from p2pfl.plugins.audit.statistical_tests import LOOKS, Bools, auc, separation, tpr
 from p2pfl.privacy.accounting import divergence
 
 COUNT = 1000
@@ -38,7 +38,7 @@ SIGNIFICANCE = 0.05
 STRICT = 0.001
 """Probability that a bound that breaks a guarantee is too high."""
 
-SURE = 0.2
+GUESSED_SHARE = 0.2
 """Share of the canaries that the observer guesses: half of them with the highest scores, half with the lowest."""
 
 _HIGHEST = 100.0
@@ -205,7 +205,7 @@ def one_run(count: int, *, guesses: int, correct: int, delta: float = 0.0, signi
 
 def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
     measured = separation(scores, truth)
-    half = max(1, int(SURE * len(scores) / 2))
+    half = max(1, int(GUESSED_SHARE * len(scores) / 2))
     order = np.argsort(scores, kind="stable")
     correct = int(truth[order[-half:]].sum() + (~truth[order[:half]]).sum())
     promised, made = observer.promised, {"guesses": 2 * half, "correct": correct}

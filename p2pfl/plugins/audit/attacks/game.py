@@ -27,9 +27,9 @@ import numpy as np
 
 from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Released, run_without_loop
-from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
 from p2pfl.plugins.audit.claims import bounds, share, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Pipeline, Target, numbers, release
+from p2pfl.plugins.audit.statistical_tests import LOOKS, Bools, separation
 from p2pfl.topology import Topology
 
 TRIALS = 20_000
@@ -42,7 +42,7 @@ RELEASES = ((0, 1.0), (1, -1.0), (1, 1.0))
 """Round and sign of the change of each release that the learned player watches: the combination that cancels masks
 adds changes."""
 
-NEAR = 24
+MAX_WATCHED = 24
 """Peers around the victim that the learned player watches."""
 
 RIDGE = 1e-10
@@ -208,9 +208,9 @@ def _near(graph: Topology, observer: Observer) -> list[int]:
     """Return the places of the victim and the peers around it among the watched."""
     place = {graph.peers[row]: number for number, row in enumerate(observer.watched)}
     queue, found = deque([observer.victim]), {observer.victim}
-    while queue and len(found) < NEAR:
+    while queue and len(found) < MAX_WATCHED:
         for peer in graph.neighbours(queue.popleft()):
-            if peer in place and peer not in found and len(found) < NEAR:
+            if peer in place and peer not in found and len(found) < MAX_WATCHED:
                 found.add(peer)
                 queue.append(peer)
     return [place[peer] for peer in sorted(found)]

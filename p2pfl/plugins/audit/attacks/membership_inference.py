@@ -37,9 +37,9 @@ from p2pfl.core.rows import Rows
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
-from p2pfl.plugins.audit.attacks.separation import Bools, auc, auc_error
 from p2pfl.plugins.audit.claims import verdict_of
 from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Pipeline, Target, Train
+from p2pfl.plugins.audit.statistical_tests import Bools, auc, auc_error
 from p2pfl.privacy.accounting import divergence
 
 ROUNDS = 3
@@ -52,7 +52,7 @@ MIN_SAMPLES = 8
 MAX_ATTACKED = 16
 """Number of attacked peers, those with the most samples."""
 
-CERTAIN = 4.0
+MIN_ERRORS = 4.0
 """Standard errors by which an area has to exceed its ceiling, for one false alarm in 30,000 areas."""
 
 
@@ -84,7 +84,7 @@ class Inference:
     @property
     def broken(self) -> bool:
         """True if the attack learns more than the guarantee permits."""
-        return self.auc - CERTAIN * self.error > self.ceiling
+        return self.auc - MIN_ERRORS * self.error > self.ceiling
 
     @property
     def fault(self) -> str:

@@ -27,7 +27,7 @@ from p2pfl.network.peer.rounds import FirstRound, Rounds
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
-from p2pfl.plugins.audit import noise_tests
+from p2pfl.plugins.audit import statistical_tests
 from p2pfl.plugins.audit.claims import LIVE, ExactClaim, claim
 from p2pfl.plugins.audit.live.tap import Encryptions, Tap, Tapped, TappedRelease, record_ciphers, subtract_public
 from p2pfl.plugins.audit.noise_claims import Noise
@@ -49,10 +49,10 @@ ROUNDS = 10
 SIZE = 4096
 """Length of a release."""
 
-AGAIN = 1
+REPEATED_ROUND = 1
 """Round that is released again after a restart."""
 
-LAST = 2
+LAST_ROUND = 2
 """Last round of the run that settles."""
 
 KEEPING = "d2"
@@ -74,13 +74,13 @@ def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactCla
     """
     tap, sealed = Tap(), Encryptions()
     plan = Tapped.of(short(settings, kind="ring", peers=RING, rounds=rounds), tap, size=SIZE)
-    brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=AGAIN + 2), tap, size=SIZE)
+    brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=REPEATED_ROUND + 2), tap, size=SIZE)
     with record_ciphers(lambda *encrypted: sealed.note(tap.run, *encrypted)):
         for run in range(2):
             tap.run = run
             _in_folder(lambda folder: launch_peers(plan, folder))
         tap.run = 2
-        costs = _in_folder(lambda folder: interrupt_run(brief, folder, round=AGAIN))
+        costs = _in_folder(lambda folder: interrupt_run(brief, folder, round=REPEATED_ROUND))
     peers = plan.topology.peers
     before, after, again = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3], [4]))
     return [
@@ -131,9 +131,9 @@ def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[E
         Adjacency of the guarantee.
     """
     tap = Tap()
-    table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST + 1, "adjacency": adjacency}
+    table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST_ROUND + 1, "adjacency": adjacency}
     plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
-    found = asyncio.run(overlook_mask(plan, last=LAST))
+    found = asyncio.run(overlook_mask(plan, last=LAST_ROUND))
     claims = _settled(found, settings=settings)
     if plan.protection.claimed:
         claims.append(_charged(found, plan))
@@ -154,7 +154,7 @@ def _settled(found: SettlementResult, *, settings: Settings) -> list[ExactClaim]
 def _charged(found: SettlementResult, plan: Plan) -> ExactClaim:
     """Check that both ends of a mask that one of them left out are charged at the local floor."""
     cost, floor = plan.protection.cost.mu, plan.protection.local.mu
-    wanted = LAST * cost**2 + floor**2
+    wanted = LAST_ROUND * cost**2 + floor**2
     lacking = max(
         wanted - sum(count * each.mu**2 for each, count in found.costs[name].items())
         for name in plan.topology.peers[:2]
@@ -165,7 +165,9 @@ def _charged(found: SettlementResult, plan: Plan) -> ExactClaim:
 def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> ExactClaim:
     """Check that every release is charged, including those that a restart repeats."""
     cost = plan.protection.cost.mu
-    made = Counter(each.peer for each in releases if each.run == releases[-1].run or each.round <= AGAIN)  # and sent
+    made = Counter(
+        each.peer for each in releases if each.run == releases[-1].run or each.round <= REPEATED_ROUND
+    )  # and sent
     lacking = max(
         made[name] - sum(count * each.mu**2 for each, count in spent.items()) / cost**2 for name, spent in costs.items()
     )
@@ -214,7 +216,7 @@ def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float
     freedom = rows.shape[0] - rows.shape[1]
     deviations = np.sqrt(np.square(left).sum(axis=0) / freedom)  # [M]
     lacking = float(1 - deviations.min() / expected)
-    return lacking, noise_tests.normal(tests=len(new)) / math.sqrt(2 * freedom)
+    return lacking, statistical_tests.normal(tests=len(new)) / math.sqrt(2 * freedom)
 
 
 def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list[Ints]]:
@@ -293,8 +295,8 @@ async def launch_peers(plan: Tapped, folder: Path) -> None:
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
         for name in plan.topology.peers:
             owned = credentials(plan.experiment.trust, peer=name)
-            how: dict[str, Any] = {"urls": (), "folder": folder, "owned": owned, "notify": lambda _: None}
-            tasks.create_task(live(plan, name, transport=transport, **how))
+            running = live(plan, name, urls=(), folder=folder, transport=transport, owned=owned, notify=lambda _: None)
+            tasks.create_task(running)
 
 
 async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:

@@ -17,7 +17,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import SUMS, ExactClaim, claim, uniform
 from p2pfl.plugins.audit.live.restarts import DEADLINE, short
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
-from p2pfl.plugins.audit.noise_tests import Ints
+from p2pfl.plugins.audit.statistical_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot

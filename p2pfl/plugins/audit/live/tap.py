@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -147,8 +147,9 @@ class Tapped(Plan):
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
         watched = Watched(hidden, self.tap, round)
-        how: dict[str, Any] = {"observer": observer, "elsewhere": elsewhere, "together": together, "sums": sums}
-        return super().contested(watched, round=round, **how)
+        return super().contested(
+            watched, round=round, observer=observer, elsewhere=elsewhere, together=together, sums=sums
+        )
 
 
 class Still(Goals):

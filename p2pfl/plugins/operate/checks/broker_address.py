@@ -15,7 +15,7 @@ from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.reasons import clock_behind, unreachable
 from p2pfl.plugins.operate.bundles.authority import common_names
 from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, warning
-from p2pfl.plugins.operate.checks.identity_checks import SOON
+from p2pfl.plugins.operate.checks.identity_checks import RENEWAL_PERIOD
 
 SECONDS_TO_ANSWER = 5.0
 """Time that the broker has to answer."""
@@ -73,7 +73,7 @@ def _handshake(
         return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
     left = shown.not_valid_after_utc - now
     for_ = duration(left.total_seconds())
-    if left < SOON:
+    if left < RENEWAL_PERIOD:
         return warning(
             "tls", f"the certificate of the broker expires in {for_}; renew it, and give all peers the new one"
         )

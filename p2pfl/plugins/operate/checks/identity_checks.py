@@ -16,7 +16,7 @@ from p2pfl.plugins.operate.bundles.authority import common_names
 from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, warning
 from p2pfl.privacy.keys import Identity, Roster
 
-SOON = dt.timedelta(days=30)
+RENEWAL_PERIOD = dt.timedelta(days=30)
 """Time before the end of a certificate in which to renew it."""
 
 
@@ -144,6 +144,6 @@ def check_certificate(settings: schema.TransportSettings, *, peer: str, now: dt.
     if left < dt.timedelta():
         text = f"{path} has expired {duration(-left.total_seconds())} ago; request a new one, or set the clock if it is"
         return problem("certificate", f"{text} ahead")
-    if left < SOON:
+    if left < RENEWAL_PERIOD:
         return warning("certificate", f"{path} expires in {duration(left.total_seconds())}; request a new one")
     return ok("certificate", f'{path} is that of "{peer}" and valid for {duration(left.total_seconds())}')

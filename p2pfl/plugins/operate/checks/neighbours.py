@@ -26,7 +26,7 @@ from p2pfl.privacy.keys import KEY_BYTES, Roster
 SILENCE = 4.0
 """Seconds in which a peer that is up sends four heartbeats."""
 
-SECOND = 10**9
+NANOSECONDS = 10**9
 """Nanoseconds in a second; the number of a start is its time in nanoseconds."""
 
 
@@ -63,7 +63,7 @@ async def check_neighbours(
         if isinstance(announcement, Finding):
             report.add(announcement)
         elif report.add(_present(announcement, facts=facts, received=name in received)):
-            report.latest[f"the last start of {name}"] = announcement.incarnation / SECOND
+            report.latest[f"the last start of {name}"] = announcement.incarnation / NANOSECONDS
 
 
 async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:

@@ -21,16 +21,16 @@ from p2pfl.privacy.keys import KEY_BYTES
 PATIENCE = 3.0
 """Seconds that a message has to come back."""
 
-SLOW = 2.0
+SLOW_ROUND_TRIP = 2.0
 """Seconds of a round trip above which gossip steps are slow."""
 
 TRIES = 5
 """Messages that are sent to time the way."""
 
-LEAST = 1024
+SMALLEST_MESSAGE = 1024
 """Bytes of the smallest message of the bisection, and its precision."""
 
-OTHERS = 8192
+LARGEST_NOTICE = 8192
 """Bytes of the largest message that does not grow with the model, such as an announcement."""
 
 REMEDY = "allow this peer what docs/brokers.md lists"
@@ -161,7 +161,7 @@ async def check_round_trip(probe: Probe) -> Finding:
             return problem("round trip", f"messages get lost on the way ({taken}); check the network and the broker")
         seconds.append(taken)
     middle = statistics.median(seconds)
-    if middle > SLOW:
+    if middle > SLOW_ROUND_TRIP:
         text = f"a message takes {duration(middle)} to the broker and back, and each gossip step takes at least that"
         return warning("round trip", f"{text}; use a broker that is nearer")
     return ok("round trip", f"a message takes {duration(middle)} to the broker and back")
@@ -179,18 +179,20 @@ async def check_largest_message(probe: Probe, *, chunk: int, model: int | None) 
     model
         Bytes of a model's message; ``None`` if it is unknown.
     """
-    needed = min(chunk, max(OTHERS, chunk if model is None else model)) + HEAD
+    needed = min(chunk, max(LARGEST_NOTICE, chunk if model is None else model)) + HEAD
     if await _passes(probe, needed):
         return ok("largest message", f"messages of {size(needed)} pass, and this peer sends none that is larger")
     low, high = 0, needed
-    while high - low > LEAST:
+    while high - low > SMALLEST_MESSAGE:
         middle = (low + high) // 2
         low, high = (middle, high) if await _passes(probe, middle) else (low, middle)
-    if low < LEAST:
-        return problem("largest message", f"not even messages of {LEAST} bytes pass; check the limits of the broker")
+    if low < SMALLEST_MESSAGE:
+        return problem(
+            "largest message", f"not even messages of {SMALLEST_MESSAGE} bytes pass; check the limits of the broker"
+        )
     text = f"this peer sends messages of {size(needed)} and the broker passes none above {size(low)}"
-    room = (low - HEAD) // LEAST * LEAST
-    if room < LEAST:
+    room = (low - HEAD) // SMALLEST_MESSAGE * SMALLEST_MESSAGE
+    if room < SMALLEST_MESSAGE:
         return problem("largest message", f"{text}; raise the limit of the broker")
     return problem("largest message", f"{text}; set transport.chunk = {room} on all devices, or raise the limit")
 

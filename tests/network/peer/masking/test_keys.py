@@ -49,14 +49,14 @@ def seen(monkeypatch):
         before = points.copy()
         sent = share(sender, points)
         terms.setdefault((sender.sum.slot, sender.peer), []).append(before)
-        shares.setdefault((sender.sum.slot, sender.peer), []).append(sent.values.copy())
+        shares.setdefault((sender.sum.slot, sender.peer), []).append(sent.copy())
         return sent
 
-    def unlocked(receiver, keys):
-        found = own.setdefault((keys.slot, keys.sender), [])
+    def unlocked(receiver, sender, keys):
+        found = own.setdefault((receiver.sum.slot, sender), [])
         if keys.own not in found:
             found.append(keys.own)
-        return unlock(receiver, keys)
+        return unlock(receiver, sender, keys)
 
     monkeypatch.setattr(secagg.Sender, "share", shared)
     monkeypatch.setattr(secagg.Receiver, "unlock", unlocked)

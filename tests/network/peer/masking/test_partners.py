@@ -189,7 +189,7 @@ def test_masks_of_sums_have_the_same_floor():
     masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
     assert masks.among({"peer0", "peer1", "peer2"}, least=2).topology.neighbours("peer0")
     with pytest.raises(CoverError, match="peer0 needs 2 mask partners to release its model and has 1 of"):
-        masks.among({"peer0", "peer1"}, least=2)
+        masks.among(["peer0", "peer1"], least=2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from p2pfl.plugins.audit import noise_tests
+from p2pfl.plugins.audit import statistical_tests
 
 DEVIATION = 2.0**20
 
@@ -14,12 +14,12 @@ def noise(seed, shape=(60, 3000)):
 
 
 TESTS = {
-    "deviation": lambda points: noise_tests.deviation(points, expected=DEVIATION),
-    "distribution": lambda points: noise_tests.distribution(points, expected=DEVIATION),
-    "low bits": lambda points: noise_tests.low_bits(points, expected=DEVIATION),
-    "places": lambda points: noise_tests.places(points, expected=DEVIATION),
-    "shared": noise_tests.find_shared_noise,
-    "repeated": noise_tests.find_repeated_noise,
+    "deviation": lambda points: statistical_tests.deviation(points, expected=DEVIATION),
+    "distribution": lambda points: statistical_tests.distribution(points, expected=DEVIATION),
+    "low bits": lambda points: statistical_tests.low_bits(points, expected=DEVIATION),
+    "places": lambda points: statistical_tests.places(points, expected=DEVIATION),
+    "shared": statistical_tests.find_shared_noise,
+    "repeated": statistical_tests.find_repeated_noise,
 }
 
 
@@ -57,9 +57,9 @@ def test_one_release_without_noise_among_many_is_found():
 
 
 def test_one_false_alarm_in_a_hundred_thousand_is_what_a_limit_allows():
-    limit = noise_tests.normal(tests=1)
-    assert math.erfc(limit / 2**0.5) == pytest.approx(noise_tests.ALARM)
+    limit = statistical_tests.normal(tests=1)
+    assert math.erfc(limit / 2**0.5) == pytest.approx(statistical_tests.ALARM)
 
 
 def test_noise_that_is_no_larger_than_a_point_has_no_low_bits_to_look_at():
-    assert noise_tests.low_bits(noise(0), expected=1.0) == noise_tests.StatisticalResult(0.0, 0.0)
+    assert statistical_tests.low_bits(noise(0), expected=1.0) == statistical_tests.StatisticalResult(0.0, 0.0)
