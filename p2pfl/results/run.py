@@ -3,6 +3,7 @@
 experiment.toml            the resolved experiment
 provenance.json            start, versions, commit and own modules of the run
 modules/                   source of the own modules that the experiment names
+data.json                  digests of the data of each peer, which only their owner can read
 metrics.jsonl              one record per peer and round
 events.jsonl               one notice per line: what happened besides the rounds
 peers/<name>.safetensors   the model under its own names
@@ -186,6 +187,24 @@ class Run:
         if self.folder is not None:
             text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
             replace(self.folder / "model.json", text.encode(), mode=OWNER_ONLY)
+
+    def note_data(self, digests: Mapping[str, Any]) -> None:
+        """Write ``data.json``, by which a repetition knows that it has the same data.
+
+        Only its owner can read it, as whoever has a digest can test a guess at the data of a peer with few samples.
+
+        Parameters
+        ----------
+        digests
+            Result of :func:`p2pfl.results.repeating.digests.digests`; nothing is written if it is empty.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        if digests and self.folder is not None:
+            replace(self.folder / "data.json", _json(digests), mode=OWNER_ONLY)
 
     def save(
         self,

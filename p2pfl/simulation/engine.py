@@ -25,6 +25,7 @@ from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.model_description import described
 from p2pfl.results.progress import progressing
+from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
@@ -213,6 +214,8 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, None if resolved.asynchronous else folder, clock=time.perf_counter) as keeper,
     ):
+        if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
+            run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if left is not None:
             resolved = resolved.continuing(secret=left.facts.secret)

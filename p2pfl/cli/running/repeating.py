@@ -164,8 +164,10 @@ def sentences(found: Repetition) -> Iterator[str]:
     yield _part("results", found.results, "scores and costs are equal")
     for name, (old, new) in found.versions.items():
         yield f"{name}: {old or 'unknown'} in the run, {new or 'unknown'} here"
+    words = {None: "the run recorded no digest", True: "equal", False: "DIFFER"}
+    yield f"data: {words[found.data]}"
     if found.code is not None:
-        yield f"own modules: {'equal' if found.code else 'DIFFER'}"
+        yield f"own modules: {words[found.code]}"
     yield "the run repeats to the bit" if found.same else "THE RUN DOES NOT REPEAT TO THE BIT"
 
 

@@ -1,1 +1,1 @@
-"""Repetition of a run elsewhere: own modules, and the comparison."""
+"""Repetition of a run elsewhere: own modules, digests of data, and the comparison."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import table_of
 
 VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
@@ -58,6 +59,8 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
         Keys of ``summary.json`` that differ, of scores and costs.
     versions
         Software and machine that differ: the old value and the new one, by name.
+    data
+        True if the digests of the data are equal; null where the run recorded none.
     code
         True if the own modules are equal; null where the experiment names none.
     """
@@ -70,6 +73,7 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
     compared: int
     results: tuple[RunDifference, ...]
     versions: dict[str, tuple[Any, Any]]
+    data: bool | None
     code: bool | None
 
     @property
@@ -95,6 +99,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
     names = sorted(path.name for path in {*before.glob("peers/*.safetensors")})
     models = [found for name in names if (found := _model(before / "peers" / name, after / "peers" / name)) is not None]
     old, new = (one.provenance.get("versions") or {} for one in (run, repeated))
+    kept, made = (table_of(folder / "data.json", what="digests of data") for folder in (before, after))
     codes = [(one.provenance.get("code") or {}).get("digest") for one in (run, repeated)]
     return Repetition(
         run=str(before),
@@ -105,6 +110,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
         compared=len(run.metrics),
         results=tuple(_differences(_results(run), _results(repeated))),
         versions={key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)},
+        data=kept == made if kept else None,
         code=codes[0] == codes[1] if codes[0] is not None else None,
     )
 

@@ -56,6 +56,7 @@ def test_a_run_is_repeated_to_the_bit_and_a_change_is_noticed(p2pfl, place):
     assert said.status == 0
     assert said.err.splitlines()[-1] == "the run repeats to the bit"
     assert "models: all 3 are equal" in said.err
+    assert "data: equal" in said.err
     text = (run / "metrics.jsonl").read_text()
     first = json.loads(text.splitlines()[0])
     first["training_loss"] += 0.5
@@ -226,6 +227,8 @@ def test_a_path_may_be_another_on_this_machine_and_other_data_are_noticed(p2pfl,
     where = ("--set", "data.options.path=moved/here.csv")
     said = p2pfl("repeat", run, "--check", *where)
     assert said.status == 0, said.err
+    assert "data: equal" in said.err
     (place / "moved" / "here.csv").write_text("\n".join(["a,b,y", "6.5,4,0", *rows[1:]]) + "\n")
     said = p2pfl("repeat", run, "--check", *where)
     assert said.status == 1
+    assert "data: DIFFER" in said.err

@@ -35,7 +35,7 @@ def test_two_runs_of_one_file_have_the_same_bytes_of_models_and_compare_as_equal
     assert found.same
     assert (found.files, found.compared) == (3, 6)
     assert (found.models, found.records, found.results, found.versions) == ((), (), (), {})
-    assert found.code is None
+    assert (found.data, found.code) == (True, None)
 
 
 def test_one_bit_of_one_parameter_is_a_difference(folders, tmp_path):
@@ -76,11 +76,12 @@ def test_a_missing_model_and_a_changed_or_missing_record_are_differences(folders
     assert differences["loss"].count == 1
 
 
-def test_results_and_versions_are_compared(folders, tmp_path):
+def test_results_versions_and_data_are_compared(folders, tmp_path):
     copy = shutil.copytree(folders / "other", tmp_path / "copy")
     for name, change in (
         ("summary.json", lambda table: table["per_peer"]["peer2"].update(together=0.0)),
         ("provenance.json", lambda table: table["versions"].update(torch="1.0")),
+        ("data.json", lambda table: table["peers"]["peer0"].update(train="0")),
     ):
         table = json.loads((copy / name).read_text())
         change(table)
@@ -88,3 +89,9 @@ def test_results_and_versions_are_compared(folders, tmp_path):
     found = compared(folders, copy)
     assert [each.what for each in found.results] == ["peer2 together"]
     assert found.versions["torch"] == (str(torch.__version__), "1.0")
+    assert found.data is False
+    (folders / "one" / "data.json").rename(tmp_path / "data.json")
+    try:
+        assert compared(folders).data is None
+    finally:
+        (tmp_path / "data.json").rename(folders / "one" / "data.json")
