@@ -120,3 +120,13 @@ def test_options_of_a_learner_of_ones_own_are_checked():
     }
     with pytest.raises(InputError, match="has no parameter wait; it has federation, model, rate, epochs, weight"):
         plan(read(changed))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parameter"),
+    [("max_norm", 1.0, "max_norm"), ("schedule", {"by": "step", "name": "cosine"}, "schedule_by")],
+)
+def test_a_key_that_a_learner_of_ones_own_does_not_take_is_refused(key, value, parameter):
+    table = own_table("trainer")
+    with pytest.raises(InputError, match=f"has no effect, because .* has no parameter {parameter}"):
+        plan(read(table | {"learning": table["learning"] | {key: value}}))

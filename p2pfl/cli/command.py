@@ -1,7 +1,5 @@
 """The interface of a command, whether the core, a plug-in or a third party provides it."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -83,6 +83,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
     Examples
     --------
+    >>> from p2pfl.experiment.schema import LearningSettings
     >>> idle(Experiment(learning=LearningSettings(algorithm="dpsgd", epochs=3)))
     {'learning.epochs': 'dpsgd makes learning.steps steps per round, 1 by default'}
     """

@@ -20,7 +20,7 @@ from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import ExactModel
@@ -148,7 +148,18 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
             raise ExperimentError(
                 f"learning.learner.options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
             )
-    schedule = experiment.learning.scheduling
+    schedule, usual = experiment.learning.scheduling, ScheduleSettings()
+    needed = {
+        "learning.max_norm": ("max_norm", experiment.learning.max_norm is not None),
+        "learning.schedule.warmup": ("warmup", schedule.warmup != usual.warmup),
+        "learning.schedule.by": ("schedule_by", schedule.by != usual.by),
+    }
+    for key, (parameter, wanted_there) in needed.items():
+        if wanted_there and parameter not in names:
+            raise ExperimentError(
+                f"{key} has no effect, because {reference} has no parameter {parameter}; leave it out, or add the "
+                "parameter"
+            )
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
     given |= {"schedule": schedule.name, "schedule_options": schedule.options}
     given |= {"schedule_by": schedule.by, "warmup": schedule.warmup}
