@@ -90,13 +90,16 @@ def _attacks(audit: Audit) -> list[Section]:
         reason = "No peer receives a single model, so the attacks on single models are left out."
         return [("attacks", "Attacks on single models", [reason])]
     members: list[Block | None] = [MEMBERSHIP, table("Attacks by observer", audit.inferences, text=3)]
-    inverted: list[Block | None] = [INVERSION, table("Reconstructions by observer", audit.inversions, text=3)]
-    linear = "The model does not begin with a linear layer, whose gradients give a sample away at once."
+    inverted: list[Block | None] = [INVERSION, table("Reconstructions by observer", audit.inversions, text=4)]
+    untried = (
+        "Not tried: the model does not begin with a linear layer, whose gradients give a sample away at once, and is "
+        "too large for a search with its gradients, takes whole numbers, or has no second derivatives."
+    )
     return [
         ("game", "The game: was the update released?", [GAMES, table("Games by observer", audit.games, text=3)]),
         ("canaries", "Canaries", [CANARIES, table("Canaries by observer", audit.canaries)]),
         ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
-        ("inversion", "Reconstructed samples", inverted if audit.inversions else [linear]),
+        ("inversion", "Reconstructed samples", inverted if audit.inversions else [untried]),
     ]
 
 

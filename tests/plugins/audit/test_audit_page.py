@@ -67,3 +67,13 @@ def test_what_is_broken_is_the_first_that_the_page_says(found):
     assert verdict(wrong) == "1 claim of this build is broken."
     assert "MORE THAN THE ACCOUNTANT ALLOWS" in audit_page(wrong)
     assert audit_page(wrong).index('class="bad"') < audit_page(wrong).index("What each observer")
+
+
+@pytest.mark.slow
+def test_an_audit_of_a_convolutional_network_searches_for_samples_by_their_gradients():
+    table = {"topology": {"kind": "ring", "peers": 4}, "learning": {"device": "cpu"}, "model": {"name": "cnn"}}
+    found = audit(plan(read(table)), fresh=builds.fresh, effort=replace(LITTLE, samples=1))
+    assert {row["attack"] for row in found.results()["inversions"]} == {"search"}
+    sentences = [sentence for lesson in lessons(found) for sentence in lesson.sentences]
+    assert any("By a search with the gradient the one sample of a step comes back" in each for each in sentences)
+    assert "<td>search</td>" in audit_page(found)

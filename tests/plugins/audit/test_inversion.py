@@ -1,12 +1,16 @@
+from functools import partial
+
 import builds
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.parts.learner_parts import learner
+from p2pfl.learning import TorchLearner
 from p2pfl.plugins.audit.attacks.inversion import analytic, first_linear, invert, psnr
 from p2pfl.plugins.audit.audit import _one_step
 from p2pfl.plugins.audit.pipeline import OPEN
@@ -46,8 +50,42 @@ def test_private_noise_hides_the_sample_from_everybody():
     assert all(each.recognised == (observer == OPEN) for observer, each in found.items())
 
 
-def test_a_convolution_first_is_not_attacked():
-    assert inverted(Settings(), model={"name": "cnn", "hidden": [8]}) == {}
+@pytest.mark.slow
+def test_without_noise_a_search_finds_the_sample_behind_convolutions():
+    broker = inverted(Settings(), model={"name": "cnn"})["broker"]
+    assert broker.figures["attack"] == "search"
+    assert broker.psnr > 40
+
+
+@pytest.mark.slow
+def test_masks_and_private_noise_hide_the_sample_from_a_search_as_well():
+    masked = inverted(Settings(mask=1.0), model={"name": "cnn"})
+    assert not masked["broker"].recognised
+    assert masked["broker and everyone else"].psnr > 40
+    noisy = inverted(Settings(clip=1.0, noise=0.3), model={"name": "cnn"})
+    assert all(each.recognised == (observer == OPEN) for observer, each in noisy.items())
+
+
+def test_a_large_model_of_convolutions_is_not_attacked():
+    assert inverted(Settings(), model={"name": "cnn", "hidden": [128, 192]}) == {}
+
+
+class Prototypes(nn.Module):
+    """A model of distances to prototypes, of which torch has no second derivative."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.prototypes = nn.Conv2d(1, 2, 3), nn.Parameter(torch.eye(10, 72))
+
+    def forward(self, x):
+        return -torch.cdist(self.first(x).flatten(1), self.prototypes)
+
+
+def test_a_model_without_second_derivatives_is_not_attacked():
+    resolved = plan(read({"topology": {"kind": "ring", "peers": 4}, "learning": {"device": "cpu"}}))
+    target = builds.target(Settings(), resolved.topology, resolved.weights)
+    train = partial(TorchLearner, Prototypes(), device="cpu", steps=1)
+    assert invert(target, [], federation=resolved.federation, train=train, samples=1) == ()
 
 
 def test_the_first_linear_layer_is_found_by_its_names():
