@@ -44,6 +44,13 @@ async def test_a_clock_that_is_behind_keeps_nobody_out_of_a_broker_whose_authori
         assert "not valid for 'localhost'" in await refusal(elsewhere)
 
 
+async def test_a_refused_login_is_named_as_such_where_the_clock_is_behind(certificates, configured_broker):
+    lines = (f"certfile {certificates.early}", f"keyfile {certificates.broker_key}")
+    with configured_broker(*lines, replace={"allow_anonymous true": "allow_anonymous false"}) as broker:
+        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"), ca=certificates.ca)
+        assert "because it denies access" in await refusal(transport)
+
+
 async def test_where_the_clock_is_behind_and_the_system_decides_the_broker_is_asked_again(
     certificates, configured_broker, monkeypatch
 ):
