@@ -119,16 +119,16 @@ def test_a_parameter_that_no_key_has_keeps_its_default():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coarse(Rounding):
+class Tenths(Rounding):
     """A mode whose parameter has another default than the key of its name."""
 
     noise: float = 0.25
 
 
 def test_a_key_that_a_file_does_not_set_leaves_the_default_of_the_class():
-    coarse = f"{Coarse.__module__}:Coarse"
-    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}"]).privacy) == Coarse(noise=0.25)
-    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}", "privacy.noise=1"]).privacy) == Coarse(noise=1.0)
+    coarse = f"{Tenths.__module__}:Tenths"
+    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}"]).privacy) == Tenths(noise=0.25)
+    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}", "privacy.noise=1"]).privacy) == Tenths(noise=1.0)
 
 
 def test_names_of_modes_are_checked_before_anything_starts():
