@@ -4,11 +4,19 @@ import ipaddress
 import re
 import ssl
 import stat
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from p2pfl.core.errors import BrokerError
+
+NO_CHECK_TIME = 0x200000
+"""OpenSSL's ``X509_V_FLAG_NO_CHECK_TIME``, for which Python has no name."""
+
+EXPIRED = 10
+"""OpenSSL's ``X509_V_ERR_CERT_HAS_EXPIRED``."""
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 """Default port of each scheme."""
@@ -89,13 +97,18 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
-    def tls(self, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    def tls(
+        self, ca: Path | None, certificate: Path | None, key: Path | None, *, early: bool = False
+    ) -> ssl.SSLContext | None:
         """Build the context that verifies the broker and presents a client certificate; ``None`` without TLS.
 
         Parameters
         ----------
         ca, certificate, key
             PEM files.
+        early
+            True to accept a certificate that is not valid yet, for a device whose clock is behind. One that has
+            expired by that clock is refused all the same.
 
         Raises
         ------
@@ -115,7 +128,9 @@ class Address:
         try:
             context = ssl.create_default_context(cafile=ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2  # the default of some builds of Python is lower
-            context.sslsocket_class = _TidySocket
+            context.sslsocket_class = _Socket
+            if early:
+                context.verify_flags |= NO_CHECK_TIME
             if certificate:
                 file = certificate
                 # An empty password makes an encrypted key an error in place of a prompt at the terminal.
@@ -140,15 +155,28 @@ def _check_private(path: Path) -> None:
         )
 
 
-class _TidySocket(ssl.SSLSocket):
-    """Socket that closes itself if the handshake fails; paho leaves that to the garbage collector."""
+class _Socket(ssl.SSLSocket):
+    """Socket that closes itself if the handshake fails, and refuses what has expired where OpenSSL checks no times.
+
+    Paho leaves closing to the garbage collector.
+    """
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of the standard library
         try:
             super().do_handshake(block)
+            if self.context.verify_flags & NO_CHECK_TIME:
+                _check_end(self.getpeercert() or {})
         except BaseException:
             self.close()
             raise
+
+
+def _check_end(certificate: Mapping[str, object]) -> None:
+    """Refuse a certificate that has expired by the clock of this device, as OpenSSL does."""
+    if ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time.time():
+        error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, "certificate has expired")
+        error.verify_code = EXPIRED
+        raise error
 
 
 def _no_address(url: str) -> BrokerError:

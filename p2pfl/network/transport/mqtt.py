@@ -19,7 +19,7 @@ import aiomqtt
 from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
-from p2pfl.network.transport.reasons import TEMPORARY, final, unreachable
+from p2pfl.network.transport.reasons import TEMPORARY, clock_behind, final, unreachable
 
 ANSWER = 10.0
 """Timeout in seconds of an answer of the broker, without the time on the wire."""
@@ -55,7 +55,8 @@ class MqttTransport:
         Credentials for the broker, if the URL has none.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
-        absent. The broker's certificate and name are always verified.
+        absent. The broker's certificate and name are always verified. With a file, a certificate that is not valid yet
+        by the clock of this device is accepted, because its signature proves that the clock is behind.
     certificate, key
         PEM files that authenticate this client, if the broker requires that; the key may be in the
         certificate's file.
@@ -103,8 +104,10 @@ class MqttTransport:
             "protocol": aiomqtt.ProtocolVersion(version),
             "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
             "keepalive": round(KEEPALIVE),
-            "tls_context": self._where.tls(ca, certificate, key),
         }
+        self._contexts = [self._where.tls(ca, certificate, key)]
+        if ca is not None:  # for a clock that is behind
+            self._contexts.append(self._where.tls(ca, certificate, key, early=True))
 
     def __repr__(self) -> str:
         """Return the URL, without user and password."""
@@ -125,8 +128,14 @@ class MqttTransport:
             The broker cannot be reached; the message states the reason and a remedy.
         """
         try:
-            connection = _Client(self._where, client, will, qos=self._qos, **self._options)
-            await connection.open()
+            for context in self._contexts:
+                connection = _Client(self._where, client, will, qos=self._qos, tls_context=context, **self._options)
+                try:
+                    await connection.open()
+                    break
+                except aiomqtt.MqttError as error:
+                    if context is self._contexts[-1] or not clock_behind(error.__context__):
+                        raise
         except (aiomqtt.MqttError, UnicodeError) as error:
             cause = error.__context__ or error  # of the socket
             code = str(cause.rc) if isinstance(cause, aiomqtt.MqttCodeError) else None

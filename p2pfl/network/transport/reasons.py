@@ -3,10 +3,7 @@
 import socket
 import ssl
 
-from p2pfl.network.transport.address import Address
-
-EXPIRED = 10
-"""OpenSSL's ``X509_V_ERR_CERT_HAS_EXPIRED``."""
+from p2pfl.network.transport.address import EXPIRED, Address
 
 NOT_YET_VALID = 9
 """OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be slow until its network is up."""
@@ -19,7 +16,7 @@ and quota exceeded. All others (not authorized, topic filter invalid, unsupporte
 """
 
 
-def clock_behind(cause: BaseException) -> bool:
+def clock_behind(cause: BaseException | None) -> bool:
     """Return whether a trusted certificate is not valid yet, so that the clock of this device is behind."""
     return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code == NOT_YET_VALID
 

@@ -29,7 +29,33 @@ async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url)
     )  # as the broker's farewell is read or not
 
 
-async def test_a_broker_is_asked_again_while_the_clock_is_behind_its_certificate(certificates, configured_broker):
+async def test_a_clock_that_is_behind_keeps_nobody_out_of_a_broker_whose_authority_is_named(
+    certificates, configured_broker
+):
+    with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
+        url = broker.url.replace("mqtt://", "mqtts://")
+        async with asyncio.timeout(DEADLINE), MqttTransport(url, ca=certificates.ca).join("ada") as ada:
+            await ada.subscribe("news")
+            await ada.publish("news", b"hello")
+            assert (await anext(ada)).data == b"hello"
+        stranger = MqttTransport(url, ca=certificates.stranger)
+        assert "its certificate is not trusted" in await refusal(stranger)
+        elsewhere = MqttTransport(url.replace("127.0.0.1", "localhost"), ca=certificates.ca)
+        assert "not valid for 'localhost'" in await refusal(elsewhere)
+
+
+async def test_a_refused_login_is_named_as_such_where_the_clock_is_behind(certificates, configured_broker):
+    lines = (f"certfile {certificates.early}", f"keyfile {certificates.broker_key}")
+    with configured_broker(*lines, replace={"allow_anonymous true": "allow_anonymous false"}) as broker:
+        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"), ca=certificates.ca)
+        assert "because it denies access" in await refusal(transport)
+
+
+async def test_where_the_clock_is_behind_and_the_system_decides_the_broker_is_asked_again(
+    certificates, configured_broker, monkeypatch
+):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))  # the authorities of the system
+
     async def scenario(transport):
         said = []
         with pytest.raises(TransportError, match=r"set the clock; this peer gave up after 0.05 s"):
@@ -38,7 +64,7 @@ async def test_a_broker_is_asked_again_while_the_clock_is_behind_its_certificate
         assert len(said) == 1
 
     with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
-        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"), ca=certificates.ca)
+        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"))
         assert "its certificate is not valid yet by the clock of this device; set the clock" in await refusal(transport)
         await asyncio.wait_for(scenario(transport), DEADLINE)
 
@@ -50,6 +76,9 @@ async def test_an_expired_certificate_is_refused_and_a_clock_ahead_is_named_as_a
         url = broker.url.replace("mqtt://", "mqtts://")
         said = await refusal(MqttTransport(url, ca=certificates.ca))
         assert "its certificate has expired by the clock of this device; renew the certificate, or set" in said
+        lenient = MqttTransport(url, ca=certificates.ca)
+        lenient._contexts = lenient._contexts[1:]  # as after a certificate of another that was too early
+        assert "its certificate has expired by the clock" in await refusal(lenient)
 
 
 def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):

@@ -218,14 +218,19 @@ def test_an_expired_certificate_is_named_with_both_dates(site):
     assert "expired on 2021-01-01 and the clock says 20" in tls.message
 
 
-def test_a_certificate_that_is_not_valid_yet_shows_by_how_much_the_clock_is_behind(site):
+def test_a_certificate_that_is_not_valid_yet_shows_by_how_much_the_clock_is_behind_and_keeps_nobody_out(
+    site, monkeypatch
+):
     ca = site.certify(begins=2100)
     with site.listening():
         findings = site.examine(f"transport.ca={ca}")
+        site.changes = [change for change in site.changes if not change.startswith("transport.ca=")]
+        monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+        public = site.found("tls")
+    assert sole(findings, "login").status == "ok"
     assert "days behind the certificate of the broker; set the clock" in sole(findings, "clock").message
-    tls = sole(findings, "tls")
-    assert tls.status == "problem"
-    assert "is valid from 2100-01-01 00:00" in tls.message
+    assert public.status == "problem"
+    assert "is valid from 2100-01-01 00:00" in public.message
 
 
 def test_a_certificate_for_other_hosts_is_named_with_its_hosts(site):

@@ -69,7 +69,7 @@ def _handshake(
         return problem("tls", unreachable(where, reason or ssl.SSLError("no certificate"), code=None))
     if reason is None or clock_behind(reason):
         latest["the certificate of the broker"] = shown.not_valid_before_utc.timestamp()
-    if reason is not None:
+    if reason is not None and not (clock_behind(reason) and ca is not None):
         return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
     left = shown.not_valid_after_utc - now
     for_ = duration(left.total_seconds())
@@ -94,7 +94,7 @@ def _distrusted(
         text = (
             f"the certificate of {where} is valid from {begins:%Y-%m-%d %H:%M} and the clock says {now:%Y-%m-%d %H:%M}"
         )
-        return f"{text} (UTC); set the clock"
+        return f"{text} (UTC); set the clock, or name the authority with transport.ca"
     if "not valid for" in reason.verify_message:
         text = f"the certificate of {where} is for {', '.join(_hosts(shown)) or 'no host'}"
         return f"{text}; use one of these in transport.broker, or have it made for {where.host}"
