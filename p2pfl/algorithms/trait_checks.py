@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from traceback import walk_tb
+from types import coroutine
+from typing import Any, TypeVar, Unpack
 
 import torch
 
@@ -22,9 +24,12 @@ from p2pfl.core.neighbourhood import (
     mix_steps,
 )
 from p2pfl.core.rows import Rows
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Number types of rows that are no points of a grid."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class CheckedAlgorithm:
 
     A row travels in a message whose size all peers know before the first round. A longer row, one with NaN or one of
     another type is refused by every receiver, so live peers would wait for it in vain; here its sender refuses it, in
-    simulations too.
+    simulations too. A round may wait for its neighbourhood and its learner alone, because only these have deadlines.
 
     Parameters
     ----------
@@ -55,13 +60,18 @@ class CheckedAlgorithm:
 
     def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> Coroutine[Any, Any, State]:
         """Run one round; nothing here holds the state, so the algorithm can free it."""
+        waits = _Waits()
+        watched = CheckedNeighbourhood(net, self, waits)
         shape, dtype = state.rows.shape, state.rows.dtype
-        return self._played(self.algorithm.round(state, learner, CheckedNeighbourhood(net, self), round), shape, dtype)
+        played = self.algorithm.round(state, CheckedLearner(learner, waits), watched, round)
+        return self._played(played, waits, shape, dtype)
 
-    async def _played(self, played: Coroutine[Any, Any, State], shape: Sequence[int], dtype: torch.dtype) -> State:
+    async def _played(
+        self, played: Coroutine[Any, Any, State], waits: _Waits, shape: Sequence[int], dtype: torch.dtype
+    ) -> State:
         if not isinstance(played, Coroutine):
             raise RunError(f"{self.name}: round is a plain function; define it by `async def round`")
-        after = await played
+        after = await _driven(played, waits, self.name)
         if not isinstance(after, State):
             raise RunError(f"{self.name}: round returned {type(after).__name__}; return the State after the round")
         if after.rows.shape != shape or after.rows.dtype != dtype:
@@ -126,6 +136,66 @@ class CheckedAlgorithm:
             refuse()
 
 
+@dataclass
+class _Waits:
+    """Number of calls of a neighbourhood or a learner that an algorithm waits for."""
+
+    depth: int = 0
+
+    async def within(self, call: Awaitable[Result]) -> Result:
+        """Wait for a call."""
+        self.depth += 1
+        try:
+            return await call
+        finally:
+            self.depth -= 1
+
+
+@coroutine
+def _driven(played: Coroutine[Any, Any, Result], waits: _Waits, name: str) -> Generator[Any, Any, Result]:
+    """Run a round, and end it if it waits for anything but its neighbourhood and its learner."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = played.send(answer) if error is None else played.throw(error)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        except (RuntimeError, AttributeError) as missing:
+            if _asks_for_a_loop(missing):
+                raise _own_wait(name) from missing
+            raise
+        if not waits.depth:
+            played.close()
+            raise _own_wait(name)
+        answer, error = None, None
+        try:
+            answer = yield awaited
+        except BaseException as raised:  # noqa: BLE001 (the round decides what to do with it)
+            error = raised
+
+
+def _own_wait(name: str) -> RunError:
+    """Return the error of a round that waits for anything but its neighbourhood and its learner."""
+    return RunError(
+        f"{name}: round waits for something of its own, for which there is no deadline; await the methods of "
+        "net and learner alone, one after the other"
+    )
+
+
+def _asks_for_a_loop(error: BaseException) -> bool:
+    """Return whether a round failed where it asked asyncio for the event loop, which a simulation does not have.
+
+    asyncio has no class of its own for these errors, and some of its methods use ``None`` in place of the loop.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if any(frame.f_code is _Waits.within.__code__ for frame in frames):
+        return False  # the neighbourhood or the learner asked
+    inside = str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "asyncio"
+    return inside or error.args == ("no running event loop",)
+
+
 class CheckedNeighbourhood:
     """Neighbourhood that refuses what no peer could receive.
 
@@ -137,10 +207,12 @@ class CheckedNeighbourhood:
         Neighbourhood to wrap.
     algorithm
         Algorithm that talks to it.
+    waits
+        Count of the calls that it waits for.
     """
 
-    def __init__(self, net: Neighbourhood, algorithm: CheckedAlgorithm) -> None:
-        self._net, self._algorithm = net, algorithm
+    def __init__(self, net: Neighbourhood, algorithm: CheckedAlgorithm, waits: _Waits) -> None:
+        self._net, self._algorithm, self._waits = net, algorithm, waits
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -153,28 +225,28 @@ class CheckedNeighbourhood:
         """Release as the wrapped neighbourhood does."""
         self._algorithm.check(rows, self.peers, whole=False, to="net.release")
         self._algorithm.check_finite(rows, self._net, to="net.release")
-        return self._net.release(rows, since=since, masses=masses)
+        return self._waits.within(self._net.release(rows, since=since, masses=masses))
 
     def mix(self, released: Released) -> Coroutine[Any, Any, Released]:
         """Mix as the wrapped neighbourhood does."""
         self._check(released, to="net.mix")
-        return self._net.mix(released)
+        return self._waits.within(self._net.mix(released))
 
     def mix_steps(self, released: Released, omegas: Sequence[float]) -> Coroutine[Any, Any, Released]:
         """Take gossip steps as the wrapped neighbourhood does."""
         self._check(released, to="net.mix")
-        return mix_steps(self._net, released, omegas)
+        return self._waits.within(mix_steps(self._net, released, omegas))
 
     def receive(self, released: Released) -> Coroutine[Any, Any, ReceivedModels]:
         """Receive as the wrapped neighbourhood does."""
         self._check(released, to="net.receive")
-        return self._net.receive(released)
+        return self._waits.within(self._net.receive(released))
 
     def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
     ) -> Coroutine[Any, Any, Ints]:
         """Add up as the wrapped neighbourhood does."""
-        return self._net.total(contribution, size=size, bits=bits, change=change)
+        return self._waits.within(self._net.total(contribution, size=size, bits=bits, change=change))
 
     def check_later(self, check: Callable[[], None]) -> None:
         """Check as the wrapped neighbourhood does."""
@@ -192,6 +264,30 @@ class CheckedNeighbourhood:
         algorithm.check(released.rows, self.peers, whole=whole, to=to)
         if not whole:
             algorithm.check_finite(released.rows, self._net, to=to)
+
+
+class CheckedLearner:
+    """Learner for which a round may wait.
+
+    Parameters
+    ----------
+    training
+        Learner that trains.
+    waits
+        Count of the calls that the round waits for.
+    """
+
+    def __init__(self, training: AsyncLearner, waits: _Waits) -> None:
+        self.learner: Learner = training.learner
+        self._training, self._waits = training, waits
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Coroutine[Any, Any, Fitted]:
+        """Train as the wrapped learner does."""
+        return self._waits.within(self._training.fit(rows, **how))
+
+    def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Coroutine[Any, Any, Rows]:
+        """Return gradients as the wrapped learner does."""
+        return self._waits.within(self._training.gradient(rows, **how))
 
 
 def _described(rows: torch.Tensor) -> str:

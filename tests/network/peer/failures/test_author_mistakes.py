@@ -109,6 +109,59 @@ class Bare(Mistaken):
 
 
 @dataclass(frozen=True)
+class Asleep(Mistaken):
+    """Waits for something of its own."""
+
+    async def mixed(self, net, released):
+        await asyncio.sleep(0)
+        return await net.mix(released)
+
+
+@dataclass(frozen=True)
+class Blocked(Mistaken):
+    """Waits for something of its own, which never comes and needs an event loop."""
+
+    async def mixed(self, net, released):
+        await asyncio.Event().wait()
+        return await net.mix(released)
+
+
+@dataclass(frozen=True)
+class AsleepLonger(Mistaken):
+    """Waits for a timer of its own."""
+
+    async def mixed(self, net, released):
+        await asyncio.sleep(0.01)
+        return await net.mix(released)
+
+
+@dataclass(frozen=True)
+class Gathering(Mistaken):
+    """Waits for two things at once."""
+
+    async def mixed(self, net, released):
+        return (await asyncio.gather(net.mix(released), asyncio.sleep(0.01)))[0]
+
+
+@dataclass(frozen=True)
+class Threaded(Mistaken):
+    """Waits for a thread of its own."""
+
+    async def mixed(self, net, released):
+        await asyncio.to_thread(int)
+        return await net.mix(released)
+
+
+@dataclass(frozen=True)
+class Looping(Mistaken):
+    """Waits for a future of its own."""
+
+    async def mixed(self, net, released):
+        await asyncio.get_running_loop().create_future()
+        return await net.mix(released)
+
+
+@dataclass(frozen=True)
 class Broken(Mistaken):
     """Has a mistake of which Python says the same kind of error."""
 
@@ -134,6 +187,7 @@ REFUSED = {
     NotFinite(): ("net.mix", "NaN or infinity"),
     OneRow(): ("net.mix", "a row for each of"),
     Bare(): ("net.mix", "Released"),
+    **dict.fromkeys((Asleep(), AsleepLonger(), Blocked(), Threaded(), Looping()), ("waits", "net and learner")),
     Forgetful(): ("returned NoneType", "State"),
 }
 
@@ -185,6 +239,13 @@ def test_a_simulation_refuses_the_mistake(algorithm):
     with pytest.raises(RunError) as caught:
         p2pfl.simulate(composed(algorithm), baselines=False)
     assert all(part in str(caught.value) for part in (type(algorithm).__name__, *REFUSED[algorithm]))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the coroutines that nobody awaits, which are the author's
+def test_a_simulation_refuses_to_wait_for_two_things_at_once():
+    asyncio.set_event_loop(None)  # gather makes no loop in a thread whose loop has been set
+    with pytest.raises(RunError, match="Gathering: round waits for something of its own"):
+        p2pfl.simulate(composed(Gathering()), baselines=False)
 
 
 def test_a_simulation_passes_other_errors_of_the_author_on():
