@@ -8,6 +8,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any
@@ -62,9 +63,14 @@ def import_callable(
         raise refused(
             f"{said} cannot be imported ({describe_error(error, module=module)}); {_remedy(error, module)}"
         ) from error
+    standard = module in sys.stdlib_module_names
+    if standard and (own := _namesake(module, holder)) is not None:
+        raise refused(_taken(said, holder, own))
     try:
         found = getattr(holder, name)
     except Exception as error:
+        if (own := _namesake(module, holder)) is not None:
+            raise refused(_taken(said, holder, own)) from error
         reason = describe_error(error, module=module)
         raise refused(f"{said} cannot be imported ({reason}); correct the name after the colon") from error
     if not callable(found):
@@ -112,6 +118,21 @@ def kind_of(value: object) -> str:
     """
     name = type(value).__name__
     return f"an {name}" if name[0] in "aeioAEIO" else f"a {name}"
+
+
+def _namesake(module: str, holder: ModuleType) -> Path | None:
+    """Return the file in the current folder that has the name of a module and is not the imported one."""
+    used = holder.__spec__.origin if holder.__spec__ is not None else None
+    place = Path(*module.split("."))
+    for file in (Path(f"{place}.py"), place / "__init__.py"):
+        if file.is_file() and not (used is not None and Path(used).is_file() and file.samefile(used)):
+            return file.resolve()
+    return None
+
+
+def _taken(said: str, holder: ModuleType, own: Path) -> str:
+    used = holder.__spec__.origin if holder.__spec__ is not None else None
+    return f"{said} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
 
 
 def _remedy(error: Exception, module: str) -> str:

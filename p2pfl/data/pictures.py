@@ -1,6 +1,7 @@
 """MNIST and Fashion-MNIST, read from their idx files."""
 
 import gzip
+import hashlib
 import math
 import zlib
 from pathlib import Path
@@ -13,7 +14,25 @@ from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import DIGITS, Central
 
-CLOTHES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+# SHA-256 of the published training labels, unpacked. Both sets use the same file names, so only the content shows
+# which of them a folder holds.
+PUBLISHED = {
+    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5": "mnist",
+    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9": "fashion_mnist",
+}
+
+CLOTHES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 """Class names of Fashion-MNIST, as published."""
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -111,9 +130,13 @@ def _pictures(name: str, folders: list[Path]) -> Central:
             f"holds the four idx files{package}"
         )
     pictures, labels = _part(folder, "train")
+    header = b"\x00\x00\x08\x01" + len(labels).to_bytes(4, "big")
+    other = PUBLISHED.get(hashlib.sha256(header + labels.tobytes()).hexdigest(), name)
+    if other != name:
+        raise DataError(f'{folder} holds the labels of "{other}" in place of "{name}"; move it to {folder / other}')
     test_pictures, test_labels = _part(folder, "t10k")
 
-    classes = tuple(CLOTHES.split(", ")) if name == "fashion_mnist" else DIGITS
+    classes = CLOTHES if name == "fashion_mnist" else DIGITS
     description = Description(raw="the bytes of the pictures, from 0 to 255", deviation=255.0, classes=classes)
 
     def encode(_: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:

@@ -305,10 +305,32 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
     if not isinstance(stated, str):
         return {}
     owned = PEER in stated or experiment.data.name == "table"  # a file is the data of one peer
-    return {
-        peer: PrivacyAccount(_account(_real(_located(stated.replace(PEER, peer) if owned else stated))), owned)
-        for peer in peers
-    }
+    found = dict[str, PrivacyAccount]()
+    for peer in peers:
+        file = _located(stated.replace(PEER, peer) if owned else stated)
+        path = _account(_real(file))
+        for named in (_common(stated), file):
+            former = _account(named)
+            if former != path and former.is_file() and (named == file or not named.exists()):
+                raise InputError(
+                    f"{former} counts what release 0.1 spent of these data, whose account is {path} now; move the "
+                    "lines of the former to the end of the latter"
+                )
+        found[peer] = PrivacyAccount(path, owned)
+    return found
+
+
+def _common(stated: str) -> Path:
+    """Return one path for the data files of all peers, by which release 0.1 named their account.
+
+    Examples
+    --------
+    >>> str(_common("own/{peer}/table.csv")), str(_common("cells.csv"))
+    ('own/peers-table.csv', 'cells.csv')
+    """
+    parts = Path(stated).parts
+    first = next((place for place, part in enumerate(parts) if PEER in part), len(parts) - 1)
+    return Path(*parts[:first], "-".join(parts[first:]).replace(PEER, "peers"))
 
 
 def _located(path: str) -> Path:

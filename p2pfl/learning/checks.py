@@ -60,7 +60,7 @@ def inputs(
 def check_inputs(
     model: nn.Module, dataset: Dataset, features: torch.Tensor, *, few: int
 ) -> tuple[Size, torch.Tensor, torch.Tensor]:
-    """Return the result of :func:`~p2pfl.learning.check_fit` and the features that the model takes.
+    """Return the result of :func:`~p2pfl.learning.checks.check_fit` and the features that the model takes.
 
     Whole numbers become fractions if the model refuses them.
 

@@ -191,7 +191,8 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
 
 def _stated(free: FreeMemory) -> str:
     """Return how much memory is free, and which limit says so."""
-    return f"the limit of the {free.limit} leaves {size(free.bytes)}"
+    what = "process (ulimit -v)" if free.limit == "process" else free.limit
+    return f"the limit of the {what} leaves {size(free.bytes)}"
 
 
 @contextmanager

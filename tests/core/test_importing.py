@@ -123,6 +123,22 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra():
     )
 
 
+@pytest.mark.parametrize("name", ["patients", "Counter"])
+def test_a_module_with_the_name_of_another_is_named_with_both_files(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    for module in ("statistics", "time", "hypothesis"):
+        own = tmp_path / f"{module}.py"
+        own.write_text(CLINIC)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with pytest.raises(ModelError, match=rf"is not {re.escape(str(own))}, because another module has this name"):
+            import_callable(f"{module}:{name}", refused=ModelError)
+
+
+def test_a_module_of_python_is_imported_where_no_own_one_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert import_callable("statistics:mean")([1, 3]) == 2
+
+
 @pytest.fixture
 def _collecting():
     yield

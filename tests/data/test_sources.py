@@ -165,6 +165,15 @@ def test_files_are_read_packed_or_not_from_the_folder_or_below(small, tmp_path):
     )
 
 
+@pytest.mark.slow
+def test_digits_are_not_taken_for_clothes(data_dir):
+    with pytest.raises(
+        DataError,
+        match=r'holds the labels of "mnist" in place of "fashion_mnist"; move it to .*mnist$',
+    ):
+        federate("fashion_mnist", peers=PEERS, seed=7, data_dir=data_dir / "mnist")
+
+
 def test_a_missing_folder_says_where_it_looked(tmp_path):
     with pytest.raises(
         DataError,

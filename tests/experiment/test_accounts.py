@@ -114,6 +114,16 @@ def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, t
         sweep(Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
 
 
+@pytest.mark.parametrize(
+    ("former", "path"),
+    [("own/peers-table.csv", "own/{peer}/table.csv"), ("link.csv", "link.csv")],
+)
+def test_an_account_under_a_name_of_an_earlier_release_is_refused_with_the_new_one(folders, former, path):
+    spend(folders / f"{former}.budget.jsonl", "peer1")
+    with pytest.raises(InputError, match=r"counts what release 0\.1 spent .* move the lines"):
+        before(own(folders, path), "peer1")
+
+
 def test_a_peer_of_another_name_does_not_begin_at_zero_on_the_same_file(folders):
     spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1")
     assert before(own(folders, "own/peer1/table.csv"), "peer2") == {Cost(0.5): 1}

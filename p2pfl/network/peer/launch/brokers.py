@@ -37,10 +37,11 @@ def connect(
     return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
-def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, str] = os.environ) -> Access:
+def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, str] | None = None) -> Access:
     """Return the settings with which a peer reaches a broker; its login may be in the environment."""
     settings = experiment.transport
-    owned = login(_path(settings.credentials), peer=peer, environment=environment)
+    variables = os.environ if environment is None else environment
+    owned = login(_path(settings.credentials), peer=peer, environment=variables)
     return Access(
         user=owned.user,
         password=owned.password,
