@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -10,14 +11,17 @@ import unicodedata
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from p2pfl.cli import command_catalogue, main
 from p2pfl.cli.command_catalogue import parse
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
+from p2pfl.learning import Own, Part
 from p2pfl.plugins.study.study import cells
 from p2pfl.plugins.study.sweep_command import studied
+from p2pfl.testing import check_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -87,6 +91,99 @@ def test_every_link_of_a_page_leads_somewhere_in_a_checkout_on_github_and_on_the
                 assert anchor in anchors, link
         elif anchor:  # a test that shows what the page says
             assert re.search(rf"^(async )?def {anchor}\(", target.read_text("utf-8"), re.MULTILINE), link
+
+
+DOCUMENTED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+SOURCES = [path for room in ("p2pfl", "tests", "benchmarks", "scripts") for path in (ROOT / room).rglob("*.py*")]
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+TABLE = r"^\| `(\S+)`.*? \| (.*) \|$"
+
+
+def missing_paths(text, *, named=()):
+    """Return the paths and Python files in backticks of a page that the repository lacks."""
+    code = " ".join(re.findall(r"`([^`\n]+)`", FENCED.sub("", text)))
+    paths = [path for path in re.findall(r"(?<![\w./-])(?:p2pfl|tests)/[\w./-]*\w/?", code) if path[:7] != "p2pfl/v"]
+    modules = [path for path in re.findall(r"[\w./-]*\w\.pyi?\b", code) if path not in {*paths, *named}]
+    ends = [f"/{path.relative_to(ROOT).as_posix()}" for path in SOURCES]
+    return {path for path in paths if not (ROOT / path).exists()} | {
+        path for path in modules if not any(end.endswith(f"/{path}") for end in ends)
+    }
+
+
+def is_defined(name):
+    """Return whether a dotted name is that of a module, or of something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def test_names_of_what_does_not_exist_are_noticed():
+    prose = (
+        "`p2pfl/core/rows.py`, `tests/no/such`, `partial.py`, `clinic.py`, `p2pfl/v1/SWARM`\n```\n`tests/none`\n```\n"
+    )
+    assert missing_paths(prose, named={"clinic.py"}) == {"tests/no/such", "partial.py"}
+    assert is_defined("p2pfl.core.rows.Layout")
+    assert not is_defined("p2pfl.core.rowing")
+    assert not is_defined("p2pfl.core.rows.Lay")
+
+
+@pytest.mark.parametrize("page", DOCUMENTED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_path_of_a_page_exists(page):
+    examples = {name for each in PAGES for name in re.findall(r"^# (\S+\.py)$", each.read_text("utf-8"), re.MULTILINE)}
+    assert not missing_paths(page.read_text("utf-8"), named=examples)
+
+
+@pytest.mark.parametrize("page", DOCUMENTED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_dotted_name_of_a_page_exists(page):
+    """Groups of entry points and names of files are literal texts of the code."""
+    text = page.read_text("utf-8")
+    names = set(re.findall(r"(?<![\w/.-])p2pfl(?:\.[A-Za-z_]\w*)+", text)) - set(re.findall(r"p2pfl\.token", text))
+    literals = {text for path in SOURCES for text in re.findall(r'"(p2pfl\.\w+)"', path.read_text("utf-8"))}
+    assert not {name for name in names - literals if not is_defined(name)}
+
+
+def section(page, heading):
+    return page.read_text("utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_every_part_of_a_room_that_the_internals_name_exists():
+    page = ROOT / "docs" / "notes" / "internals.md"
+    rooms = re.findall(TABLE, section(page, "Rooms"), re.MULTILINE)
+    parts = re.findall(r"^\| (`.*`) \| .* \|$", section(page, "A live peer"), re.MULTILINE)
+    protocol = ROOT / "p2pfl" / "network" / "protocol"
+    assert rooms
+    assert parts
+    for folder, text in [(ROOT / "p2pfl" / room, text) for room, text in rooms] + [(protocol, text) for text in parts]:
+        for name in re.findall(r"`([a-z_/]+)`", text):
+            found = [*folder.rglob(name.rstrip("/"))] or [*folder.rglob(f"{name}.py")]
+            assert found, f"{folder.relative_to(ROOT)} has no {name}"
+
+
+def test_the_model_of_the_note_on_exact_models_keeps_the_contract_and_runs(tmp_path, monkeypatch, capsys):
+    [block] = [each for each in blocks(ROOT / "docs" / "notes" / "exact-models.md", "python") if "ExactModel" in each]
+    (tmp_path / "clinic_mean.py").write_text(block, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("clinic_mean").Mean()
+    parts = [Part(np.zeros((2, 1), np.float32), np.array([0.1, number])) for number in (0.3, 2.0)]
+    owners = {name: Own(part, part) for name, part in zip(("ada", "bob"), parts, strict=True)}
+    check_model(model, owners)
+    for number in range(4):
+        rows = "".join(f"{20 + row},{(row + number) / 8}\n" for row in range(20))
+        (tmp_path / f"peer{number}.csv").write_text(f"age,score\n{rows}", "utf-8")
+    table = '{path = "{peer}.csv", target = "score", columns = {age = "number", score = "number"}}'
+    changes = [
+        "topology.kind=ring",
+        "topology.peers=4",
+        "topology.options={}",
+        "data.name=table",
+        f"data.options={table}",
+    ]
+    changes += ["model.name=clinic_mean:Mean", "learning.algorithm=exact", "rounds=1"]
+    command = ["simulate", "digits", "--json", *(word for change in changes for word in ("--set", change))]
+    assert main(command) == 0, capsys.readouterr().err
 
 
 def test_the_page_of_keys_describes_every_key(hook):

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         _say("interrupted", interrupt)
         return STATUS
-    except BrokenPipeError:  # whoever read our output has had enough; Python would complain when it ends
+    except BrokenPipeError:  # the reader closed the pipe; avoid the warning of the interpreter at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

@@ -48,13 +48,15 @@ def parse(line: Sequence[str]) -> Options:
     Raises
     ------
     InputError
-        The command is of a plug-in that cannot be imported.
+        There is no such command, or it is of a plug-in that cannot be imported.
     """
     top = Parser(prog="p2pfl", add_help=False)
     top.add_argument("-h", "--help", action=_Overview, nargs=0)
     top.add_argument("--version", action="version", version=f"p2pfl {p2pfl.__version__}")
-    top.add_argument("line", nargs=argparse.PARSER, metavar="COMMAND", choices=names())
+    top.add_argument("line", nargs=argparse.PARSER, metavar="COMMAND")
     name, *rest = top.parse_args(line).line
+    if name not in names():
+        raise _unknown("command", name, names())
     options = parser(name).parse_args(rest, find(name).options())
     options.command, options.line = name, shlex.join(["p2pfl", *line])
     return options
@@ -125,10 +127,14 @@ def explain(options: HelpOptions) -> int:
     elif name in groups:
         print(_explained(name, groups[name]))
     else:
-        near = difflib.get_close_matches(name, [*names(), *groups], n=1)
-        hint = f'did you mean "{near[0]}"?' if near else "see p2pfl --help"
-        raise InputError(f'there is no command or group "{name}"; {hint}')
+        raise _unknown("command or group", name, [*names(), *groups])
     return 0
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> InputError:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else "see p2pfl --help"
+    return InputError(f'there is no {kind} "{name}"; {hint}')
 
 
 def commands_by_group() -> dict[str, list[str]]:

@@ -260,16 +260,16 @@ def unclaimed(whose: str = "") -> str:
 
 
 def mode_of(wanted: schema.PrivacySettings) -> Mode:
-    """Return the mode of a section ``[privacy]``.
+    """Return the mode of a section ``[privacy]``; a key at its default leaves the parameter that of the mode's class.
 
     Examples
     --------
     >>> mode_of(schema.PrivacySettings(mode="pairwise", colluders=2)).name
     'pairwise'
     """
-    made: Mode = MODES.make(
-        wanted.mode, {key: getattr(wanted, key) for key in schema.PrivacySettings.__struct_fields__}
-    )
+    keys, usual = schema.PrivacySettings.__struct_fields__, schema.PrivacySettings()
+    given = {key: getattr(wanted, key) for key in keys if getattr(wanted, key) != getattr(usual, key)}
+    made: Mode = MODES.make(wanted.mode, given)
     return made
 
 

@@ -210,7 +210,7 @@ class ExactModel(ABC):
         return cls.shows
 
     def check(self) -> None:
-        """Refuse options before anything starts, by a :class:`p2pfl.errors.P2PFLError`."""
+        """Refuse options before anything starts, by a :class:`p2pfl.core.errors.P2PFLError`."""
         return
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:

@@ -139,7 +139,8 @@ def _class(name: str) -> type[nn.Module]:
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
         kind = named.__name__ if isinstance(named, type) else kind_of(named)
         raise ModelError(
-            f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
+            f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class, or "
+            'set learning.algorithm = "exact" for a model from totals'
         )
     return named
 

@@ -95,7 +95,7 @@ WRONG = {
     "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "the roster cannot be read"),
     "no peers": ((*RUN, "--peers", 0), "0 is not a whole number of at least 1"),
     "half a peer": ((*RUN, "--peers", "0.5"), "0.5 is not a whole number of at least 1"),
-    "a command that there is not": (("rum",), "invalid choice: 'rum'"),
+    "a command that there is not": (("rum",), 'there is no command "rum"; did you mean "run"?'),
     "no experiment": (("run",), "EXPERIMENT"),
     "an option of another command": ((*RUN, "--trials", 9), "unrecognized arguments: --trials 9; see p2pfl run --help"),
     "an option before the command": (("--trials", "run"), "unrecognized arguments: --trials; see p2pfl --help"),

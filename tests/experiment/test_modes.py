@@ -118,6 +118,19 @@ def test_a_parameter_that_no_key_has_keeps_its_default():
         section(Gridded(grid=0.25))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tenths(Rounding):
+    """A mode whose parameter has another default than the key of its name."""
+
+    noise: float = 0.25
+
+
+def test_a_key_that_a_file_does_not_set_leaves_the_default_of_the_class():
+    coarse = f"{Tenths.__module__}:Tenths"
+    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}"]).privacy) == Tenths(noise=0.25)
+    assert mode_of(read(SMALL, changes=[f"privacy.mode={coarse}", "privacy.noise=1"]).privacy) == Tenths(noise=1.0)
+
+
 def test_names_of_modes_are_checked_before_anything_starts():
     with pytest.raises(ExperimentError, match=r'privacy\.mode is "pairwize"; set it to .*"pairwise".*; did you mean'):
         read(SMALL, changes=["privacy.mode=pairwize"])

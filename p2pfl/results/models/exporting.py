@@ -35,7 +35,7 @@ class Exporter:
         Ending of the names of its files.
     encoded
         ``encoded(predictor, about)`` returns the file, which contains the JSON text ``about`` where it can; it raises
-        :class:`p2pfl.errors.ModelError` for a model that the format cannot express.
+        :class:`p2pfl.core.errors.ModelError` for a model that the format cannot express.
     """
 
     suffix: str
