@@ -3,8 +3,10 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
+from p2pfl.network.peer.storage.writer import Keeper
 from worlds.faults import Death, History
 from worlds.network import Conditions
 from worlds.settings import Plans, Setting
@@ -90,3 +92,31 @@ def test_a_backup_that_is_restored_twice_uses_no_mask_twice(plans):
     world, _ = played(plans, 150, 210, 270, restores=True)
     assert world.ended["peer1"].lives == 4
     assert not world.watch.failure
+
+
+def forget(monkeypatch, noted):
+    """Let what `noted` returns be written in place of the journal in four of five rounds."""
+    durable = Keeper.durable
+
+    def forgetful(keeper, extended):
+        def written(journal):
+            now = extended(journal)
+            return now if now is None or now.over or now.released % 5 == 1 else noted(journal, now)
+
+        return durable(keeper, written)
+
+    monkeypatch.setattr(Keeper, "durable", forgetful)
+
+
+@pytest.mark.fast
+def test_a_peer_that_does_not_write_its_journal_is_found_out(plans, monkeypatch):
+    forget(monkeypatch, lambda _journal, _now: None)
+    failures = (played(plans, moment)[0].watch.failure for moment in MOMENTS)
+    assert any("masks of peer0 and peer1 do not cancel, and neither knows" in failure for failure in failures)
+
+
+@pytest.mark.fast
+def test_a_peer_that_does_not_write_its_charges_is_found_out(plans, monkeypatch):
+    forget(monkeypatch, lambda journal, now: replace(now, costs=journal.costs))
+    worlds = (played(plans, moment)[0] for moment in MOMENTS)
+    assert any(not world.watch.failure and charged(world, "peer1") < world.sent["peer1"] for world in worlds)

@@ -10,6 +10,7 @@ import pytest
 
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import plan, read
+from p2pfl.network.peer import peer_telemetry
 from p2pfl.network.peer.launch.worker import live
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.protocol.membership.audience import LEASE
@@ -266,6 +267,16 @@ def test_a_file_of_observers_that_cannot_be_read_lets_nobody_look_and_ends_no_ru
     stopped = [event for event in here.events if isinstance(event, TelemetryStopped)]
     assert len(stopped) == 3
     assert "is not TOML" in stopped[0].message
+
+
+def test_an_error_that_telemetry_does_not_expect_is_raised(world, monkeypatch):
+    def defect(*_given, **_named):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(peer_telemetry, "Audience", defect)
+    with pytest.raises(ExceptionGroup) as caught:
+        world(rounds=2).run()
+    assert caught.group_contains(ZeroDivisionError, match="a defect")
 
 
 def test_a_broker_that_ends_ends_the_observer_with_one_error(world):

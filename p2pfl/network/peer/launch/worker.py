@@ -241,6 +241,8 @@ async def _rounds(peer: Peer, *, telemetry: Telemetry | None) -> State:
             if publishing is not None:
                 publishing.cancel()
                 await asyncio.wait([publishing])
+                if not publishing.cancelled():
+                    publishing.result()  # raises what it did not expect
 
 
 def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:
