@@ -69,7 +69,9 @@ def test_every_algorithm_with_further_states_is_in_the_catalogue():
 @pytest.mark.parametrize("limit", ["machine", "control group", "process"])
 def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypatch, tmp_path, limit):
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(10**6, limit))
-    expected = f"the simulation needs about .* of memory .* but the limit of the {limit}.* leaves 1.0 MB; simulate fewer"
+    expected = (
+        f"the simulation needs about .* of memory .* but the limit of the {limit}.* leaves 1.0 MB; simulate fewer"
+    )
     with pytest.raises(InputError, match=expected) as caught:
         simulate(planned(hidden=[640]), folder=tmp_path / "run")
     assert "\n" not in str(caught.value)
