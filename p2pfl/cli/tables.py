@@ -39,7 +39,7 @@ WIDE = 200
 MOST_PENALTIES = 20
 """Penalties of a path that are printed."""
 
-MOST = 16
+MAX_LISTED_PEERS = 16
 """Peers that a summary lists."""
 
 STYLES = {"good": "green", "bad": "red", "best": "bold"}
@@ -141,7 +141,7 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    table = shown(gain_table(result, most=MOST).without("samples", INTERVAL))
+    table = shown(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
     table.caption = LOSSLESS if result.get("lossless") else None
     return table

@@ -21,7 +21,7 @@ WIDTHS = (32, 64)
 FRACTION = 40
 """Fraction bits of wide numbers."""
 
-MOST = 2**14
+MAX_PARTICIPANTS = 2**14
 """Participants of a total of wide numbers are fewer than this."""
 
 _LOW = 48  # bits of the second integer of a wide number

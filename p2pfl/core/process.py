@@ -39,7 +39,7 @@ KEPT = 128 * 2**20
 APART = 2**20
 """Bytes of the smallest block that returns to the system on a device."""
 
-LARGEST = 32 * 2**20
+MAX_HEAP_ALLOCATION = 32 * 2**20
 """Bytes of the largest allocation that comes from the heap, which is the most that glibc accepts."""
 
 
@@ -305,7 +305,7 @@ def keep_freed_memory() -> None:
     the thresholds that it adapts by itself.
     """
     _mallopt(TRIM, KEPT)
-    _mallopt(MMAP, LARGEST)
+    _mallopt(MMAP, MAX_HEAP_ALLOCATION)
 
 
 def _mallopt(option: int, value: int) -> None:

@@ -28,7 +28,7 @@ from p2pfl.privacy.secagg.protocol import enough, fewest
 from p2pfl.privacy.secagg.weighted_sums import width
 from p2pfl.topology import Weights
 
-LARGEST = 2**24
+MAX_VIEW_SIZE = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
 
 
@@ -51,7 +51,7 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
     """
     _check_neighbours(weights, colluders=experiment.privacy.colluders)
     wanted, peers = experiment.privacy, len(weights.peers)
-    short = peers**2 <= LARGEST
+    short = peers**2 <= MAX_VIEW_SIZE
     view = Sums(weights.peers, weights.matrix.toarray()[None, :, None, :] if short else None)
     if not short and wanted.colluders > 1:
         raise ExperimentError(
@@ -65,7 +65,7 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
     if wanted.epsilon is None and not wanted.noise:
         return view
     rounds = experiment.rounds
-    if (peers * rounds) ** 2 > LARGEST:
+    if (peers * rounds) ** 2 > MAX_VIEW_SIZE:
         return Sums(weights.peers, None)
     return _watched(weights, algorithm, learner, rounds=rounds)
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-LARGEST = sys.float_info.max
+MAX_FLOAT = sys.float_info.max
 """Of all finite numbers."""
 
-Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
-NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+Positive = Annotated[float, Meta(gt=0, le=MAX_FLOAT)]
+NotNegative = Annotated[float, Meta(ge=0, le=MAX_FLOAT)]
 Endless = Annotated[float, Meta(gt=0)]
 """A bound, of which infinity is none."""
 

@@ -28,7 +28,7 @@ from p2pfl.privacy.total_masks import TotalMasks
 WORDS, FRACTION = 4, 96
 """Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""
 
-LARGEST = largest_wide(words=WORDS, fraction=FRACTION)
+MAX_NUMBER = largest_wide(words=WORDS, fraction=FRACTION)
 """No number of a contribution is as large."""
 
 NOTHING = torch.zeros(1, 0, dtype=torch.int64)
@@ -103,7 +103,7 @@ class PeersAgreement:
             )
         squares = federations.largest_squares(self.plan.federation, net.peers)  # before the sums leave
         largest = float(squares.max()) if squares.numel() else 0.0
-        if not largest < LARGEST / len(self.plan.topology.peers):
+        if not largest < MAX_NUMBER / len(self.plan.topology.peers):
             raise PrivacyError(
                 f"data.scale: the squares of the features of a peer add up to {largest:.3g}, which is too much for an "
                 "exact sum; give the features in larger units"

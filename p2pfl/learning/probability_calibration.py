@@ -23,7 +23,7 @@ GROUPS = 10
 STEPS = 60
 """Most Newton steps of a slope or an intercept."""
 
-FEWEST = 1e-9
+MIN_GROUP_SIZE = 1e-9
 """Least number of samples that a group is divided by."""
 
 TINY = float(np.finfo(np.float64).eps)
@@ -106,7 +106,7 @@ def intercept(probabilities: Floats, targets: Ints) -> float:
 
 
 def _terms(observed: Floats, expected: Floats) -> Floats:
-    found: Floats = (observed - expected) ** 2 / np.maximum(expected, FEWEST)
+    found: Floats = (observed - expected) ** 2 / np.maximum(expected, MIN_GROUP_SIZE)
     return found
 
 

@@ -35,7 +35,7 @@ from p2pfl.topology import Topology, Weights
 ADAPTIVE = {"adadelta", "adagrad", "adam", "adamax", "adamw", "nadam", "radam", "rmsprop", "rprop"}
 """Optimisers of torch.optim that scale each number of the gradient by its own history."""
 
-LEAST = 2.0
+MIN_MASK_FACTOR = 2.0
 """Multiple of an update's size below which a neighbour reads too much of it: see the table."""
 
 VICTIMS = 8
@@ -108,7 +108,7 @@ def mask_deviation(update: float, *, size: int, residual: float, bits: int) -> f
     >>> [mask_deviation(0.01, size=10_000, residual=left, bits=20) for left in (0.1, 1.0)]
     [0.1, 0.02]
     """
-    multiple = min(max(1 / residual, LEAST), math.sqrt(size))
+    multiple = min(max(1 / residual, MIN_MASK_FACTOR), math.sqrt(size))
     return float(f"{max(update * multiple, 16 * 2.0**-bits):.2g}")
 
 

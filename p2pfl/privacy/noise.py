@@ -53,7 +53,7 @@ from p2pfl.privacy.release_settings import FINEST, REACH
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
 
-LARGEST = 2.0**46
+MAX_GRID_DEVIATION = 2.0**46
 """Largest deviation in grid points of which a double tells all points apart that the sampler draws."""
 
 LOW = 44  # bits that choose the point within a cell
@@ -153,7 +153,7 @@ def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
     Parameters
     ----------
     deviation
-        Standard deviation in grid points, at most :data:`LARGEST`.
+        Standard deviation in grid points, at most :data:`MAX_GRID_DEVIATION`.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
     >>> bool((np.rint(exact_normals(3e9)(key, 100) * 3e9) == points).all())
     True
     """
-    if not 0 < deviation <= LARGEST:
+    if not 0 < deviation <= MAX_GRID_DEVIATION:
         raise InputError(
             f"private noise needs a deviation above 0 and at most 2^46 grid points, got {deviation:g}; change the noise"
         )

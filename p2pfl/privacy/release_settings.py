@@ -70,7 +70,7 @@ REACH = 14
 FINEST = 2.0**48
 """The largest standard deviation, in grid points: there are at least 8 fine points for each grid point."""
 
-LONGEST = 2**32
+MAX_RELEASE_SIZE = 2**32
 """No release has more numbers: :func:`truncation` counts so many."""
 
 
@@ -78,7 +78,7 @@ def truncation(mu: float) -> float:
     r"""Return the share of delta that one release takes because noise is cut at :data:`REACH` deviations.
 
     Where no number of an update changes by more than :math:`\mu \sigma`, an outcome that only one of two updates can
-    give needs noise beyond :math:`(R - \mu) \sigma` in at least one of at most :data:`LONGEST` numbers:
+    give needs noise beyond :math:`(R - \mu) \sigma` in at least one of at most :data:`MAX_RELEASE_SIZE` numbers:
 
     .. math:: \delta_0 = 2^{32} \cdot 2 \Phi(\mu - R)
 
@@ -95,7 +95,7 @@ def truncation(mu: float) -> float:
     >>> truncation(1.0) < 1e-27, truncation(4.0) < 1e-13, truncation(14.0)
     (True, True, 1.0)
     """
-    return min(1.0, LONGEST * math.erfc((REACH - mu) / math.sqrt(2)))
+    return min(1.0, MAX_RELEASE_SIZE * math.erfc((REACH - mu) / math.sqrt(2)))
 
 
 def check_resolution(noise: float, *, bits: int) -> None:

@@ -38,7 +38,7 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.normal_stream import Ints, spans
 from p2pfl.topology import Topology, cut
 
-FEWEST = 3
+MIN_PARTICIPANTS = 3
 """Minimum number of participants of a total under masks: each of two knows the contribution of the other."""
 
 
@@ -101,7 +101,7 @@ class TotalMasks:
             There are too few participants, or colluders could disconnect the mask graph; the message names these
             colluders.
         """
-        least = max(FEWEST, self.colluders + 2)
+        least = max(MIN_PARTICIPANTS, self.colluders + 2)
         if len(participants) < least:
             raise PrivacyError(
                 f"a total over {len(participants)} peers shows single contributions to {max(1, self.colluders)} of "

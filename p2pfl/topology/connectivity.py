@@ -196,7 +196,7 @@ def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...]
     return found if len(found) < least else None
 
 
-FEW = 64
+MAX_PLAIN_PEERS = 64
 """Largest number of peers whose distances are not worth the import of csgraph."""
 
 
@@ -216,7 +216,7 @@ def diameter(topology: Topology | Schedule) -> int:
     """
     check_connected(topology)
     adjacency = topology.union.adjacency
-    if len(topology.peers) <= FEW:
+    if len(topology.peers) <= MAX_PLAIN_PEERS:
         return max(depth(adjacency, start=start) or 0 for start in range(adjacency.shape[0]))
     longest = 0.0
     for start in range(0, adjacency.shape[0], 256):  # in blocks, to keep memory at 256 x N

@@ -43,7 +43,7 @@ def test_wide_numbers_below_any_bound_add_up_exactly_over_as_many_peers_as_promi
     largest = np.nextafter(encodings.largest_wide(), 0)
     for value in (largest, -largest, -(2.0**-41), 2.0**-40):
         encoded = encodings.wide([value])
-        most = (encodings.MOST - 1) * max(abs(int(each)) for each in encoded)
+        most = (encodings.MAX_PARTICIPANTS - 1) * max(abs(int(each)) for each in encoded)
         assert most < 2**63
 
 

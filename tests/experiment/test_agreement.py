@@ -108,7 +108,7 @@ def test_large_features_add_up_exactly_and_too_large_ones_are_refused_before_the
     def leaves(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("p2pfl.experiment.swarm_agreement.LARGEST", 1e26)
+    monkeypatch.setattr("p2pfl.experiment.swarm_agreement.MAX_NUMBER", 1e26)
     monkeypatch.setattr(StackedNeighbourhood, "total", leaves)
     with pytest.raises(PrivacyError, match=r"^data\.scale: .*; give the features in larger units$"):
         run(*HUGE, *mode)

@@ -197,7 +197,7 @@ def test_keys_of_other_masks_are_said_to_change_nothing():
 
 
 def test_views_that_are_too_large_are_refused_where_several_sums_could_show_a_row(monkeypatch):
-    monkeypatch.setattr(neighbourhood_sums, "LARGEST", 50)
+    monkeypatch.setattr(neighbourhood_sums, "MAX_VIEW_SIZE", 50)
     alone = resolved().protection
     assert alone.cost == alone.local
     with pytest.raises(ExperimentError, match="because they have too many sums"):

@@ -12,7 +12,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.parts.masks_and_noise import AVERAGED
 from p2pfl.privacy import mask_size
-from p2pfl.privacy.mask_size import LEAST, VICTIMS, mask_deviation, residual, update_size
+from p2pfl.privacy.mask_size import MIN_MASK_FACTOR, VICTIMS, mask_deviation, residual, update_size
 
 
 def deviation(**sections) -> float:
@@ -129,7 +129,7 @@ def test_the_default_follows_from_public_numbers_and_a_given_one_stays():
     wide = deviation(learning={"rate": 1.0, "epochs": 10})
     plan = swarm("ring", 4)
     left = residual(plan.protection.graph, plan.weights, steps=graphs.steps(plan.weights, tolerance=AVERAGED))
-    assert wide == pytest.approx(norm / math.sqrt(4810) * max(LEAST, 1 / left), rel=0.05)
+    assert wide == pytest.approx(norm / math.sqrt(4810) * max(MIN_MASK_FACTOR, 1 / left), rel=0.05)
     assert deviation(learning={"rate": 0.01}) < wide
     assert deviation(privacy={"mode": "pairwise", "mask": 0.25}) == 0.25
     assert deviation(privacy={"mode": "pairwise", "noise": 2.0, "clip": 3.0}) == 3.0

@@ -163,7 +163,7 @@ def test_a_view_that_is_too_large_says_the_local_floor(monkeypatch):
 
 
 def test_of_too_many_sets_those_around_each_receiver_are_looked_at(monkeypatch):
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MAX_COLLUDER_SETS", 10)
     found = view(weights())
     sets, search = found.sets(2)
     assert search == "searched"

@@ -143,8 +143,8 @@ def test_a_score_of_another_model_than_the_recorded_one_has_no_interval():
 
 
 def test_few_samples_are_not_resampled():
-    learner = of_classes({"auc": WHOLE["auc"]}, count=5 * (gaining.FEWEST - 1))
-    assert len(learner.federation.test["ada"]) < gaining.FEWEST
+    learner = of_classes({"auc": WHOLE["auc"]}, count=5 * (gaining.MIN_BOOTSTRAP_SAMPLES - 1))
+    assert len(learner.federation.test["ada"]) < gaining.MIN_BOOTSTRAP_SAMPLES
     assert found(learner, "auc") is None
 
 

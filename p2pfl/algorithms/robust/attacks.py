@@ -46,7 +46,7 @@ Sums = Callable[[torch.Tensor], torch.Tensor]
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
 """Attacks that need only the attacker's own model, with their scales."""
 
-ALL = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
+MODEL_BASED_ATTACKS = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
 """Attacks that need the models of honest peers, which only a simulation can provide, with their scales."""
 
 
@@ -84,7 +84,7 @@ class Attack:
         """Scale c."""
         if self.scale is not None:
             return self.scale
-        return (OWN | ALL).get(self.name) or little(self.peers, len(self.attackers))
+        return (OWN | MODEL_BASED_ATTACKS).get(self.name) or little(self.peers, len(self.attackers))
 
     def among(self, peers: Sequence[str]) -> torch.Tensor:
         """Return which of ``peers`` are Byzantine, ``[R]`` bool."""
@@ -221,7 +221,7 @@ def add_attack(
     Neighbourhood
         The wrapped neighbourhood.
     """
-    if attack is None or attack.name not in OWN | ALL or not attack.among(together or net.peers).any():
+    if attack is None or attack.name not in OWN | MODEL_BASED_ATTACKS or not attack.among(together or net.peers).any():
         return net
     return AttackedNeighbourhood(net, attack, round=round, observer=observer, sums=sums)
 

@@ -17,7 +17,7 @@ from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ExplainOptions
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.tables import MOST, facts, grid
+from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
@@ -198,14 +198,14 @@ def _show_data(data: Mapping[str, Any], console: Console) -> None:
         table.columns[-1].justify = "left"
         table.columns[-1].header = "samples by class"
     peers = list(data["per_peer"].items())
-    for peer, own in peers[:MOST]:
+    for peer, own in peers[:MAX_LISTED_PEERS]:
         cells = [peer, str(own["samples"]), f"{own['share']:.1%}"]
         if data["classes"]:
             held = sum(count > 0 for count in own["classes"])
             cells += [f"{held}/{data['classes']}", f"{own['label_distance']:.2f}", _bars(own["classes"])]
         table.add_row(*cells)
-    if len(peers) > MOST:
-        table.add_row(f"and {len(peers) - MOST} more")
+    if len(peers) > MAX_LISTED_PEERS:
+        table.add_row(f"and {len(peers) - MAX_LISTED_PEERS} more")
     console.print(table)
     spread = data["samples"]
     console.print(f"a peer has {spread['min']} to {spread['max']} samples, {spread['median']:g} in the median")

@@ -22,7 +22,7 @@ TOLERANCES = (1e-3, 1e-6)
 MEMORIES = (0.9, 0.99)
 """Decays of the noise in a model, per gossip step, for which the effective number of neighbours is printed."""
 
-LARGEST = 1024
+MAX_GRADED_PEERS = 1024
 """Largest number of peers for which the effective number of neighbours is computed, which takes seconds."""
 
 
@@ -58,7 +58,7 @@ def facts(topology: graphs.Topology | graphs.Schedule) -> dict[str, Any]:
     rho = graphs.contraction(weights)
     constant = topology.period == 1 and not topology.at(0).directed and 0 < rho < 1
     divided = not all(each.keeps_consensus for each in weights)
-    known = None if divided or len(topology.peers) > LARGEST else weights
+    known = None if divided or len(topology.peers) > MAX_GRADED_PEERS else weights
     return {
         "peers": len(topology.peers),
         "edges": len(topology.union.edges),

@@ -15,7 +15,7 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
-    LARGEST,
+    MAX_FLOAT,
     Experiment,
     PrivacySettings,
     ScheduleSettings,
@@ -236,9 +236,9 @@ def _words(kind: inspect.Type) -> str:
             limits = " and ".join(
                 f"{sign} {limit if isinstance(kind, inspect.IntType) else f'{limit:g}'}"
                 for sign, limit in bounds.items()
-                if limit not in (None, LARGEST)
+                if limit not in (None, MAX_FLOAT)
             )
-            number = "a finite number" if kind.le == LARGEST else "a number"
+            number = "a finite number" if kind.le == MAX_FLOAT else "a number"
             return f"{'a whole number' if isinstance(kind, inspect.IntType) else number} {limits}".rstrip()
         case inspect.LiteralType():
             return _listed([shown(value) for value in kind.values])

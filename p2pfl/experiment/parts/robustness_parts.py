@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
-from p2pfl.algorithms.robust.attacks import ALL, flip_labels
+from p2pfl.algorithms.robust.attacks import MODEL_BASED_ATTACKS, flip_labels
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.data import Federation
@@ -120,7 +120,7 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
     wanted = experiment.attack
     if wanted.name == "none":
         return None
-    if live and wanted.name in ALL:
+    if live and wanted.name in MODEL_BASED_ATTACKS:
         raise ExperimentError(
             f'attack.name = "{wanted.name}" needs the models of all honest peers, which live peers do not know; use '
             "p2pfl simulate, or choose another attack"

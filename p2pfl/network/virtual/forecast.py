@@ -19,7 +19,7 @@ from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, plan
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness_parts import attack
-from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
+from p2pfl.experiment.schema import MAX_FLOAT, NotNegative, Section, SimulationSettings
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.protocol.wire.bounds import HEAD
@@ -49,7 +49,7 @@ class TrainingSettings(Section, frozen=True):
     seconds: NotNegative = 0.0
     spread: NotNegative = 0.0
     stragglers: Share = 0.0
-    slowdown: Annotated[float, Meta(ge=1, le=LARGEST)] = 1.0
+    slowdown: Annotated[float, Meta(ge=1, le=MAX_FLOAT)] = 1.0
 
 
 class One(Section, frozen=True):

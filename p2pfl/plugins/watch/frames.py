@@ -19,7 +19,7 @@ MOST_ALERTS = 100
 MOST_EDGES = 3000
 """Largest number of edges that the page draws; of more, it shows waits alone."""
 
-LONGEST = 2000
+MAX_SENTENCE = 2000
 """Most characters of a sentence."""
 
 MOST_LANES = 40
@@ -77,7 +77,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "count": swarm.count,
         "metric": swarm.metric,
         "scores": swarm.history.names,
-        "headline": {"tone": said.tone, "sentence": said.sentence[:LONGEST], "peers": list(said.peers)},
+        "headline": {"tone": said.tone, "sentence": said.sentence[:MAX_SENTENCE], "peers": list(said.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
         "remaining": None if (left := remaining(swarm)) is None else round(left),
@@ -89,7 +89,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "severity": each.severity,
                 "peer": each.peer,
                 "at": round(each.at, 3),
-                "sentence": each.sentence[:LONGEST],
+                "sentence": each.sentence[:MAX_SENTENCE],
                 "over": each.over,
                 "count": each.count,
                 "first": round(each.first, 3),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 """Address of the server: nothing outside of this machine reaches it."""
 
-FEWEST = 16
+MIN_TOKEN_LENGTH = 16
 """Smallest number of characters of a token that a user chooses."""
 
 
@@ -101,8 +101,9 @@ def token_of(path: Path) -> str:
         token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}); name a file with a token") from None
-    if len(token) < FEWEST or not all(each.isalnum() or each in "-_" for each in token):
+    if len(token) < MIN_TOKEN_LENGTH or not all(each.isalnum() or each in "-_" for each in token):
         raise InputError(
-            f"{path} holds no token of at least {FEWEST} letters, digits, - and _; make one with: openssl rand -hex 16"
+            f"{path} holds no token of at least {MIN_TOKEN_LENGTH} letters, digits, - and _; make one with: openssl "
+            "rand -hex 16"
         )
     return token

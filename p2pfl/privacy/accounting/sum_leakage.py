@@ -46,7 +46,7 @@ from p2pfl.topology import Weights
 EFFORT = 1e9
 """Largest work, in multiplications over a constant, that is spent on the views of all sets of colluders."""
 
-MOST = 2000
+MAX_COLLUDER_SETS = 2000
 """Sets of colluders that are looked at one by one; beyond, those around each receiver."""
 
 _WHOLE = 1e-9
@@ -127,7 +127,7 @@ class Sums:
     def sets(self, count: int) -> tuple[list[tuple[int, ...]], Search]:
         """Return the sets of colluders to look at: all, or each receiver with those whose sums are most like its."""
         n = len(self.peers)
-        if self.seen is None or count == 1 or math.comb(n, count) <= MOST:
+        if self.seen is None or count == 1 or math.comb(n, count) <= MAX_COLLUDER_SETS:
             return list(itertools.combinations(range(n), count)), "enumerated"
         hears = (self.seen != 0).any(axis=(0, 2)).astype(np.float64)  # [N, N]
         shared = hears @ hears.T  # [N, N]

@@ -26,7 +26,7 @@ from p2pfl.privacy.keys import Identity, fingerprint, verify
 DOMAIN = "request"
 """Domain of the signature."""
 
-LARGEST = 16_384
+MAX_REQUEST_BYTES = 16_384
 """Bytes of the largest request that is read."""
 
 _PREFIX = "ed25519:"
@@ -84,7 +84,7 @@ class DeviceRequest:
         """
         try:
             with path.open("rb") as file:
-                table = tomllib.loads(file.read(LARGEST).decode())
+                table = tomllib.loads(file.read(MAX_REQUEST_BYTES).decode())
             return cls._of(table)
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}); name the request of a device") from None

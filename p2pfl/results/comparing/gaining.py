@@ -14,7 +14,7 @@ from p2pfl.learning.set_scores import SetScore
 from p2pfl.results.comparing.intervals import newcombe, paired
 from p2pfl.results.content import GainInterval
 
-FEWEST = 20
+MIN_BOOTSTRAP_SAMPLES = 20
 """Smallest number of samples whose bootstrap gives an interval."""
 
 ROUNDING = 1e-3
@@ -98,7 +98,7 @@ def _resampled(
 
     count = len(targets)
     everyone = np.arange(count)
-    if count < FEWEST or not _same(of(outputs[1], torch.from_numpy(everyone)), recorded):
+    if count < MIN_BOOTSTRAP_SAMPLES or not _same(of(outputs[1], torch.from_numpy(everyone)), recorded):
         return None
     draws = metrics.affordable(count * peers)
     low, high = metrics.intervals({"gain": gain}, np.empty(count), everyone, seed=seed, draws=draws)["gain"]

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from p2pfl.results.records import Record
 
-FEWEST = 5
+MIN_ADVICE_ROUNDS = 5
 """Smallest number of rounds for advice."""
 
 APART = 4.0
@@ -91,7 +91,7 @@ def advice(
         rounds.setdefault(record.round, []).append(record)
     turns = [rounds[number] for number in sorted(rounds)]
     late = _late(records)
-    if len(turns) < FEWEST:
+    if len(turns) < MIN_ADVICE_ROUNDS:
         return late
     # Each of these can cause the next, so only the first is reported.
     found = (
@@ -167,7 +167,7 @@ def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
         return []
     name = next((each for each in ("accuracy", "r2") if each in turns[-1][0].scores), None)
     values = _each(turns, name) if name else []
-    if len(values) < 2 * FEWEST:
+    if len(values) < 2 * MIN_ADVICE_ROUNDS:
         return []
     before = values[-1 - len(values) // 4]
     if values[-1] - before <= RISING:

@@ -15,7 +15,7 @@ MAX_IMPORTANCES, MAX_COEFFICIENTS = 20, 200
 REST = ", in summary.json"
 """Note on features that the table leaves out."""
 
-LEAST = 1e-4
+MIN_PRINTED_P = 1e-4
 """Least p-value that is printed as it is."""
 
 ABOUT = (
@@ -87,7 +87,7 @@ def coefficient(found: FittedCoefficient) -> list[str]:
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
     ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
     """
-    likely = "" if found.p is None else "< 0.0001" if found.p < LEAST else f"{found.p:.4f}"
+    likely = "" if found.p is None else "< 0.0001" if found.p < MIN_PRINTED_P else f"{found.p:.4f}"
     between = "" if found.low is None else f"{found.low:.5g} to {found.high:.5g}"
     numbers = (_shown(found.estimate, ".5g"), _shown(found.error, ".5g"), _shown(found.z, ".3f"))
     return [found.name, *numbers, likely, between]

@@ -15,7 +15,7 @@ from p2pfl.results.run import Run
 if TYPE_CHECKING:
     from p2pfl.topology import Schedule, Topology
 
-LARGEST = 1024
+MAX_DRAWN_PEERS = 1024
 """Peers up to which the topology is built again; a larger one takes seconds."""
 
 
@@ -24,14 +24,14 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
 
     settings = run.experiment.topology
-    if not settings.files and settings.peers > LARGEST:
+    if not settings.files and settings.peers > MAX_DRAWN_PEERS:
         return []
     try:
         topology = built(run.experiment)
     except InputError as error:
         return [f"The topology is not shown: {error}."]  # its file may be where the run was
     union = topology.union
-    if len(union.peers) > LARGEST:
+    if len(union.peers) > MAX_DRAWN_PEERS:
         return []
     facts = pairs("Graph", _facts(run, topology))
     if len(union.peers) > MOST_PEERS:

@@ -11,7 +11,7 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost
 
-MOST = 64
+MAX_TABLE_PEERS = 64
 """Peers up to which a summary has the table: the search for the worst observers of more takes seconds."""
 
 
@@ -27,7 +27,7 @@ def stated(protection: Protection, *, rounds: int) -> dict[str, Any]:
     """
     if protection.totals:
         return {"learned": learned(protection)}
-    if not protection.claimed or not protection.secret or not rounds or len(protection.graph.peers) > MOST:
+    if not protection.claimed or not protection.secret or not rounds or len(protection.graph.peers) > MAX_TABLE_PEERS:
         return {}
     found = lines(protection, protection.observers(), rounds=rounds)
     kept = ("observer", "peer", "promised", "epsilon")

@@ -14,7 +14,7 @@ MAX_RECORDS = 100_000
 POINTS = 400
 """Largest number of points of a curve."""
 
-FEW = 8
+MAX_SINGLE_CURVES = 8
 """Largest number of peers whose curves are shown one by one."""
 
 
@@ -95,7 +95,7 @@ class History:
         numbers = sorted({*numbers[::step], *numbers[-1:]})
         bands = [np.quantile([*known[number].values()], (0.5, 0.1, 0.9)).tolist() for number in numbers]
         everyone = sorted({peer for found in known.values() for peer in found})
-        shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= FEW else [])
+        shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= MAX_SINGLE_CURVES else [])
         return ScoreCurves(
             rounds=[number + 1 for number in numbers],
             median=[band[0] for band in bands],

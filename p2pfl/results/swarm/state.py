@@ -56,7 +56,7 @@ RECENT = 20
 LATE = 0.02
 """Share of missed models of a peer from which it counts as late."""
 
-FEW = 50
+MIN_COUNTED_MODELS = 50
 """Number of models of a peer below which no share is taken."""
 
 NEARLY = 0.8
@@ -298,7 +298,7 @@ class Swarm:
         absent = {name for name in record.missed if name in self.peers and self.peers[name].activity in ABSENT}
         peer.late.update(name for name in record.missed if name not in absent)
         due = peer.received + peer.late.total()
-        if due >= FEW and peer.late.total() > LATE * due:
+        if due >= MIN_COUNTED_MODELS and peer.late.total() > LATE * due:
             self.late.setdefault(peer.name, at)
 
     def _notice(self, at: float, peer: PeerState, notice: Notice) -> None:

@@ -74,16 +74,16 @@ SCORES: Mapping[str, tuple[str, ...]] = {
 FIELDS: Mapping[Level, Mapping[str, tuple[str, ...]]] = {"health": HEALTH, "scores": SCORES}
 """Fields of each kind of entry by level."""
 
-MANY = 16
+MAX_NAMES = 16
 """Largest number of names, or of scores, in an entry."""
 
-LAST = 8
+RECENT_NOTICES = 8
 """Number of last warnings and alarms that a new observer is sent."""
 
 ANY = ("training_loss", "privacy_spent")
 """Fields of which any float is sound: a run that diverges reports losses that are no numbers."""
 
-LARGEST = 2**53
+MAX_COUNT = 2**53
 """Largest count or duration of an entry."""
 
 WITHHELD: Mapping[str, Mapping[str, Any]] = {
@@ -163,8 +163,8 @@ class Recent:
         self._present: set[str] = set()
         self._lost: set[str] = set()
         self._state: dict[type[Entry], tuple[float, Entry]] = {}
-        self._warnings: deque[tuple[float, Entry]] = deque(maxlen=LAST)
-        self._news: deque[tuple[float, Entry]] = deque(maxlen=LAST * MANY)
+        self._warnings: deque[tuple[float, Entry]] = deque(maxlen=RECENT_NOTICES)
+        self._news: deque[tuple[float, Entry]] = deque(maxlen=RECENT_NOTICES * MAX_NAMES)
 
     def take(self, at: float, entry: Entry) -> None:
         """Take an entry of the peer, with its time in seconds."""
@@ -214,8 +214,8 @@ def _split(entry: Entry) -> Iterator[Entry]:
     if not isinstance(entry, PresenceChanged):
         yield entry
         return
-    for start in range(0, max(len(entry.came), len(entry.left)), MANY):
-        part = slice(start, start + MANY)
+    for start in range(0, max(len(entry.came), len(entry.left)), MAX_NAMES):
+        part = slice(start, start + MAX_NAMES)
         yield msgspec.structs.replace(entry, came=entry.came[part], left=entry.left[part])
 
 
@@ -223,9 +223,9 @@ def _bounded(value: Any) -> Any:
     """Return a value with as many names or scores as an entry may have, and short texts."""
     match value:
         case list() | tuple():
-            return [_bounded(each) for each in value[:MANY]]
+            return [_bounded(each) for each in value[:MAX_NAMES]]
         case dict():
-            return {str(name)[:40]: value[name] for name in [*value][:MANY]}
+            return {str(name)[:40]: value[name] for name in [*value][:MAX_NAMES]}
         case str():
             return value[:80]
         case _:
@@ -242,9 +242,9 @@ def _known(value: Any, names: Collection[str], *, any_float: bool) -> Any:
     """
     match value:
         case list():
-            return [each for each in value[:MANY] if each in names]
+            return [each for each in value[:MAX_NAMES] if each in names]
         case dict():
-            return {printable(str(name)[:40]): _number(value[name]) for name in [*value][:MANY]}
+            return {printable(str(name)[:40]): _number(value[name]) for name in [*value][:MAX_NAMES]}
         case str():
             return printable(value[:80])
         case _:
@@ -253,8 +253,8 @@ def _known(value: Any, names: Collection[str], *, any_float: bool) -> Any:
 
 def _sound(value: Any) -> Any:
     """Return a count or a duration; it cannot be negative."""
-    if isinstance(value, int | float) and not 0 <= value <= LARGEST:
-        raise ValueError(f"{value} is not between 0 and {LARGEST}")
+    if isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"{value} is not between 0 and {MAX_COUNT}")
     return value
 
 

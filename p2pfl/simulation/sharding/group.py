@@ -15,7 +15,7 @@ from torch.distributed import Store  # type: ignore[attr-defined] # exported wit
 from p2pfl.core import errors
 from p2pfl.core.errors import P2PFLError, RunError
 
-LONGEST = timedelta(hours=1)
+MAX_WAIT = timedelta(hours=1)
 """Longest time for which one worker waits for another."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3

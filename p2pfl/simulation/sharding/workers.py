@@ -33,7 +33,7 @@ from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.parts.peer_graph import loaded
 from p2pfl.experiment.settings_rules import check
 from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
-from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
+from p2pfl.simulation.sharding.group import MAX_WAIT, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 from p2pfl.topology import Weights
@@ -173,7 +173,7 @@ def _joined() -> Iterator[WorkerGroup]:
     """Join the processes that torchrun started."""
     global _runs  # noqa: PLW0603 (the store outlives a simulation)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=LONGEST)))
+    store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=MAX_WAIT)))
     _runs += 1
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     yield connected(PrefixStore(f"p2pfl {_runs}", store), rank=rank, size=size, local=local)
@@ -312,10 +312,10 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
         As for :class:`WorkerGroup`.
     """
     gloo: Any = ProcessGroupGloo  # its stub lacks what it needs to be told an address
-    how: Any = LONGEST  # gloo then takes the address of the host, or that of the interface GLOO_SOCKET_IFNAME
+    how: Any = MAX_WAIT  # gloo then takes the address of the host, or that of the interface GLOO_SOCKET_IFNAME
     if local == size:
         how = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
-        how._timeout = LONGEST  # noqa: SLF001
+        how._timeout = MAX_WAIT  # noqa: SLF001
         how._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
     host: Backend = gloo(PrefixStore("gloo", store), rank, size, how)
     device: Backend | None = None

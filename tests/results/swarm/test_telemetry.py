@@ -29,8 +29,8 @@ from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
 from p2pfl.results.swarm.telemetry import (
     FIELDS,
     HEALTH,
-    LAST,
-    MANY,
+    MAX_NAMES,
+    RECENT_NOTICES,
     RECORD,
     SCORES,
     Recent,
@@ -246,8 +246,8 @@ def test_the_past_does_not_grow():
         at = float(second)
         recent.take(at, msgspec.structs.replace(RECORD_OF_ADA, round=second))
         recent.take(at, VersionDiffers(peer="ada", neighbour="bob", theirs="2", ours="1"))
-    assert len(recent.past(5000.0)) <= LAST + 6
-    assert len(recent.news()) <= LAST * MANY
+    assert len(recent.past(5000.0)) <= RECENT_NOTICES + 6
+    assert len(recent.news()) <= RECENT_NOTICES * MAX_NAMES
     assert recent.news() == []
 
 
@@ -264,7 +264,7 @@ def test_a_peer_with_many_neighbours_says_so_in_parts():
     recent = Recent("ada")
     recent.take(0.0, PresenceChanged(peer="ada", came=many))
     parts = [entry for _, entry in recent.news()]
-    assert max(len(entry.came) for entry in parts) <= MANY
+    assert max(len(entry.came) for entry in parts) <= MAX_NAMES
     assert tuple(name for entry in parts for name in entry.came) == many
     assert all(len(encoded(entry, level="health")) < 500 for entry in parts)
 

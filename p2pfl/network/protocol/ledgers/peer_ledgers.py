@@ -35,7 +35,7 @@ WINDOW = 4
 ROOM = 16
 """Flows held for each partner until it has confirmed them."""
 
-EVERY = 4
+STEPS_BETWEEN_REPORTS = 4
 """Gossip steps between two reports to partners if nothing went wrong."""
 
 
@@ -239,7 +239,7 @@ class PeerLedgers:
             return False
         moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype), counts=counts)
         if moved is not None and delivery.gossip_step == self._current:
-            self._silent = EVERY
+            self._silent = STEPS_BETWEEN_REPORTS
             self._arrived = moved if self._arrived is None else self._arrived + moved
         elif moved is not None:
             self._owe(delivery.gossip_step, moved)
@@ -280,7 +280,7 @@ class PeerLedgers:
                 self._owe(gossip_step, flow)
 
     def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
-        self._silent = EVERY  # partners wait for this report
+        self._silent = STEPS_BETWEEN_REPORTS  # partners wait for this report
         chain = self._chain_of[gossip_step]
         before = self._owed.get(chain)
         self._owed[chain] = flow if before is None else before + flow
@@ -294,11 +294,11 @@ class PeerLedgers:
     def news(self, *, released: bool) -> bool:
         """Return whether to report to partners now, with the model of a gossip step."""
         self._silent += 1
-        return self._silent > EVERY or (released and bool(self.masks.partners))
+        return self._silent > STEPS_BETWEEN_REPORTS or (released and bool(self.masks.partners))
 
     def missed(self) -> None:
         """Note that a model did not arrive, so that partners get a report soon."""
-        self._silent = EVERY
+        self._silent = STEPS_BETWEEN_REPORTS
 
     def account(self, incarnation: int) -> Account:
         """Return the statements for all partners, each distinct statement once."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from p2pfl.core.errors import AuthenticityError, DecodeError
 from p2pfl.network.protocol.incoming.rate_limit import Allowance
-from p2pfl.network.protocol.wire.envelope import LARGEST, PRIVATE, Envelope
+from p2pfl.network.protocol.wire.envelope import MAX_SEAL_BYTES, PRIVATE, Envelope
 from p2pfl.network.protocol.wire.messages import ENTRIES, FRAME, Announcement, Look, Telemetry
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import Source
@@ -202,7 +202,7 @@ class Audience:
             raise UnusedError("not listed")
         if not self._allowance.take(observer, now=now):
             raise UnusedError("too many")
-        if len(payload) > FRAME + LARGEST:
+        if len(payload) > FRAME + MAX_SEAL_BYTES:
             raise UnusedError("no request")
         if payload[:1] == bytes([PRIVATE]):
             lease, challenge = self._opened(observer, payload)

@@ -18,7 +18,7 @@ THRESHOLD = 8.0
 WINDOW = 100
 """Number of intervals from which the distribution is estimated."""
 
-LEAST = 10
+MIN_INTERVALS = 10
 """Number of intervals below which no peer is suspected."""
 
 DEVIATION = 1.5
@@ -72,7 +72,7 @@ class Detector:
     period: float
     threshold: float = THRESHOLD
     window: int = WINDOW
-    least: int = LEAST
+    least: int = MIN_INTERVALS
     deviation: float = DEVIATION
     _received: dict[str, _Received] = field(default_factory=dict)
 

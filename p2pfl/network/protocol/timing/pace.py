@@ -28,13 +28,13 @@ FLOOR = 1.0
 ROUNDS = 8
 """Of each neighbour that are remembered."""
 
-MOST = 1000
+MAX_ROUNDS_AHEAD = 1000
 """Rounds ahead that a slow peer plays next."""
 
 ALONE = 4
 """Rounds that one neighbour alone may move another peer ahead of where it would be."""
 
-LEAST = 3
+MIN_MISSED_ROUNDS = 3
 """Rounds without which everybody is waited for."""
 
 
@@ -108,7 +108,7 @@ class Pace:
     @property
     def usual(self) -> float:
         """Q: infinite where everybody is waited for, or too little is known."""
-        if self.quantile >= 1 or max(map(len, self._times.values()), default=0) < LEAST:
+        if self.quantile >= 1 or max(map(len, self._times.values()), default=0) < MIN_MISSED_ROUNDS:
             return math.inf
         known = sorted(took for times in self._times.values() for _, took in times)
         return known[max(0, math.ceil(self.quantile * len(known)) - 1)]
@@ -140,4 +140,4 @@ class Pace:
         usual = self.usual
         slow = self._took > usual + max(FLOOR, FACTOR * usual)
         self._before = here
-        return here + (min(MOST, math.ceil(self._took / max(usual, 1e-6))) if slow else 1)
+        return here + (min(MAX_ROUNDS_AHEAD, math.ceil(self._took / max(usual, 1e-6))) if slow else 1)

@@ -59,7 +59,7 @@ Data = Annotated[memoryview, Meta(max_length=0)]
 
 NO_DATA = memoryview(b"")
 
-MANY = 4096
+MAX_ENTRIES = 4096
 """Entries of a list or map that has one for each peer, slot or gossip step."""
 
 PARTICIPANTS = 1024

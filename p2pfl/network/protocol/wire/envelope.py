@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import MOST, TAG_BYTES, SealedParts, authentic, parts, tagged
+from p2pfl.network.protocol.wire.tags import MAX_TAGS, TAG_BYTES, SealedParts, authentic, parts, tagged
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import (
     Announced,
@@ -47,10 +47,10 @@ CONTROL = 2**32 - 1
 OVERHEAD = 13 + 2 + 16
 """Bytes of a sealed payload beside the message and the tags."""
 
-LARGEST = OVERHEAD + MOST * TAG_BYTES
+MAX_SEAL_BYTES = OVERHEAD + MAX_TAGS * TAG_BYTES
 """Upper bound of the bytes of a sealed payload beside the message."""
 
-LAST = 2**48
+MAX_SEQUENCE = 2**48
 """No peer has sent as many messages: a larger sequence or number is refused."""
 
 _PREFIX = struct.Struct("<BIQ")
@@ -226,7 +226,7 @@ class Envelope:
 
     def _count(self, kind: str, number: int) -> None:
         """Note the number of an authentic message; the next of its kind must have a larger one."""
-        if not self._last.get(kind, -1) < number < LAST:
+        if not self._last.get(kind, -1) < number < MAX_SEQUENCE:
             raise DecodeError("the message is a replay, or its number is out of range")
         self._last[kind] = number
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from p2pfl.network.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
+from p2pfl.network.protocol.wire.envelope import MAX_SEAL_BYTES, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, ForOne, Message, Plain, Status
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, Signature, Trailer
 from p2pfl.network.protocol.wire.wire_codec import HEAD, decode, encode
@@ -166,7 +166,7 @@ class MessageCodec:
 
     def bound(self, data: int) -> None:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""
-        self.largest = max(data, HEAD) + HEAD + LARGEST
+        self.largest = max(data, HEAD) + HEAD + MAX_SEAL_BYTES
 
     def sealed(self, payload: bytes | memoryview) -> bool:
         """Return whether a payload is marked as sealed, so that it proves its sender once it is opened."""

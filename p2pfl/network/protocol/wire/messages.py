@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.bounds import FACTS, MANY, Key32, Name
+from p2pfl.network.protocol.wire.bounds import FACTS, MAX_ENTRIES, Key32, Name
 from p2pfl.network.protocol.wire.sum_messages import OfSums
 from p2pfl.network.protocol.wire.total_messages import Abort, Again, Here, OfTotals, Subtotal
 from p2pfl.network.protocol.wire.verdict_messages import OfVerdicts
@@ -211,7 +211,7 @@ Point = tuple[bounds.Coordinate, bounds.Coordinate]
 Epoch = Annotated[bytes, msgspec.Meta(min_length=1, max_length=16)]
 Run = tuple[bounds.Coordinate, bounds.Coordinate, bounds.Coordinate]
 Place = Annotated[tuple[bounds.Coordinate, ...], msgspec.Meta(max_length=4)]
-Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
+Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
 class FlowStatement(msgspec.Struct, frozen=True, array_like=True):
@@ -248,14 +248,14 @@ class Masked(msgspec.Struct, frozen=True, array_like=True):
 
     since: Point
     until: Point
-    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MANY)]
+    runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
     received: Point
     paid: Point
     key: bounds.Key = b""
-    epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MANY)] = ()
+    epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
 
 
-Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
+Names = Annotated[list[Name], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
@@ -275,9 +275,9 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
 
     incarnation: bounds.Incarnation
     number: bounds.Number
-    flows: Annotated[list[tuple[FlowStatement, Names]], msgspec.Meta(max_length=MANY)] = []
-    masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
-    incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
+    flows: Annotated[list[tuple[FlowStatement, Names]], msgspec.Meta(max_length=MAX_ENTRIES)] = []
+    masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 
 class Chunk(bounds.WithData, frozen=True, tag="chunk"):

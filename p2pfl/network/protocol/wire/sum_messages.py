@@ -8,7 +8,7 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.bounds import MANY, Key32, Name, Signature64
+from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES, Key32, Name, Signature64
 from p2pfl.privacy.keys import Announced
 
 
@@ -27,7 +27,7 @@ class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
 
     round: bounds.Round
     step: bounds.Step
-    here: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)]
+    here: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
     signature: Signature64
 
 
@@ -44,7 +44,7 @@ class Agreements(msgspec.Struct, frozen=True, array_like=True, tag="agreements")
 
     round: bounds.Round
     step: bounds.Step
-    signatures: Annotated[tuple[Signature64, ...], msgspec.Meta(max_length=MANY)]
+    signatures: Annotated[tuple[Signature64, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
 class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
@@ -53,7 +53,7 @@ class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
     round: bounds.Round
     step: bounds.Step
     own: Key32
-    pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MANY)] = {}
+    pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
 
 
 class Term(bounds.WithData, frozen=True, tag="term"):

@@ -27,7 +27,7 @@ from p2pfl.core.errors import AuthenticityError
 TAG_BYTES = 16
 """Length of a tag."""
 
-MOST = 2**12
+MAX_TAGS = 2**12
 """Tags that one message may carry: neighbours of one peer."""
 
 _COUNT = 2
@@ -80,15 +80,15 @@ def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> SealedPart
     Raises
     ------
     AuthenticityError
-        The payload is too short for its tags, or carries more than ``MOST``.
+        The payload is too short for its tags, or carries more than ``MAX_TAGS``.
     """
     view = memoryview(payload)
     start = prefix + _COUNT
     count = int.from_bytes(view[prefix:start], "little")
     end = start + count * TAG_BYTES
-    if count > MOST or len(view) < end:
+    if count > MAX_TAGS or len(view) < end:
         raise AuthenticityError(
-            f"a sealed message of {len(view)} bytes claims {count} tags; it must hold all of them, at most {MOST}"
+            f"a sealed message of {len(view)} bytes claims {count} tags; it must hold all of them, at most {MAX_TAGS}"
         )
     return SealedParts(bytes(view[:prefix]), view[start:end], view[end:])
 

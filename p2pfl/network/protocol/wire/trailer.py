@@ -13,7 +13,7 @@ START = 64
 """Bytes at the start of a message that are signed as they are; a row's head lies within them."""
 
 CHECKSUM_BYTES = 16
-LONGEST = SIGNATURE_BYTES
+MAX_TRAILER_BYTES = SIGNATURE_BYTES
 """An upper bound of a trailer's length in bytes."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.wire import bounds
-from p2pfl.network.protocol.wire.bounds import MANY, Name
+from p2pfl.network.protocol.wire.bounds import MAX_ENTRIES, Name
 
 BATCH = 200
 """Votes in one message; as many fit into its head."""
@@ -335,8 +335,8 @@ class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
     """
 
     round: bounds.Round
-    keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MANY)] = {}
-    wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)] = ()
+    keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MAX_ENTRIES)] = {}
+    wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_ENTRIES)] = ()
     incarnation: bounds.Incarnation = 0
 
 

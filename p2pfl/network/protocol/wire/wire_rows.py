@@ -27,7 +27,7 @@ from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.core.rows import Rows, raw
 from p2pfl.network.protocol.wire import bounds
 from p2pfl.network.protocol.wire.bounds import HEAD
-from p2pfl.network.protocol.wire.trailer import CHECKSUM, LONGEST, START, SignedStatement, Trailer
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, SignedStatement, Trailer
 from p2pfl.privacy.keys import SIGNATURE_BYTES
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ PARTNER = 14
 """Upper bound of the bytes of a mask partner: its number, and its incarnation."""
 
 Partners = Annotated[
-    dict[Annotated[int, msgspec.Meta(ge=0, lt=bounds.MANY)], bounds.Incarnation], msgspec.Meta(max_length=bounds.MANY)
+    dict[Annotated[int, msgspec.Meta(ge=0, lt=bounds.MAX_ENTRIES)], bounds.Incarnation],
+    msgspec.Meta(max_length=bounds.MAX_ENTRIES),
 ]
 """Incarnations of the peers with which a release is masked, by their place among all peers."""
 
@@ -89,7 +90,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
-    partners: Annotated[int, msgspec.Meta(ge=0, le=PARTNER * (bounds.MANY + 1))] | None = None
+    partners: Annotated[int, msgspec.Meta(ge=0, le=PARTNER * (bounds.MAX_ENTRIES + 1))] | None = None
 
 
 class Parsed(NamedTuple):
@@ -145,7 +146,7 @@ _partners: msgspec.msgpack.Decoder[dict[int, int]] = msgspec.msgpack.Decoder(Par
 
 def row_bytes(length: int, dtype: torch.dtype, *, partners: int = 0) -> int:
     """Return the upper bound of the bytes of a model's message, with so many mask partners."""
-    return HEAD + length * dtype.itemsize + PARTNER * partners + LONGEST
+    return HEAD + length * dtype.itemsize + PARTNER * partners + MAX_TRAILER_BYTES
 
 
 def encode_row(

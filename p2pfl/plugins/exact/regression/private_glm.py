@@ -26,7 +26,7 @@ from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, scalars
 SPARE = 256
 """Numbers of the first total to which nobody adds anything, so that they measure the noise."""
 
-FEWEST = 3
+MIN_TOTALS = 3
 """Totals of a logistic model: moments, a gradient, and the information."""
 
 FACTS = ("samples", "dispersion", "noise", "ridge", "steps", "converged")
@@ -97,9 +97,9 @@ class PrivateGLM(TensorModel):
             raise ModelError(
                 f"a linear private_glm takes one total, and noise for {self.rounds} would be lost; set rounds = 1"
             )
-        if self.classes is not None and self.rounds < FEWEST:
+        if self.classes is not None and self.rounds < MIN_TOTALS:
             raise ModelError(
-                f"a logistic private_glm takes {FEWEST} totals or more, not {self.rounds}; set rounds to 10 to 20"
+                f"a logistic private_glm takes {MIN_TOTALS} totals or more, not {self.rounds}; set rounds to 10 to 20"
             )
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ModelError(f"model.options.clip is {self.clip}; set it to a finite value above 0")

@@ -18,7 +18,7 @@ from p2pfl.plugins.exact.statistics.private_description import PrivateDescriptio
 MAX_EXACT = 2**24
 """Largest magnitude up to which single precision has every whole number."""
 
-MANY = 100
+MIN_DISTINCT_VALUES = 100
 """Smallest number of values among which whole numbers that are all different are no coincidence."""
 
 
@@ -141,6 +141,6 @@ def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
             f"are numbers of single precision, exact up to {MAX_EXACT:,}; leave it out, or give a difference of times"
         )
     present = float(tensors["present"][place])
-    if present >= MANY and tensors["distinct"][place] == present:
+    if present >= MIN_DISTINCT_VALUES and tensors["distinct"][place] == present:
         return f'column "{name}" looks like an identifier, because all values of each peer differ; leave it out'
     return None

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.network.protocol.timing.failure_detector import DEVIATION, LEAST, THRESHOLD, Detector
+from p2pfl.network.protocol.timing.failure_detector import DEVIATION, MIN_INTERVALS, THRESHOLD, Detector
 
-INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=LEAST, max_size=60)
+INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=MIN_INTERVALS, max_size=60)
 
 
 def beating(intervals, **given):
@@ -36,7 +36,7 @@ def test_phi_is_that_of_the_paper(intervals, silence):
 
 
 def test_of_longer_silence_than_numbers_can_say_phi_is_infinite():
-    detector, now = beating([1.0] * LEAST)
+    detector, now = beating([1.0] * MIN_INTERVALS)
     assert detector.phi("ada", now=now + 1e6) == math.inf
 
 
@@ -48,9 +48,9 @@ def test_suspicion_grows_with_silence_and_ends_with_a_word(intervals, silence, m
     assert detector.suspected(now=now + silence + more) == frozenset()
 
 
-@given(st.lists(st.floats(0.0, 1000.0), max_size=LEAST), st.floats(0.0, 1e6))
+@given(st.lists(st.floats(0.0, 1000.0), max_size=MIN_INTERVALS), st.floats(0.0, 1e6))
 def test_nobody_is_suspected_of_whom_too_little_is_known(intervals, silence):
-    detector, now = beating(intervals[: LEAST - 1])
+    detector, now = beating(intervals[: MIN_INTERVALS - 1])
     assert detector.suspected(now=now + silence) == frozenset()
 
 
@@ -61,7 +61,7 @@ def test_whose_heartbeats_go_on_as_before_is_never_suspected(intervals):
     assert "ada" not in detector.suspected(now=now + usual)
 
 
-@given(st.lists(st.floats(0.5, 1.5), min_size=LEAST, max_size=60), st.floats(0.0, 1e4))
+@given(st.lists(st.floats(0.5, 1.5), min_size=MIN_INTERVALS, max_size=60), st.floats(0.0, 1e4))
 def test_time_in_which_nothing_could_be_heard_does_not_count(intervals, outage):
     detector, now = beating(intervals)
     before = detector.phi("ada", now=now + 2.0)

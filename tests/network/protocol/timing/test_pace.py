@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.network.protocol.membership.neighbour_progress import NeighbourProgress
-from p2pfl.network.protocol.timing.pace import ALONE, FACTOR, FLOOR, LEAST, MOST, ROUNDS, Pace
+from p2pfl.network.protocol.timing.pace import ALONE, FACTOR, FLOOR, MAX_ROUNDS_AHEAD, MIN_MISSED_ROUNDS, ROUNDS, Pace
 from p2pfl.network.protocol.wire.messages import Pulse
 
 TIMES = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=6)
 
 
-def paced(times, *, quantile, own=0.0, rounds=LEAST):
+def paced(times, *, quantile, own=0.0, rounds=MIN_MISSED_ROUNDS):
     """After some rounds in which neighbours took these times, and the peer itself another."""
     pace = Pace(quantile=quantile)
     for round in range(rounds):
@@ -52,7 +52,7 @@ def test_a_quantile_of_one_waits_for_all_and_leaves_nobody_behind(times, rounds)
     assert pace.next(places=[rounds], apart=1) == rounds
 
 
-@given(TIMES, st.floats(0.0, 0.99), st.integers(1, LEAST - 1))
+@given(TIMES, st.floats(0.0, 0.99), st.integers(1, MIN_MISSED_ROUNDS - 1))
 def test_as_long_as_little_is_known_all_are_waited_for(times, quantile, rounds):
     assert paced(times, quantile=quantile, rounds=rounds).bound == math.inf
 
@@ -68,7 +68,7 @@ def test_a_model_that_comes_after_its_round_has_ended_took_that_long(round, plac
 
 def test_when_more_than_the_share_are_late_all_are_waited_for_again():
     pace = paced([1.0, 1.0, 1.0, 1.0], quantile=0.5)
-    for round in range(LEAST, LEAST + 2 * ROUNDS):
+    for round in range(MIN_MISSED_ROUNDS, MIN_MISSED_ROUNDS + 2 * ROUNDS):
         pace.begin(round, now=1e4 * round)
         for slow in ("peer1", "peer2", "peer3"):
             if pace.bound < math.inf:
@@ -82,22 +82,22 @@ def test_who_was_given_up_is_waited_for_again_where_the_others_are():
     pace = paced([1.0, 1.0, 50.0], quantile=0.5)
     pace.give_up("peer2")
     pace.next(places=[], apart=1)
-    pace.begin(LEAST, now=5e4)
-    assert pace.left_behind("peer2", place=LEAST - 1)
-    assert not pace.left_behind("peer2", place=LEAST)
+    pace.begin(MIN_MISSED_ROUNDS, now=5e4)
+    assert pace.left_behind("peer2", place=MIN_MISSED_ROUNDS - 1)
+    assert not pace.left_behind("peer2", place=MIN_MISSED_ROUNDS)
     pace.give_up("peer2")
-    pace.came("peer2", LEAST, now=5e4 + 1.0)
+    pace.came("peer2", MIN_MISSED_ROUNDS, now=5e4 + 1.0)
     assert not pace.left_behind("peer2", place=0)
 
 
 @given(st.floats(0.5, 100.0), st.floats(0.0, 1e3))
 def test_a_slow_peer_plays_every_so_many_rounds_as_it_is_slower(usual, own):
-    step = paced([usual, usual, usual], quantile=0.5, own=own).next(places=[], apart=1) - (LEAST - 1)
+    step = paced([usual, usual, usual], quantile=0.5, own=own).next(places=[], apart=1) - (MIN_MISSED_ROUNDS - 1)
     slow = own > usual + max(FLOOR, FACTOR * usual)
     assert step >= 1
     if slow:
         assert (step - 1) * usual <= own * (1 + 1e-6)
-        assert own <= step * usual * (1 + 1e-6) or step == MOST
+        assert own <= step * usual * (1 + 1e-6) or step == MAX_ROUNDS_AHEAD
     else:
         assert step == 1
 
@@ -111,8 +111,8 @@ def test_who_finds_half_of_its_neighbours_further_than_can_be_goes_on_where_they
 
 
 def test_one_neighbour_alone_moves_nobody_by_more_than_a_few_rounds():
-    assert paced([1.0], quantile=1.0).next(places=[10**6], apart=1) == LEAST - 1 + 1 + ALONE + 1
-    assert paced([1.0], quantile=1.0).next(places=[10**6, 2], apart=1) == LEAST
+    assert paced([1.0], quantile=1.0).next(places=[10**6], apart=1) == MIN_MISSED_ROUNDS - 1 + 1 + ALONE + 1
+    assert paced([1.0], quantile=1.0).next(places=[10**6, 2], apart=1) == MIN_MISSED_ROUNDS
 
 
 def pulse(round, *, first=0):
@@ -141,7 +141,7 @@ def test_who_may_be_early_waits_for_everybody():
     pace = paced([1.0, 1.0], quantile=0.5, own=10.0)
     later = pace.next(places=[], apart=1)
     pace.begin(later, now=1e5)
-    assert later > LEAST
+    assert later > MIN_MISSED_ROUNDS
     assert pace.bound == math.inf
     pace.next(places=[], apart=1)
     pace.begin(later + 1, now=2e5)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl.core.errors import AuthenticityError, DecodeError
-from p2pfl.network.protocol.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
+from p2pfl.network.protocol.wire.envelope import MAX_SEQUENCE, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
 from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.protocol.wire.tags import parts, tagged
@@ -341,7 +341,7 @@ def test_tags_differ_between_directions_and_incarnations():
 
 def test_a_sequence_that_cannot_be_is_refused_and_not_remembered():
     ada, bob = acquainted("ada", "bob")
-    ada._next = LAST
+    ada._next = MAX_SEQUENCE
     with pytest.raises(DecodeError, match="out of range"):
         bob.open("ada", ada.seal(PULSE))
     ada._next = 0

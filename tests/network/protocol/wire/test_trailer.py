@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl.core.errors import DecodeError
-from p2pfl.network.protocol.wire.trailer import CHECKSUM, LONGEST, START, Signature
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, Signature
 from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row, said_head
 from p2pfl.privacy.keys import Identity, SeededSource
 
@@ -26,7 +26,7 @@ def trailer(request):
 
 @pytest.mark.parametrize("length", [0, 1, 20, 1000])
 def test_a_row_with_its_trailer_is_read(trailer, length):
-    assert trailer.size <= LONGEST
+    assert trailer.size <= MAX_TRAILER_BYTES
     head, row, *_ = read_row(message(trailer, length=length), trailer=trailer)
     assert head.round == 3
     assert torch.equal(row, torch.arange(length))
