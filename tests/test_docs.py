@@ -94,7 +94,7 @@ def test_every_link_of_a_page_leads_somewhere_in_a_checkout_on_github_and_on_the
 
 
 DOCUMENTED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
-SOURCES = [path for room in ("p2pfl", "tests", "benchmarks", "scripts") for path in (ROOT / room).rglob("*.py*")]
+SOURCES = [path for room in ("p2pfl", "tests", "benchmarks", "scripts") for path in (ROOT / room).rglob("*.py")]
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 TABLE = r"^\| `(\S+)`.*? \| (.*) \|$"
 
