@@ -89,7 +89,7 @@ def test_the_installed_entry_points_are_those_of_the_project(group):
     assert installed == PROJECT["entry-points"][group]
 
 
-@pytest.mark.parametrize("plugin", sorted(path.name for path in (PACKAGE / "plugins").glob("*/")))
+@pytest.mark.parametrize("plugin", sorted(path.parent.name for path in (PACKAGE / "plugins").glob("*/__init__.py")))
 def test_without_the_folder_of_a_plug_in_help_lacks_its_commands(copy, plugin):
     shutil.rmtree(copy.folder / "p2pfl" / "plugins" / plugin)
     result = copy.p2pfl("--help")
