@@ -18,6 +18,10 @@ GROUPS = {
 """Groups of ``p2pfl --help``, in its order; a plug-in may add others."""
 
 
+REQUIRED = object()
+"""Mark of an argument without a default."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """Declaration of a positional argument, in the annotation of a field of :class:`Options`.
@@ -73,7 +77,7 @@ class Options(Namespace):
     --------
     >>> from typing import Annotated
     >>> class Hello(Options):
-    ...     name: Annotated[str, Argument("whom to greet")]
+    ...     name: Annotated[str, Argument("name to greet")]
     ...     times: Annotated[int, Option("how often", "N")] = 1
     >>> parser = ArgumentParser(prog="hello")
     >>> add_arguments(parser, Hello)
@@ -116,9 +120,10 @@ def add_arguments(parser: ArgumentParser, options: type[Options]) -> None:
     """Add the arguments that options declare: those of their bases, the last of them first, then their own."""
     exclusive = None
     for name, kind, declared in _fields(options):
-        default = getattr(options, name, None)
+        default = getattr(options, name, REQUIRED)
+        required, default = default is REQUIRED, None if default is REQUIRED else default
         if not isinstance(declared, Option):
-            nargs = "+" if get_origin(kind) is list else "?" if hasattr(options, name) else None
+            nargs = "+" if get_origin(kind) is list else None if required else "?"
             parser.add_argument(name, metavar=declared.metavar, help=declared.help, nargs=nargs, default=default)
             continue
         settings: dict[str, Any] = {"dest": name, "help": declared.help}
@@ -135,7 +140,7 @@ def add_arguments(parser: ArgumentParser, options: type[Options]) -> None:
             elif get_origin(kind) is list:
                 settings |= {"action": "append", "default": []}
             else:
-                settings["required"] = not hasattr(options, name)
+                settings["required"] = required
             if choices := get_args(kind) if get_origin(kind) is Literal else declared.choices and declared.choices():
                 settings["choices"] = choices
         if default is not None and default is not False:

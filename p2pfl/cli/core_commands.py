@@ -20,7 +20,7 @@ from p2pfl.core.registry import registered
 
 
 class HelpOptions(Options):
-    """What the commands of a group do, or the arguments of a command."""
+    """Explain the commands of a group, or the arguments of a command."""
 
     name: Annotated[str | None, Argument("what to explain (default: everything)", "GROUP|COMMAND")] = None
 
@@ -89,7 +89,7 @@ class TopologyOptions(JsonOptions):
 
 
 class ExplainOptions(JsonOptions, PeersOptions):
-    """Who has what, and what an experiment will cost, before it runs."""
+    """Show the data split and the expected cost of an experiment before it runs."""
 
 
 class PrivacyOptions(JsonOptions, PeersOptions):

@@ -21,13 +21,13 @@ def count(text: str) -> int:
 
 
 class JsonOptions(Options):
-    """Whether results are machine-readable."""
+    """Option of commands with machine-readable results."""
 
     json: Annotated[bool, Option("machine-readable results on standard output")] = False
 
 
 class OutputOptions(JsonOptions):
-    """Where results go."""
+    """Options that name the folder of results."""
 
     runs: Annotated[str, Option("where run directories go", "DIR")] = "runs"
 
@@ -40,7 +40,7 @@ class PageOptions(JsonOptions):
 
 
 class AccountingOptions(Options):
-    """Whether a run may stay outside of the account of its data."""
+    """Option of commands that may run outside of the account of the data."""
 
     unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
 

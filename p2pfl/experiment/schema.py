@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 MAX_FLOAT = sys.float_info.max
-"""Of all finite numbers."""
+"""Largest finite number."""
 
 Positive = Annotated[float, Meta(gt=0, le=MAX_FLOAT)]
 NotNegative = Annotated[float, Meta(ge=0, le=MAX_FLOAT)]

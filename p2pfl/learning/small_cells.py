@@ -295,9 +295,9 @@ def _verdict(small: Sequence[bool], peer: str, source: Source) -> Ints:
 
 def _in_slot(slot: int, values: Sequence[int] | Ints, slots: int) -> Ints:
     """Return values in their slot, and zeros in the others, so that the total has what each peer publishes."""
-    found = np.zeros((slots, len(values)), np.int64)
-    found[slot] = values
-    return found.ravel()
+    table = np.zeros((slots, len(values)), np.int64)
+    table[slot] = values
+    return table.ravel()
 
 
 def _words(points: Sequence[bytes]) -> Ints:

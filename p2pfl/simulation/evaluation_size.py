@@ -27,7 +27,7 @@ FREE = 10**10
 """Products of a weight and a number that a run may always spend on evaluation: about a second of one core."""
 
 FEWEST_PEERS = 16
-"""By default no fewer peers are evaluated while fewer rounds suffice."""
+"""Smallest number of peers that is evaluated by default while fewer rounds suffice."""
 
 BACKWARD = 3
 """Cost of a step of training in forward passes: one forward, one for the gradients of weights, one for inputs."""
@@ -238,7 +238,7 @@ MEAN_SHARE = 0.1
 
 
 FEWEST_SAMPLES = 256
-"""By default the mean model is evaluated on no fewer samples."""
+"""Smallest number of samples on which the mean model is evaluated by default."""
 
 
 class MeanModel:

@@ -15,7 +15,7 @@ from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 HOST = torch.device("cpu")
-"""Where everything is that peers would send, save and report."""
+"""Device of everything that peers would send, save and report."""
 
 
 def moved(state: State, device: torch.device) -> State:

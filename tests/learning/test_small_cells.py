@@ -1,4 +1,4 @@
-"""The check of small cells: which groups are refused, what it shows, and of whom it is independent."""
+"""The check of small cells: the groups that it refuses, and what its totals show."""
 
 import numpy as np
 import pytest

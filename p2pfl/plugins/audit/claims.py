@@ -102,7 +102,7 @@ SENTENCES = {
     "sums that lack a peer are charged": "All releases are charged at the local floor once a sum lacked a peer.",
     "every release is charged first": "A release is charged before it is sent (releases that are not).",
 }
-"""What each claim means, by its name."""
+"""Meaning of each claim, by its name."""
 
 
 @dataclass(frozen=True)

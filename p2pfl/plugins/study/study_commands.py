@@ -31,7 +31,7 @@ class SweepOptions(OutputOptions, PeersOptions):
 
 
 class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
-    """What the data of each peer are worth: Shapley, Banzhaf, leave one out."""
+    """Measure what the data of each peer are worth: Shapley, Banzhaf, leave one out."""
 
     method: Annotated[Literal["shapley", "banzhaf", "loo"], Option("")] = "shapley"
     draws: Annotated[int, Option("permutations or coalitions that are drawn with more than ten peers", "N", count)] = (

@@ -18,7 +18,7 @@ from p2pfl.results.run_files import check_schema, restored
 from p2pfl.results.swarm.state import Entry
 
 CHUNK = 4 * 2**20
-"""Bytes of a file that are read at once, if lines are not longer."""
+"""Largest number of bytes of a file that are read at once; a longer line is skipped."""
 
 NOTICES: msgspec.json.Decoder[Any] = msgspec.json.Decoder(functools.reduce(operator.or_, kinds().values()))
 """Decoder of a line of ``events.jsonl``."""
@@ -62,11 +62,13 @@ class Tail:
         self.replaced = False
         self._file: BinaryIO | None = None
         self._place = 0
+        self._long = False
 
     def read(self) -> tuple[list[bytes], bool]:
         """Return the complete lines that are new, and whether there may be more.
 
-        A line without its end is left for the next time: its writer may still write it, or take it back.
+        A line without its end is left for the next time: its writer may still write it, or take it back. A line that is
+        too long is an empty one.
         """
         self._open()
         if self._file is None:
@@ -74,21 +76,30 @@ class Tail:
         self._file.seek(self._place)
         data = self._file.read(CHUNK)
         full = len(data) == CHUNK
-        if full and b"\n" not in data:
-            data += self._file.readline()
+        if self._long:
+            ended = self._skip(data)
+            return ended, full or bool(ended)
         end = data.rfind(b"\n") + 1
-        self._place += end
-        return data[:end].splitlines(), full and bool(end)
+        self._long = full and not end
+        self._place += end or full * CHUNK
+        return data[:end].splitlines(), full
 
     def rewind(self) -> None:
         """Begin again with the first line."""
-        self._place, self.replaced = 0, False
+        self._place, self._long, self.replaced = 0, False, False
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _skip(self, data: bytes) -> list[bytes]:
+        """Skip more of a line that is too long; return an empty line in its place once it ends."""
+        end = data.find(b"\n") + 1
+        self._long = not end
+        self._place += end or len(data)
+        return [b""] if end else []
 
     def _open(self) -> None:
         """Open the file, again if it was replaced or cut."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 """Address of the server: nothing outside of this machine reaches it."""
 
+MAX_CONNECTIONS = 64
+"""Largest number of connections at once; a browser keeps up to six a page."""
+
 MIN_TOKEN_LENGTH = 16
 """Smallest number of characters of a token that a user chooses."""
 
@@ -64,7 +67,15 @@ async def serve(
         answers = Server(feed, replay=replay)
         app = application(answers, token=token, port=number)
         running = _Server(
-            uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", proxy_headers=False)
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                proxy_headers=False,
+                limit_concurrency=MAX_CONNECTIONS,
+            )
         )
         ready(f"http://{HOST}:{number}/?token={token}")
         tasks = {asyncio.create_task(running.serve(sockets=[listener])), asyncio.create_task(answers.attend())}

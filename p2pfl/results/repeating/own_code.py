@@ -29,7 +29,7 @@ MAX_BYTES = 4 * 2**20
 """Bytes of all of them."""
 
 PACKAGE = 5
-"""What :mod:`modulefinder` calls a package."""
+"""Type by which :mod:`modulefinder` marks a package."""
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders that hold installed packages, which a run directory does not copy."""

@@ -101,7 +101,7 @@ def test_a_large_file_is_read_in_parts(growing, following, monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_line_that_is_longer_than_a_part_waits_for_its_end(growing, following, monkeypatch, parts):
+def test_a_line_that_is_too_long_is_counted_and_skipped(growing, following, monkeypatch, parts):
     monkeypatch.setattr(module, "CHUNK", 1000)
     for _ in range(parts):
         growing.raw("metrics.jsonl", b"x" * (3000 // parts))

@@ -229,6 +229,14 @@ async def test_a_stream_that_comes_back_loses_and_repeats_nothing(scene):
                         break
 
 
+async def test_there_is_a_largest_number_of_open_pages(scene, monkeypatch):
+    monkeypatch.setattr("p2pfl.plugins.watch.serving.MAX_CONNECTIONS", 8)
+    async with asyncio.timeout(DEADLINE), asking(scene) as client, contextlib.AsyncExitStack() as stack:
+        answers = [await stack.enter_async_context(client.stream("GET", "/api/stream")) for _ in range(9)]
+        assert {answer.status_code for answer in answers[:7]} == {200}
+        assert answers[-1].status_code == 503
+
+
 async def test_a_port_in_use_is_an_error(growing):
     with socket.socket() as taken, Feed(growing.folder) as feed:
         taken.bind(("127.0.0.1", 0))

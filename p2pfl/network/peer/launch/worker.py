@@ -314,7 +314,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Errand:
-    """What the processes of all peers of a run are to do.
+    """Instructions for the processes of all peers of a run.
 
     Attributes
     ----------

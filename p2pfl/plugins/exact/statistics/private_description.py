@@ -100,7 +100,7 @@ class PrivateDescription(Statistic):
 
     @property
     def sizes(self) -> list[int]:
-        """How many numbers of a total are about each column: bins, missing values, a sum and squares; or levels."""
+        """Count of the numbers in a total for each column: bins, missing values, a sum and squares; or levels."""
         return [where.stop - where.start if bounds is None else self.bins + 3 for where, bounds in self.columns]
 
     @property

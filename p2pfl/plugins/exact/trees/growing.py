@@ -23,8 +23,7 @@ from p2pfl.plugins.exact.trees.node_splits import UNBOUNDED, Search, Split
 from p2pfl.plugins.exact.trees.tree_model import FIELDS, WORDS
 
 Splits = dict[int, tuple[int, npt.NDArray[np.bool_], int]]
-"""By number of a node its feature, which of its bins go left (the last one has the missing values), and the number of
-its left child."""
+"""Feature of each node by its number, the bins that go left (the last one has the missing values), and its left child."""
 
 OUT = -1
 """Node of a sample that is not drawn."""
