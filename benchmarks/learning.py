@@ -21,9 +21,7 @@ What was tried, and what it gave:
     samples last in memory, [K, units, B], rather than first: softmax over ten classes 12 times quicker (it was
         a third of all time), pooling 40 times, patches of convolutions 8 times, flattening a view: taken
     all steps of a block before the next block: taken; blocks of 8 to 16 MiB, see BLOCK in engine_trial.py
-    scratch memory that lives on: 24 page faults for each row and step of a CNN less, a quarter of its time: left, as
-        simulations keep freed memory
-    gradients of all layers by hand rather than by autograd, except patches and pooling: 1.05 to 1.2: left
+    scratch memory that lives on: 24 page faults for each row and step of a CNN less, a quarter of its time: taken
     ReLU after pooling rather than before: a tenth of a CNN's time: taken
     gradient of pooling by differences and threshold_backward rather than by booleans: 10 times quicker: taken
     update within the product, W.baddbmm_(g, x, alpha=-rate): 5 percent, but rounds otherwise than a gradient that
@@ -92,7 +90,7 @@ LOOPED = 64
 
 
 class Opaque(nn.Module):
-    """Hides a model from the batched products, so that vmap takes it."""
+    """Hides a model from the hand-written gradients, so that vmap takes it."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -147,7 +145,7 @@ def compare(base: Callable[[], object], ours: Callable[[], object], repeats: int
 
 
 def stacked(name: str, shape: Sequence[int], hidden: Sequence[int], peers: int, repeats: int) -> None:
-    """Print rows for a stack by batched products and by vmap."""
+    """Print rows for a stack by hand-written gradients and by vmap."""
     model = build(name, shape=shape, classes=10, seed=0, options={"hidden": hidden})
     data = federation(peers, shape)
     few = data.peers[:LOOPED]

@@ -27,7 +27,7 @@ from p2pfl.cli.command import Argument, Command, Options
 class HelloOptions(Options):
     """Greet somebody."""
 
-    name: Annotated[str, Argument("whom to greet")]
+    name: Annotated[str, Argument("name to greet")]
 
 def hello(options):
     print(f"hello {options.name}")

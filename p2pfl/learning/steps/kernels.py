@@ -1,32 +1,27 @@
-"""Batched products for sequences of linear and convolutional layers on a stack of rows.
+"""Hand-written gradients of sequences of linear and convolutional layers on a stack of rows."""
 
-Activations have the layout ``[K, C, *space, B]``: the units of a row first, its samples last. This order makes the
-arithmetic fast on a CPU. The samples of a batch fill whole vector registers, softmax runs along the second axis
-rather than along ten numbers, pooling and the patches of a convolution copy and compare whole cache lines, and
-flattening is a view. Autograd computes the gradients, except those of patches and of pooling.
-"""
-
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from p2pfl.learning.dropout import KeyedDropout, mask
+from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 from p2pfl.learning.modules.model_copy import is_bare, is_hooked
 from p2pfl.learning.steps.batching import Batch, Footprint
-
-Parts = Sequence[torch.Tensor]
-Layer = Callable[[torch.Tensor, Parts, torch.Tensor | None], torch.Tensor]
-"""Function ``layer(inputs, parts, keys)`` that returns the outputs of K rows, with their parameters and dropout keys.
-
-Inputs are ``[K, C, *space, B]``; K is 1 where all rows share them.
-"""
+from p2pfl.learning.steps.layers import (
+    POINTWISE,
+    Affine,
+    Convolution,
+    Dropping,
+    Flattening,
+    Layer,
+    Pooling,
+    Saved,
+    gelu,
+    rectifier,
+)
 
 KNOWN: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("weight", "bias"),
@@ -51,161 +46,61 @@ class Kernels:
 
     def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
         self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
+        self._lowest = next((i for i, layer in enumerate(self.layers) if isinstance(layer, Affine)), 0)
+        self._others: list[Kernels] = []
 
     def copies(self, count: int) -> "list[Kernels]":
-        """Return this engine as often, as it keeps nothing: any thread may use it."""
-        return [self] * count
+        """Return so many engines, this one first, of which each may run in a thread of its own."""
+        while len(self._others) < count - 1:
+            layers = [layer.apart() for layer in self.layers]
+            self._others.append(Kernels(layers, loss=self.loss, footprint=self.footprint))
+        return [self, *self._others[: count - 1]]
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""
         return self.footprint.rows(width)
 
-    def _forward(self, parts: Parts, features: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+    def _forward(
+        self, parts: Sequence[torch.Tensor], features: torch.Tensor, keys: torch.Tensor | None
+    ) -> tuple[torch.Tensor, list[Saved]]:
         x = features.movedim(1, -1)  # [K, *shape, B]
+        kept = []
         for layer in self.layers:
-            x = layer(x, parts, keys)
-        return x
+            x, saved = layer.forward(x, parts, keys)
+            kept.append(saved)
+        return x, kept
 
-    def gradient(self, parts: Parts, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Return mean losses ``[K]`` and their gradients, ``[K, *shape]`` each."""
-        leaves = [part.detach().requires_grad_() for part in parts]
-        outputs = self._forward(leaves, batch.features, batch.keys)  # [K, C, B]
-        if self.loss is cross_entropy:
-            losses = F.cross_entropy(outputs, batch.targets, reduction="none")  # [K, B]
-        else:
-            losses = (outputs.squeeze(1) - batch.targets).square()
-        mean = losses.mean(1) if batch.weights is None else (losses * batch.weights).sum(1)  # [K]
-        return mean.detach(), list(torch.autograd.grad(mean.sum(), leaves))
+        outputs, kept = self._forward(parts, batch.features, batch.keys)  # [K, C, B]
+        shares = 1 / outputs.shape[-1] if batch.weights is None else batch.weights.unsqueeze(1)  # [K, 1, B]
+        losses, g = (_likelihood if self.loss is cross_entropy else _distance)(outputs, batch.targets.unsqueeze(1))
+        g *= shares
+        mean = (losses * shares).sum(dim=(1, 2))  # [K]
+        gradients = list(parts)
+        for i in range(len(self.layers) - 1, self._lowest - 1, -1):
+            g = self.layers[i].backward(g, kept[i], parts, gradients, first=i == self._lowest)
+        return mean, gradients
 
-    def outputs(self, parts: Parts, features: torch.Tensor, *, shared: bool) -> torch.Tensor:
+    def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
         """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
-        return self._forward(parts, features.unsqueeze(0) if shared else features, None).movedim(-1, 1)  # [K, B, C]
+        x, _ = self._forward(parts, features.unsqueeze(0) if shared else features, None)
+        return x.movedim(-1, 1)  # [K, B, C]
 
 
-def _linear(
-    x: torch.Tensor, parts: Parts, _keys: torch.Tensor | None, *, weight: int, bias: int | None
-) -> torch.Tensor:
-    """Map ``[K, I, B]`` to ``[K, O, B]``, a view of ``[K, B, O]``.
-
-    Products whose innermost dimension is the batch run at a quarter of the speed where the batch is not a multiple of
-    eight (batches of 10, MKL on AVX2).
-    """
-    matrix = parts[weight]  # [K, O, I]
-    if len(x) == len(matrix):
-        y = torch.bmm(x.mT, matrix.mT).mT
-    else:  # one product for inputs that all rows share
-        y = torch.mm(matrix.flatten(0, 1), x[0]).view(*matrix.shape[:2], -1)
-    return y if bias is None else y.add_(parts[bias].unsqueeze(2))
+def _likelihood(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the cross-entropy ``[K, 1, B]`` and its gradient, probabilities less one at the target, ``[K, C, B]``."""
+    targets = targets.expand(len(outputs), 1, -1)
+    logarithms = torch.log_softmax(outputs, dim=1)  # [K, C, B]
+    losses = logarithms.gather(1, targets).neg_()  # [K, 1, B]
+    g = logarithms.exp_()
+    return losses, g.scatter_add_(1, targets, g.new_full((1, 1, 1), -1.0).expand_as(targets))
 
 
-def _convolution(
-    x: torch.Tensor, parts: Parts, _keys: torch.Tensor | None, *, weight: int, bias: int | None, module: nn.Conv2d
-) -> torch.Tensor:
-    """Map ``[K, C, H, W, B]`` to ``[K, O, H', W', B]``: a linear layer on patches."""
-    matrix, padding = parts[weight].flatten(2), module.padding if isinstance(module.padding, tuple) else (0, 0)
-    patches: torch.Tensor = _Patches.apply(x, module.kernel_size, module.stride, padding)  # type: ignore[no-untyped-call]
-    columns = patches.flatten(4).flatten(1, 3)  # [K, C kh kw, H' W' B]
-    y = torch.bmm(matrix, columns.expand(len(matrix), -1, -1))
-    y = y if bias is None else y.add_(parts[bias].unsqueeze(2))
-    return y.view(*y.shape[:2], *patches.shape[4:])
-
-
-class _Patches(torch.autograd.Function):
-    """Patches ``[K, C, kh, kw, H', W', B]`` of ``[K, C, H, W, B]``."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
-    ) -> torch.Tensor:
-        ctx.steps = (*zip(x.shape[2:4], stride, padding, strict=True),)
-        padded = F.pad(x, (0, 0, padding[1], padding[1], padding[0], padding[0])) if any(padding) else x
-        windows = padded.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])  # [K, C, H', W', B, kh, kw]
-        return windows.permute(0, 1, 5, 6, 2, 3, 4).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Sum the overlaps of patches, along their width, then their height; the gradient is overwritten."""
-        height, width = ctx.steps
-        wide = _overlap(gradient.unbind(3), 4, *width)  # [K, C, kh, H', W, B]
-        return _overlap(wide.unbind(2), 2, *height), None, None, None  # [K, C, H, W, B]
-
-
-def _overlap(shifted: Parts, axis: int, size: int, stride: int, padding: int) -> torch.Tensor:
-    """Sum the values at each offset of a kernel along an axis, to ``size`` places."""
-    count, others = shifted[0].shape[axis], list(range(len(shifted)))
-    if stride == 1 and count == size:  # the values at the middle of the kernel are already in place
-        total = shifted[others.pop(padding)]
-    else:
-        total = shifted[0].new_zeros(*shifted[0].shape[:axis], size, *shifted[0].shape[axis + 1 :])
-    for offset in others:
-        ahead = offset - padding
-        begin, end = max(0, -(ahead // stride)), min(count, (size - 1 - ahead) // stride + 1)  # inside the inputs
-        if begin < end:
-            places = slice(begin * stride + ahead, (end - 1) * stride + ahead + 1, stride)
-            total[(slice(None),) * axis + (places,)] += shifted[offset].narrow(axis, begin, end - begin)
-    return total
-
-
-class _Pooling(torch.autograd.Function):
-    """Maximum over windows of ``[K, C, H, W, B]`` that do not overlap; rows and columns left over are ignored.
-
-    The maximum of many is taken pair by pair; the gradient goes back down that chain, to the first of equal numbers as
-    in torch.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, kernel: tuple[int, int]) -> torch.Tensor:
-        rows = _maxima(_slices(x, 3, kernel[1]))[-1]
-        ctx.save_for_backward(x, rows)
-        ctx.kernel = kernel
-        return _maxima(_slices(rows, 2, kernel[0]))[-1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, rows = ctx.saved_tensors
-        return _to_maxima(_to_maxima(gradient, rows, 2, ctx.kernel[0]), x, 3, ctx.kernel[1]), None
-
-
-def _slices(x: torch.Tensor, axis: int, size: int) -> list[torch.Tensor]:
-    """Return views of the first, second, ... number of each window along one axis."""
-    whole = x.narrow(axis, 0, x.shape[axis] // size * size)
-    return [whole[(slice(None),) * axis + (slice(number, None, size),)] for number in range(size)]
-
-
-def _maxima(slices: Parts) -> list[torch.Tensor]:
-    """Return the maximum of the first, of the first two, ... slices."""
-    maxima = [slices[0]]
-    for other in slices[1:]:
-        maxima.append(torch.maximum(maxima[-1], other))
-    return maxima
-
-
-def _to_maxima(gradient: torch.Tensor, x: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    """Give the gradient to the maximum of each window along one axis, zero to the others."""
-    if size == 1:
-        return gradient
-    slices, spread = _slices(x, axis, size), torch.empty_like(x)
-    before, places = _maxima(slices[:-1]), _slices(spread, axis, size)
-    for number in range(size - 1, 0, -1):
-        # threshold_backward passes the gradient where the difference is positive: fast, without booleans
-        larger = slices[number] - before[number - 1]
-        torch.ops.aten.threshold_backward.grad_input(gradient, larger, 0, grad_input=places[number])
-        # the rest goes to the slices before
-        gradient = torch.sub(gradient, places[number], out=places[0] if number == 1 else None)
-    left = x.shape[axis] % size
-    spread.narrow(axis, x.shape[axis] - left, left).zero_()
-    return spread
-
-
-def _dropout(x: torch.Tensor, _parts: Parts, keys: torch.Tensor | None, *, p: float, stream: int) -> torch.Tensor:
-    """Drop units by key during training, when there are keys; see :mod:`p2pfl.learning.dropout`."""
-    if keys is None or p == 0:
-        return x
-    units = math.prod(x.shape[1:-1])
-    unit = torch.arange(units, device=x.device).view(*x.shape[1:-1], 1)
-    counter = unit + units * torch.arange(x.shape[-1], device=x.device)  # [*shape, B]
-    stays = mask(keys.view(-1, *[1] * counter.dim()), counter, layer=stream, p=p)  # [K, *shape, B]
-    return x * (stays.to(x.dtype) * (1 / (1 - p) if p < 1 else 0.0))
+def _distance(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the squared error ``[K, 1, B]`` and its gradient."""
+    difference = outputs - targets  # [K, 1, B]
+    return difference.square(), 2 * difference
 
 
 def compile_kernels(
@@ -237,24 +132,21 @@ def compile_kernels(
     places = {id(parameter): i for i, parameter in enumerate(model.parameters())}
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
-    held = 0  # numbers in the patches of one sample
     for module in _ordered(model):
         if type(module) is KeyedDropout and not is_hooked(module):
-            layers.append(partial(_dropout, p=module.p, stream=module.stream(dropouts.count(module))))
+            layers.append(Dropping(module, call=dropouts.count(module)))
             dropouts.append(module)
         elif type(module) is not nn.Identity or not is_bare(module):
-            layer = _layer(module, sample, places)
+            layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
             if layer is None:
                 return None
             layers.append(layer)
         with torch.no_grad():
             sample = module(sample)
-        if isinstance(module, nn.Conv2d):
-            held += module.weight[0].numel() * math.prod(sample.shape[2:])
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    touched = 2 * (footprint.sample + held * sample.itemsize)  # autograd keeps outputs until it has their gradients
-    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=touched))
+    held = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + held))
 
 
 def flat(module: nn.Module) -> Iterator[nn.Module]:
@@ -275,33 +167,41 @@ def _ordered(model: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int]) -> Layer | None:
-    """Return the kernel layer that matches a module on ``sample``, if there is one."""
+def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *, fresh: bool) -> Layer | None:
+    """Return the kernel layer that matches a module on ``sample``, if there is one.
+
+    ``fresh`` states that the layer before no longer needs its outputs.
+    """
     if type(module) not in KNOWN or not is_bare(module, KNOWN[type(module)]):
         return None
+    layer: Layer | None = None
     match module:
         case nn.Linear() if sample.dim() == 2:
-            return partial(_linear, **_slots(module, places))
+            layer = Affine(*_slots(module, places))
         case nn.Conv2d() if sample.dim() == 4 and _is_plain(module):
-            return partial(_convolution, module=module, **_slots(module, places))
-        case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
-            kernel = _pair(module.kernel_size)
-            return lambda x, _parts, _keys: _Pooling.apply(x, kernel)  # type: ignore[no-untyped-call]
-        case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
-            return lambda x, _parts, _keys: x.flatten(1, -2)
+            layer = Convolution(
+                *_slots(module, places),
+                shape=tuple(sample.shape[1:]),
+                kernel=module.kernel_size,
+                stride=module.stride,
+                padding=module.padding if isinstance(module.padding, tuple) else (0, 0),
+            )
         case nn.ReLU():
-            return lambda x, _parts, _keys: torch.relu(x)
-        case nn.GELU() | nn.Tanh() | nn.Sigmoid():
-            return lambda x, _parts, _keys: module(x)
-    return None
+            layer = rectifier(inplace=fresh)
+        case nn.GELU():
+            layer = gelu(module.approximate)
+        case nn.Tanh() | nn.Sigmoid():
+            layer = POINTWISE[type(module)]
+        case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
+            layer = Flattening()
+        case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
+            layer = Pooling(_pair(module.kernel_size), spare=fresh)
+    return layer
 
 
-def _slots(module: nn.Linear | nn.Conv2d, places: Mapping[int, int]) -> dict[str, Any]:
+def _slots(module: nn.Linear | nn.Conv2d, places: Mapping[int, int]) -> tuple[int, int | None]:
     """Return the places of weight and bias in the row."""
-    return {
-        "weight": places[id(module.weight)],
-        "bias": None if module.bias is None else places[id(module.bias)],
-    }
+    return places[id(module.weight)], None if module.bias is None else places[id(module.bias)]
 
 
 def _pair(size: int | tuple[int, ...]) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from p2pfl.plugins.exact.trees.node_splits import UNBOUNDED, Search, Split
 from p2pfl.plugins.exact.trees.tree_model import FIELDS, WORDS
 
 Splits = dict[int, tuple[int, npt.NDArray[np.bool_], int]]
-"""Feature of each node by its number, the bins that go left (the last one has the missing values), and its left child."""
+"""Feature, bins that go left (the last one has the missing values) and left child of a node, by its number."""
 
 OUT = -1
 """Node of a sample that is not drawn."""
