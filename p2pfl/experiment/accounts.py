@@ -184,8 +184,8 @@ def admitted(
 
 def counting(experiment: Experiment, peers: Sequence[str]) -> Path | None:
     """Return the first file that counts what was spent of the data of some peers; ``None`` if nothing was."""
-    found = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
-    return next((path for path, _ in _kinds(found)), None)
+    recorded = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
+    return next((path for path, _ in _kinds(recorded)), None)
 
 
 def admitted_exactly(experiment: Experiment, peers: Sequence[str], *, unaccounted: bool) -> None:
@@ -292,9 +292,9 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
     )
 
 
-def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
+def _kinds(recorded: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
     """Yield each file of some accounts, with the kinds of its entries."""
-    for path in dict.fromkeys(account.path for account in found):
+    for path in dict.fromkeys(account.path for account in recorded):
         if kinds := {type(entry) for entry in entries(path, contents(path).splitlines())}:
             yield path, kinds
 
@@ -305,7 +305,7 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
     if not isinstance(stated, str):
         return {}
     owned = PEER in stated or experiment.data.name == "table"  # a file is the data of one peer
-    found = dict[str, PrivacyAccount]()
+    recorded = dict[str, PrivacyAccount]()
     for peer in peers:
         file = _located(stated.replace(PEER, peer) if owned else stated)
         path = _account(_real(file))
@@ -316,8 +316,8 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
                     f"{former} counts what release 0.1 spent of these data, whose account is {path} now; move the "
                     "lines of the former to the end of the latter"
                 )
-        found[peer] = PrivacyAccount(path, owned)
-    return found
+        recorded[peer] = PrivacyAccount(path, owned)
+    return recorded
 
 
 def _common(stated: str) -> Path:
@@ -329,7 +329,7 @@ def _common(stated: str) -> Path:
     ('own/peers-table.csv', 'cells.csv')
     """
     parts = Path(stated).parts
-    first = next((place for place, part in enumerate(parts) if PEER in part), len(parts) - 1)
+    first = next((position for position, part in enumerate(parts) if PEER in part), len(parts) - 1)
     return Path(*parts[:first], "-".join(parts[first:]).replace(PEER, "peers"))
 
 
