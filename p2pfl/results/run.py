@@ -42,8 +42,8 @@ from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
-from p2pfl.results.repeating.own_code import FOLDER as MODULES
-from p2pfl.results.repeating.own_code import OwnCode, named_modules, own_code
+from p2pfl.experiment.file.own_code import FOLDER as MODULES
+from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
 from p2pfl.results.run_files import events_of, records_of, table_of
 from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
 

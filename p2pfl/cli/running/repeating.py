@@ -18,7 +18,7 @@ from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import graph_files
 from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
-from p2pfl.results.repeating.own_code import FOLDER, named_modules
+from p2pfl.experiment.file.own_code import FOLDER, named_modules
 from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch
