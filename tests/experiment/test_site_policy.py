@@ -162,8 +162,10 @@ def test_code_is_allowed_by_the_digest_of_what_it_imports(tmp_path, ward, monkey
     assert said(policy, named) == []
     (tmp_path / "ward_part.py").write_text("A = 2\n")
     assert said(policy, named) == [
-        f'lists other code for "ward_model:Net", which has the SHA-256 {code_digests(table)["ward_model:Net"]}; '
-        "restore the file that the officer has read"
+        (
+            f'lists other code for "ward_model:Net", which has the SHA-256 {code_digests(table)["ward_model:Net"]}; '
+            "restore the file that the officer has read"
+        )
     ]
 
 
