@@ -82,18 +82,18 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
         The modules; ``None`` if none of them lies in a folder of the user's.
     """
     roots = {name: root for name in names if (root := _root(name)) is not None}
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     size = 0
     for name, root in roots.items():
         for path in _reached(name, root):
-            place = path.relative_to(root).as_posix()
-            if place in found:
+            inner = path.relative_to(root).as_posix()
+            if inner in files:
                 continue
             size += path.stat().st_size
-            if len(found) == MAX_FILES or size > MAX_BYTES:
-                return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=False)
-            found[place] = path.read_bytes()
-    return OwnCode(next(iter(roots.values())), dict(sorted(found.items()))) if found else None
+            if len(files) == MAX_FILES or size > MAX_BYTES:
+                return OwnCode(next(iter(roots.values())), dict(sorted(files.items())), whole=False)
+            files[inner] = path.read_bytes()
+    return OwnCode(next(iter(roots.values())), dict(sorted(files.items()))) if files else None
 
 
 def named_modules(table: Mapping[str, Any]) -> list[str]:
@@ -149,17 +149,17 @@ def _named(value: Any) -> Iterator[str]:
 def _root(module: str) -> Path | None:
     """Return the folder of the user's from which a module is imported; ``None`` if it is not their own."""
     try:
-        found = importlib.util.find_spec(
+        spec = importlib.util.find_spec(
             module.partition(".")[0]
         )  # the top alone: to find what is in it would import it
     except (ImportError, ValueError):
         return None
-    if found is None:
+    if spec is None:
         return None
-    if found.submodule_search_locations:  # a package
-        folder = Path(next(iter(found.submodule_search_locations))).parent
-    elif found.origin is not None and found.has_location:
-        folder = Path(found.origin).parent
+    if spec.submodule_search_locations:  # a package
+        folder = Path(next(iter(spec.submodule_search_locations))).parent
+    elif spec.origin is not None and spec.has_location:
+        folder = Path(spec.origin).parent
     else:
         return None
     return folder.resolve() if _is_own(folder.resolve()) else None
