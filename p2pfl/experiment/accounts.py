@@ -184,8 +184,8 @@ def admitted(
 
 def counting(experiment: Experiment, peers: Sequence[str]) -> Path | None:
     """Return the first file that counts what was spent of the data of some peers; ``None`` if nothing was."""
-    recorded = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
-    return next((path for path, _ in _kinds(recorded)), None)
+    found = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
+    return next((path for path, _ in _kinds(found)), None)
 
 
 def admitted_exactly(experiment: Experiment, peers: Sequence[str], *, unaccounted: bool) -> None:
@@ -292,22 +292,19 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
     )
 
 
-def _kinds(recorded: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
+def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
     """Yield each file of some accounts, with the kinds of its entries."""
-    for path in dict.fromkeys(account.path for account in recorded):
+    for path in dict.fromkeys(account.path for account in found):
         if kinds := {type(entry) for entry in entries(path, contents(path).splitlines())}:
             yield path, kinds
 
 
 def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, PrivacyAccount]:
     """Return the account beside the data of each peer."""
-    stated = experiment.data.options.get("path")
-    if not isinstance(stated, str):
-        return {}
-    owned = PEER in stated or experiment.data.name == "table"  # a file is the data of one peer
-    recorded = dict[str, PrivacyAccount]()
-    for peer in peers:
-        file = _located(stated.replace(PEER, peer) if owned else stated)
+    stated = str(experiment.data.options.get("path"))
+    owned = _is_owned(experiment)
+    found = dict[str, PrivacyAccount]()
+    for peer, file in _stated_files(experiment, peers).items():
         path = _account(_real(file))
         for named in (_common(stated), file):
             former = _account(named)
@@ -316,8 +313,27 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
                     f"{former} counts what release 0.1 spent of these data, whose account is {path} now; move the "
                     "lines of the former to the end of the latter"
                 )
-        recorded[peer] = PrivacyAccount(path, owned)
-    return recorded
+        found[peer] = PrivacyAccount(path, owned)
+    return found
+
+
+def data_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
+    """Return the real path of the data file of each peer, which need not exist; empty if the data are in no file."""
+    return {peer: _real(file) for peer, file in _stated_files(experiment, peers).items()}
+
+
+def _stated_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
+    """Return the data file of each peer as the experiment spells it."""
+    stated = experiment.data.options.get("path")
+    if not isinstance(stated, str):
+        return {}
+    owned = _is_owned(experiment)
+    return {peer: _located(stated.replace(PEER, peer) if owned else stated) for peer in peers}
+
+
+def _is_owned(experiment: Experiment) -> bool:
+    """Return whether a data file holds the data of one peer."""
+    return PEER in str(experiment.data.options.get("path")) or experiment.data.name == "table"
 
 
 def _common(stated: str) -> Path:
@@ -329,7 +345,7 @@ def _common(stated: str) -> Path:
     ('own/peers-table.csv', 'cells.csv')
     """
     parts = Path(stated).parts
-    first = next((position for position, part in enumerate(parts) if PEER in part), len(parts) - 1)
+    first = next((place for place, part in enumerate(parts) if PEER in part), len(parts) - 1)
     return Path(*parts[:first], "-".join(parts[first:]).replace(PEER, "peers"))
 
 
