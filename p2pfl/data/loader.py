@@ -134,7 +134,7 @@ def federate(
             )
         return load_peers(source, names, hands, seed=seed, test=test, validation=validation, total=total, dtype=dtype)
     values = _values(source, column, name) if split == "column" else None
-    whole, aside_for_test = _test_part(source, seed=seed, fraction=test)
+    whole, tested = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
     if values is not None:
         given["values"] = values[whole]
@@ -145,13 +145,9 @@ def federate(
         parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
     among = hands if total is None else names
     cut = {peer: set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in among}
-    sizes = {peer: Sizes(len(own), len(aside), len(aside_for_test)) for peer, (own, aside) in cut.items()}
+    sizes = {peer: Sizes(len(own), len(aside), len(tested)) for peer, (own, aside) in cut.items()}
     elsewhere = None if total is None else Elsewhere(sizes, common=True)
-<<<<<<< HEAD
-    return _central(source, {peer: cut[peer] for peer in hands}, whole, aside_for_test, elsewhere)
-=======
-    return _central(source, {peer: cut[peer] for peer in hands}, whole, held, elsewhere, dtype=dtype)
->>>>>>> main
+    return _central(source, {peer: cut[peer] for peer in hands}, whole, tested, elsewhere, dtype=dtype)
 
 
 def check_split(name: str) -> None:
