@@ -37,6 +37,7 @@ def load_peers(
     test: float,
     validation: float,
     total: AddProcesses | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Federation:
     """Load the data of one peer after the other.
 
@@ -50,8 +51,10 @@ def load_peers(
         As for :func:`p2pfl.data.loader.federate`.
     total
         Function that adds up integers of the processes among which the peers are divided; ``None`` if they are not.
+    dtype
+        Number type of fractions.
     """
-    loading = _Loading(source, names, seed=seed, test=test, validation=validation)
+    loading = _Loading(source, names, seed=seed, test=test, validation=validation, dtype=dtype)
     refused: P2PFLError | None = None
     try:
         for peer in hands:
@@ -70,8 +73,17 @@ def load_peers(
 class _Loading:
     """Data of the peers that were loaded so far."""
 
-    def __init__(self, source: Private, names: tuple[str, ...], *, seed: int, test: float, validation: float) -> None:
-        self.source, self.names, self.seed = source, names, seed
+    def __init__(
+        self,
+        source: Private,
+        names: tuple[str, ...],
+        *,
+        seed: int,
+        test: float,
+        validation: float,
+        dtype: torch.dtype,
+    ) -> None:
+        self.source, self.names, self.seed, self.dtype = source, names, seed, dtype
         self.shares = source.test or test, validation
         self.features, self.targets = list[torch.Tensor](), list[torch.Tensor]()
         self.kinds: set[Kind] = set()
@@ -84,7 +96,7 @@ class _Loading:
     def add(self, peer: str) -> None:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
-        features, targets = tensors(loaded, giver=f'peer "{peer}" has')
+        features, targets = tensors(loaded, giver=f'peer "{peer}" has', dtype=self.dtype)
         self.kinds.add(_kind(features, targets))
         if len(self.kinds) > 1:
             return  # they are refused once all kinds are known

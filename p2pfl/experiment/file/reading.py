@@ -88,7 +88,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         _expand(table)
     else:
         path = find(source)
-        table, origin = _load(path), str(path)
+        table, origin = load_table(path), str(path)
         _resolve(table, path.parent)
     experiment = check(table, origin=origin)
     _refuse(idle(experiment), experiment, origin=origin)
@@ -304,7 +304,7 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     ExperimentError
         The file was cut off or emptied, a key is unknown, or a value is wrong.
     """
-    table = _load(path)
+    table = load_table(path)
     _resolve(table, path.parent)
     experiment = check(table, origin=str(path))
     section, _, key = [*flat(experiment)][-1].partition(".")
@@ -330,7 +330,14 @@ def flat(experiment: Experiment) -> dict[str, Any]:
     return pairs
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_table(path: Path) -> dict[str, Any]:
+    """Return the table of a TOML file.
+
+    Raises
+    ------
+    ExperimentError
+        The file cannot be read, or is not TOML.
+    """
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

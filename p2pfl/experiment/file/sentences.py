@@ -255,7 +255,11 @@ def _words(kind: inspect.Type) -> str:
                 else f"a table in which each value is {_words(kind.value_type)}"
             )
         case _:
-            plain = {inspect.StructType: "a section with keys of its own", inspect.BoolType: "true or false"}
+            plain = {
+                inspect.StructType: "a section with keys of its own",
+                inspect.BoolType: "true or false",
+                inspect.DateType: "a date such as 2030-12-31",
+            }
             return plain.get(type(kind), "text in quotes")
 
 

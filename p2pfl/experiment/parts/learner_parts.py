@@ -113,7 +113,7 @@ def _loss(experiment: Experiment) -> PerSample | None:
     wanted = experiment.learning.loss
     found: PerSample | None = None
     if wanted is not None:
-        found = choose_score(wanted, key="learning.loss", known=LOSSES, find=imported)
+        found = choose_score(wanted, key="learning.loss", choices=LOSSES, find=imported)
     return found
 
 

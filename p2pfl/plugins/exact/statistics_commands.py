@@ -273,12 +273,12 @@ def show_description(results: Mapping[str, Any]) -> None:
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):
-        shown.append(tables.shown(made))
+        shown.append(tables.render(made))
     every = strongest(results["names"], results["correlations"], most=MAX_PAIRS) if results["correlations"] else []
     pairs = [pair for pair in every if abs(pair[2]) > LEAST_CORRELATION]
     if pairs:
         rows = [(two, one, f"{value:+.3f}") for one, two, value in pairs]
-        shown.append(tables.shown(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
+        shown.append(tables.render(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
     for table in shown:
         console.print(table)
         console.print()
@@ -297,7 +297,7 @@ def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Co
         facts, heads=[*facts.heads, "histogram"], rows=[[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
     )
     for each in (drawn, drawn.without("low", "high", *outer), facts.without("low", "high", *outer)):
-        table = tables.shown(each)
+        table = tables.render(each)
         table.columns[0].no_wrap = True
         if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
             return table
@@ -330,11 +330,11 @@ def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 
 def _show_survival(results: Mapping[str, Any]) -> None:
     console = terminal.console()
-    console.print(tables.shown(group_table(results)))
+    console.print(tables.render(group_table(results)))
     for table in (share_table(results), risk_table(results)):
         console.print()
         console.print(table.caption)
-        console.print(tables.shown(table))
+        console.print(tables.render(table))
     console.print()
     for line in sentences(results):
         console.print(Text(line), soft_wrap=not console.is_terminal)
@@ -348,6 +348,6 @@ def _component_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 
 def _show_components(results: Mapping[str, Any]) -> None:
     console = terminal.console()
-    console.print(tables.shown(components_table(results, most=MAX_COMPONENTS)))
+    console.print(tables.render(components_table(results, most=MAX_COMPONENTS)))
     console.print()
     console.print(Text(f"{results['samples']} samples of all peers, {len(results['names'])} features"))

@@ -49,8 +49,8 @@ def comparison_csv(comparison: Comparison) -> str:
     """Return one line per setting, with its difference to its reference."""
     differences = {each.setting: each for each in comparison.differences}
     lines = []
-    for place, each in enumerate(comparison.settings):
-        against = differences.get(place)
+    for index, each in enumerate(comparison.settings):
+        against = differences.get(index)
         reference = {} if against is None else comparison.settings[against.reference].values
         score, difference = each.score, None if against is None else against.difference
         lines.append(
@@ -100,8 +100,8 @@ def tabular(table: FactTable, *, notes: Iterable[str]) -> str:
     """Return a table with comments above it and a rule above its totals."""
     heads = " & ".join("$p$" if name == "p" else _tex(name) for name in table.heads) + r" \\"
     lines = []
-    for place, row in enumerate(table.rows):
-        if place == min(table.bold, default=None):
+    for number, row in enumerate(table.rows):
+        if number == min(table.bold, default=None):
             lines.append(r"\midrule")
         cells = [_tex(str(cell)) if column < table.text else _formula(cell) for column, cell in enumerate(row)]
         lines.append(" & ".join(cells) + r" \\")
