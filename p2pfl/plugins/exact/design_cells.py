@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
-from p2pfl.data.data_description import Field, feature_names
+from p2pfl.data.data_description import Field, FloatArray, feature_names
 from p2pfl.learning.exact_model import Asked, Own, Owns, Part
 from p2pfl.learning.small_cells import AgreedCheck, Bools, Cells
 from p2pfl.plugins.exact.columns import located
@@ -42,7 +41,7 @@ class Singled:
     places: tuple[int, ...]
     value: float | None
 
-    def among(self, features: npt.NDArray[np.floating[Any]]) -> Bools:
+    def among(self, features: FloatArray) -> Bools:
         """Return which samples these are, ``[n]``."""
         chosen = features[:, self.places].sum(axis=1)
         wanted = 0.0 if self.value is None else self.value
