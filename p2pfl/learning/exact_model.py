@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,9 @@ from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.learning.additive import Question
+from p2pfl.learning.additive import Questions
 from p2pfl.learning.losses import PerSample
-
-if TYPE_CHECKING:
-    from p2pfl.learning.small_cells import CellCheck
+from p2pfl.learning.small_cells import CellCheck
 
 Tensors = Mapping[str, Floats]
 """Public numbers of a model by name, float64."""
@@ -126,8 +124,7 @@ class Outcome:
     over: bool = False
 
 
-Result = TypeVar("Result")
-Asked = Generator[Question, Ints, Result]
+Asked = Questions
 """Part of a round: it yields questions, receives their totals, and returns a result."""
 
 Round = Asked[Outcome]
@@ -178,7 +175,7 @@ class ExactModel(ABC):
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round from a model."""
 
-    def check_cells(self, tensors: Tensors, check: CellCheck) -> Asked[Tensors]:
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Look for cells with few samples before the first round, and return the model that starts.
 
         A model that merges small cells returns how; it has nothing to look for where its totals have private noise.

@@ -23,17 +23,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Own, Owns
+from p2pfl.learning.additive import Question, Questions
 from p2pfl.privacy.commuting import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
+
+Samples = TypeVar("Samples")
+"""Samples of a peer, of whatever type counts them."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -87,7 +89,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class CellCheck:
+class CellCheck(Generic[Samples]):
     """Peers of a run that look for small cells before anything else leaves them.
 
     Parameters
@@ -103,12 +105,12 @@ class CellCheck:
         Source of secret numbers; ``None`` where one process knows the samples of all peers and hides nothing.
     """
 
-    own: Owns
+    own: Callable[[str], Samples]
     peers: Sequence[str]
     least: Callable[[str], int]
     source: Source | None
 
-    def agree(self) -> Asked[AgreedCheck]:
+    def agree(self) -> Questions[AgreedCheck[Samples]]:
         """Ask for the least number of all peers.
 
         Raises
@@ -128,7 +130,7 @@ class CellCheck:
 
 
 @dataclass(frozen=True)
-class AgreedCheck:
+class AgreedCheck(Generic[Samples]):
     """Check of small cells under the least number of all peers.
 
     Parameters
@@ -141,12 +143,12 @@ class AgreedCheck:
         Least number of samples in a cell.
     """
 
-    own: Owns
+    own: Callable[[str], Samples]
     peers: tuple[str, ...]
     least: int
     source: Source | None
 
-    def find(self, cells: Cells, count: Callable[[Own], Ints]) -> Asked[tuple[int, ...]]:
+    def find(self, cells: Cells, count: Callable[[Samples], Ints]) -> Questions[tuple[int, ...]]:
         """Ask for the totals that show which groups have a small cell, and return the numbers of these groups.
 
         Parameters
@@ -165,7 +167,7 @@ class AgreedCheck:
             return (yield from _two_peers(cells, counted, least=self.least, source=self.source))
         return (yield from _Check(cells, counted, self.peers, self.least, self.source).ask())
 
-    def any_of(self, holds: Callable[[Own], Bools], *, size: int) -> Asked[Bools]:
+    def any_of(self, holds: Callable[[Samples], Bools], *, size: int) -> Questions[Bools]:
         """Return whether each of some facts holds at any peer, and nothing of how many peers, ``[size]``."""
 
         def answer(peer: str) -> Ints:
@@ -176,7 +178,9 @@ class AgreedCheck:
         return np.asarray(total != 0)
 
 
-def _in_one_process(cells: Cells, count: Callable[[str], Ints], *, least: int, peers: int) -> Asked[tuple[int, ...]]:
+def _in_one_process(
+    cells: Cells, count: Callable[[str], Ints], *, least: int, peers: int
+) -> Questions[tuple[int, ...]]:
     """Return the groups that the check between peers finds, from counts in the open."""
     if peers == 2:  # as _two_peers
         few = yield Question(lambda peer: _few(count(peer), least).astype(np.int64), size=len(cells))
@@ -194,7 +198,7 @@ def _groups(cells: Cells, small: Bools) -> tuple[int, ...]:
     return tuple(np.unique(cells.group[small]).tolist())
 
 
-def _two_peers(cells: Cells, count: Callable[[str], Ints], *, least: int, source: Source) -> Asked[tuple[int, ...]]:
+def _two_peers(cells: Cells, count: Callable[[str], Ints], *, least: int, source: Source) -> Questions[tuple[int, ...]]:
     """Return the groups with a small cell of one or two peers, which know whether their own samples are few."""
 
     def small(peer: str) -> Ints:
@@ -246,7 +250,7 @@ class _Check:
         self.count = count
         self._drawn: dict[tuple[str, str], bytes] = {}
 
-    def ask(self) -> Asked[tuple[int, ...]]:
+    def ask(self) -> Questions[tuple[int, ...]]:
         """Return the groups with a small cell."""
         sums = yield Question(self._masked_counts, size=len(self.tests) * len(self.cells))
         offers = self._blocks([len(self.cells)] * len(self.tests))

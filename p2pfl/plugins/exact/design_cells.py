@@ -89,7 +89,7 @@ class Design:
         """Return the design with levels that are merged, as a tensor of a model has them."""
         return replace(self, levels=levels.astype(np.int64))
 
-    def find_pairs(self, check: AgreedCheck) -> Asked[Design]:
+    def find_pairs(self, check: AgreedCheck[Own]) -> Asked[Design]:
         """Ask which columns of numbers have no values but two, and return the design that knows them."""
         places = [where.start for column, where in self.columns if column.levels is None]
         if not places:
@@ -236,7 +236,7 @@ class OutcomeCells:
 
 def check_design(
     design: Design,
-    check: AgreedCheck,
+    check: AgreedCheck[Own],
     *,
     outcomes: Sequence[str],
     count: Callable[[OutcomeCells, Own], Ints],

@@ -260,7 +260,7 @@ class Regression(LikelihoodModel):
         """Parts of the samples of which totals are taken by themselves, besides numbers that are not by feature."""
         return ("train",)
 
-    def check_cells(self, tensors: Tensors, check: CellCheck) -> Asked[Tensors]:
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or merge levels, columns of two values and classes that few samples have."""
         agreed = yield from check.agree()
         if agreed.least == 1:
