@@ -24,7 +24,7 @@ def paced(times, *, quantile, own=0.0, rounds=MIN_MISSED_ROUNDS):
             pace.came(f"peer{number}", round, now=1e4 * round + took)
         pace.ready(now=1e4 * round + own)
         if round < rounds - 1:
-            pace.next(places=[], apart=1)
+            pace.next(rounds=[], apart=1)
     return pace
 
 
@@ -61,7 +61,7 @@ def test_as_long_as_little_is_known_all_are_waited_for(times, quantile, rounds):
 def test_a_model_that_comes_after_its_round_has_ended_took_that_long(round, place):
     pace = Pace(quantile=0.5)
     pace.begin(round, now=10.0)
-    pace.next(places=[place, place], apart=1)
+    pace.next(rounds=[place, place], apart=1)
     pace.came("ada", round, now=14.0)
     assert [took for _, took in pace._times["ada"]] == [4.0]
 
