@@ -228,6 +228,8 @@ class ModelTraits:
         False for a statistic, which has no scores.
     command
         Command of p2pfl that prints a saved model; empty if none does.
+    single
+        True if it takes features in single precision, which need half the memory, as trees do.
 
     Examples
     --------
@@ -239,3 +241,4 @@ class ModelTraits:
     converges: bool = False
     predicts: bool = True
     command: str = ""
+    single: bool = False
