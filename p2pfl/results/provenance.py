@@ -15,8 +15,8 @@ import msgspec
 
 import p2pfl
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.own_code import OwnCode
 from p2pfl.results.notices.kinds import SCHEMA
-from p2pfl.results.repeating.own_code import OwnCode
 
 OWN_CODE = ("commit", "code")
 """Fields of a provenance on the user's own code, which stand in ``provenance.json`` alone."""

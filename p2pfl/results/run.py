@@ -37,13 +37,13 @@ import msgspec
 from p2pfl.core.errors import InputError, P2PFLError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.experiment import Experiment, plain, write
+from p2pfl.experiment.file.own_code import FOLDER as MODULES
+from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
 from p2pfl.experiment.file.reading import kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
-from p2pfl.results.repeating.own_code import FOLDER as MODULES
-from p2pfl.results.repeating.own_code import OwnCode, named_modules, own_code
 from p2pfl.results.run_files import events_of, records_of, table_of
 from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
 

@@ -14,11 +14,11 @@ from p2pfl.cli.core_commands import RepeatOptions
 from p2pfl.cli.experiments import warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
+from p2pfl.experiment.file.own_code import FOLDER, named_modules
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import graph_files
 from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
-from p2pfl.results.repeating.own_code import FOLDER, named_modules
 from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch

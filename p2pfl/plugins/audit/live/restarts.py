@@ -455,7 +455,7 @@ class Overlooking(Cover):
     """Masks of a peer that takes another peer for absent."""
 
     def __init__(self, cover: Cover, other: str) -> None:
-        super().__init__(cover.masks, cover.ledger, places=cover.places)
+        super().__init__(cover.masks, cover.ledger, positions=cover.places)
         self.other = other
 
     def partners(

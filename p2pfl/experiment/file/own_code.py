@@ -31,6 +31,9 @@ MAX_BYTES = 4 * 2**20
 PACKAGE = 5
 """Type by which :mod:`modulefinder` marks a package."""
 
+LIBRARIES = frozenset({"torchvision", "timm", "transformers"})
+"""Libraries whose models have names of the form ``library:name``, which import nothing else."""
+
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders that hold installed packages, which a run directory does not copy."""
 
@@ -103,12 +106,38 @@ def named_modules(table: Mapping[str, Any]) -> list[str]:
     >>> named_modules({"learning": {"loss": "clinic.losses:focal"}, "model": {"name": "mlp"}})
     ['clinic.losses']
     """
+    return sorted({each.partition(":")[0] for each in references(table)})
+
+
+def code_digests(table: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the SHA-256 of the code that each ``package.module:name`` in the table of an experiment runs, sorted.
+
+    Nothing is imported. The digest is that of the module and of what it imports from its folder; ``None`` for a module
+    that is installed, missing or too large. Names of models of libraries are left out.
+    """
+    digests = dict[str, str | None]()
+    for reference in references(table):
+        module = reference.partition(":")[0]
+        code = own_code([module])
+        if code is not None or module not in LIBRARIES:
+            digests[reference] = code.digest if code is not None and code.whole else None
+    return digests
+
+
+def references(table: Mapping[str, Any]) -> list[str]:
+    """Return each ``package.module:name`` in the table of an experiment that a run would import, sorted.
+
+    Options of p2pfl's own data sets, such as levels of columns, name none.
+    """
+    data = table.get("data")
+    if isinstance(data, Mapping) and ":" not in str(data.get("name")):
+        table = {**table, "data": {key: value for key, value in data.items() if key != "options"}}
     return sorted({*_named(table)})
 
 
 def _named(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
-        yield match[1]
+    if isinstance(value, str) and REFERENCE.fullmatch(value):
+        yield value
     elif isinstance(value, Mapping):
         for each in value.values():
             yield from _named(each)
