@@ -17,7 +17,7 @@ from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.learning.additive import Questions
+from p2pfl.learning.additive import Questions, Result
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.small_cells import CellCheck
 
@@ -124,7 +124,7 @@ class Outcome:
     over: bool = False
 
 
-Asked = Questions
+Asked = Questions[Result]
 """Part of a round: it yields questions, receives their totals, and returns a result."""
 
 Round = Asked[Outcome]
