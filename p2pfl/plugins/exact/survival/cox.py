@@ -17,12 +17,15 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
+from p2pfl.plugins.exact.design_cells import OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
 from p2pfl.plugins.exact.regression.fits import LikelihoodModel, converged, newton, with_errors
 from p2pfl.plugins.exact.survival.grid import UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.time_cells import check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
 STEEPEST = 40.0
@@ -64,7 +67,8 @@ class Cox(LikelihoodModel, TimedModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid; times within a cell are tied.
+        Width of a cell of the grid; times within a cell are tied. ``auto`` for cells that are cut in two as long as
+        few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     ties
@@ -72,7 +76,10 @@ class Cox(LikelihoodModel, TimedModel):
     ridge
         Half of this times the squared norm of the coefficients is subtracted from the log-likelihood.
     least
-        A peer with fewer training samples takes no part.
+        Least number of samples of whatever a total singles out; 1 if a single one may be shown. A peer with fewer
+        training samples takes no part.
+    merge
+        ``rare`` to merge levels with fewer samples; ``""`` to refuse them.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
     fields
@@ -92,7 +99,7 @@ class Cox(LikelihoodModel, TimedModel):
     name: ClassVar[str] = "cox"
     shows: ClassVar[str] = (
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
-        "a cell that one sample leaves shows all features of that sample"
+        "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
     ties: str = "efron"
 
@@ -113,7 +120,25 @@ class Cox(LikelihoodModel, TimedModel):
         width, square = (self.features,), (self.features, self.features)
         shapes: Shapes = {"weight": (1, self.features), "means": width, "step": width}
         shapes |= {"covariance": square, "moments": square} | dict.fromkeys(SCALARS, (1,))
-        return shapes | UNION_SHAPES if self.united else shapes
+        shapes |= {"levels": width} if self.merges_levels else {}
+        return shapes | UNION_SHAPES if self.listed else shapes
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or merge levels and cells of time in which few samples leave, by event and feature."""
+        agreed = yield from check.agree()
+        if agreed.least == 1 and not self.auto:
+            return tensors
+        design = yield from self.design_columns.find_pairs(agreed)
+        outcomes = ("samples without the event", "samples with the event")
+        design = yield from check_design(
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
+        )
+        tensors = yield from check_time(self, tensors, agreed, sets=design.sets, parts=lambda own: [own.train])
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
+        beyond = np.abs(own.train.targets) > self.last
+        return cells.count(own.train, (~np.signbit(own.train.targets) & ~beyond).astype(np.int64))
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
@@ -160,7 +185,8 @@ class Cox(LikelihoodModel, TimedModel):
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        return with_errors(self.name, tensors["weight"][0], tensors, labels_of(fields), facts, ridge=self.ridge)
+        labels = self.merged_labels(labels_of(fields), tensors)
+        return with_errors(self.name, tensors["weight"][0], tensors, labels, facts, ridge=self.ridge)
 
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)
