@@ -93,8 +93,9 @@ def describe(options: DescribeOptions) -> int:
 
 def estimate_survival(options: SurvivalOptions) -> int:
     """Print curves of an experiment, or those that peers have found."""
-    given = {"horizon": options.horizon, "width": options.width, "group": options.group}
-    given["times"] = "union" if options.union else None
+    given = {"horizon": options.horizon, "width": options.width, "group": options.group, "least": options.least}
+    if options.union:
+        given |= {"times": "union", "least": options.least or 1}
     if options.horizon is None and not options.union and not _has_grid(options):
         raise InputError(
             "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "

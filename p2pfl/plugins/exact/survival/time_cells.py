@@ -152,6 +152,11 @@ def check_time(
     DataError
         Few samples leave in a cell, or by event, or by event with one value of a feature.
     """
+    if model.united:
+        raise DataError(
+            f"a peer wants at least {check.least} people in a cell, but the union of times shows that of each; set "
+            'model.options.width = "auto" and a horizon instead of times = "union"'
+        )
     if not model.auto:
         yield from TimeCells(model.grid(tensors), sets, parts).check(check)
         return tensors
