@@ -228,6 +228,8 @@ class ModelTraits:
         False for a statistic, which has no scores.
     command
         Command of p2pfl that prints a saved model; empty if none does.
+    test
+        Share of the data that is held out for scores where ``data.test`` is not set.
 
     Examples
     --------
@@ -239,3 +241,4 @@ class ModelTraits:
     converges: bool = False
     predicts: bool = True
     command: str = ""
+    test: float = 0.2

@@ -61,10 +61,10 @@ def coefficient_table(found: FittedRegression) -> FactTable:
 
 def fit_facts(found: FittedRegression) -> dict[str, str]:
     """Return the facts of a fit, as text."""
-    return {
+    return {"samples": found.size} | {
         key.replace("_", " "): "-" if value is None else f"{value:.6g}"
         for key, value in found.facts.items()
-        if key != "converged"
+        if key not in {"samples", "held_out", "converged"}
     }
 
 
