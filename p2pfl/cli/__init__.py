@@ -51,5 +51,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(sentence: str, error: BaseException) -> None:
-    said = "; ".join((sentence.rstrip("."), *getattr(error, "__notes__", ())))
-    print(f"p2pfl: {printable(said)}", file=sys.stderr)
+    message = "; ".join((sentence.rstrip("."), *getattr(error, "__notes__", ())))
+    print(f"p2pfl: {printable(message)}", file=sys.stderr)

@@ -56,7 +56,7 @@ def parse(line: Sequence[str]) -> Options:
     top.add_argument("line", nargs=argparse.PARSER, metavar="COMMAND")
     name, *rest = top.parse_args(line).line
     if name not in names():
-        raise _unknown("command", name, names())
+        raise _unknown_error("command", name, names())
     options = parser(name).parse_args(rest, find(name).options())
     options.command, options.line = name, shlex.join(["p2pfl", *line])
     return options
@@ -105,7 +105,7 @@ def overview() -> str:
     groups = commands_by_group()
     indent = max(map(len, groups)) + 2
     for group, listed in groups.items():
-        first, *others = (*_wrapped(_summary(group), indent), *_wrapped(", ".join(listed), indent))
+        first, *others = (*_wrap(_summary(group), indent), *_wrap(", ".join(listed), indent))
         lines += [f"{group:{indent}}{first}", *(" " * indent + line for line in others)]
     lines += ["", "p2pfl help GROUP or p2pfl help COMMAND shows more; p2pfl --version the version."]
     return "\n".join(lines)
@@ -125,13 +125,13 @@ def explain(options: HelpOptions) -> int:
     elif name in names():
         print(parser(name).format_help(), end="")
     elif name in groups:
-        print(_explained(name, groups[name]))
+        print(_explain_group(name, groups[name]))
     else:
-        raise _unknown("command or group", name, [*names(), *groups])
+        raise _unknown_error("command or group", name, [*names(), *groups])
     return 0
 
 
-def _unknown(kind: str, name: str, known: Sequence[str]) -> InputError:
+def _unknown_error(kind: str, name: str, known: Sequence[str]) -> InputError:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f'did you mean "{near[0]}"?' if near else "see p2pfl --help"
     return InputError(f'there is no {kind} "{name}"; {hint}')
@@ -155,16 +155,16 @@ def _summary(group: str) -> str:
     return "plug-ins that cannot be imported" if group == BROKEN else GROUPS.get(group, "commands of plug-ins")
 
 
-def _explained(group: str, listed: Sequence[str]) -> str:
+def _explain_group(group: str, listed: Sequence[str]) -> str:
     """Return a line or two for each command of a group."""
     indent = max(map(len, listed)) + 4
     lines = [f"{group}: {_summary(group)}", ""]
     for name in listed:
         summary = f"p2pfl {name} says why" if group == BROKEN else find(name).summary
-        first, *others = _wrapped(summary, indent)
+        first, *others = _wrap(summary, indent)
         lines += [f"  {name:{indent - 2}}{first}", *(" " * indent + line for line in others)]
     return "\n".join([*lines, "", "p2pfl help COMMAND shows the arguments of a command."])
 
 
-def _wrapped(text: str, indent: int) -> list[str]:
+def _wrap(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, COLUMNS - indent)

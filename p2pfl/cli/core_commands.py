@@ -14,7 +14,7 @@ from p2pfl.cli.options import (
     OutputOptions,
     PeersOptions,
     count,
-    forking,
+    fork_server,
 )
 from p2pfl.core.registry import registered
 
@@ -215,7 +215,7 @@ class BrokerOptions(Options):
 
 def run(options: RunOptions) -> int:
     """Run ``p2pfl run``."""
-    with forking(options, "p2pfl.network.peer.launch.preload"):
+    with fork_server(options, "p2pfl.network.peer.launch.preload"):
         from p2pfl.cli.running import running_commands  # noqa: PLC0415
 
         return running_commands.run(options)

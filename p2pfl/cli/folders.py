@@ -39,18 +39,18 @@ def new(runs: str, name: str, *, suffix: str = "") -> Path:
     '-ada'
     """
     stem = "-".join([name, time.strftime("%Y%m%d-%H%M%S"), *([suffix] if suffix else [])])
-    place = Path(runs)
-    free = (place / (stem if number == 1 else f"{stem}.{number}") for number in itertools.count(1))
+    parent = Path(runs)
+    free = (parent / (stem if number == 1 else f"{stem}.{number}") for number in itertools.count(1))
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        return next(folder for folder in free if _created(folder))
+        parent.mkdir(parents=True, exist_ok=True)
+        return next(folder for folder in free if _create(folder))
     except OSError as error:
         raise InputError(
             f"cannot create a run directory in {runs}: {error.strerror}; choose another with --runs"
         ) from None
 
 
-def _created(folder: Path) -> bool:
+def _create(folder: Path) -> bool:
     """Create a directory; return False where the name is taken, be it since a moment ago."""
     try:
         folder.mkdir()
@@ -69,18 +69,18 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     """
     named = re.compile(rf"{re.escape(experiment.name)}-(\d{{8}}-\d{{6}})-{re.escape(peer)}(?:\.\d+)?")
     matches = [(match[1], each) for each in Path(runs).glob("*/") if (match := named.fullmatch(each.name))]
-    found = [(when, (each / "experiment.toml").stat().st_mtime_ns, each) for when, each in matches if begun(each)]
-    if not found:
+    candidates = [(when, (each / "experiment.toml").stat().st_mtime_ns, each) for when, each in matches if begun(each)]
+    if not candidates:
         return None
-    folder = max(found)[2]
-    check_same(experiment, folder, held(folder))
+    folder = max(candidates)[2]
+    check_same(experiment, folder, read_experiment(folder))
     return folder
 
 
 def newest(runs: str) -> Path | None:
     """Return the run directory that began last; ``None`` if there is none."""
-    found = [each for each in Path(runs).glob("*/") if begun(each)]
-    return max(found, key=lambda each: (each / "experiment.toml").stat().st_mtime_ns, default=None)
+    folders = [each for each in Path(runs).glob("*/") if begun(each)]
+    return max(folders, key=lambda each: (each / "experiment.toml").stat().st_mtime_ns, default=None)
 
 
 def begun(folder: Path) -> bool:
@@ -88,12 +88,12 @@ def begun(folder: Path) -> bool:
     return (folder / "experiment.toml").is_file()
 
 
-def ended(folder: Path) -> bool:
+def has_ended(folder: Path) -> bool:
     """Return whether the run in a directory has ended, so that there is nothing to resume."""
     return (folder / "summary.json").exists()
 
 
-def held(folder: Path) -> Experiment:
+def read_experiment(folder: Path) -> Experiment:
     """Return the experiment of a run directory.
 
     Raises
@@ -134,7 +134,7 @@ def check_simulated(folder: Path) -> None:
         raise InputError(f"{folder} belongs to a live run; resume it with p2pfl run --resume {folder}")
     if (folder / PEER).exists():
         raise InputError(f"{folder} belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume")
-    if not ended(folder) and not (folder / "simulation.state").exists():
+    if not has_ended(folder) and not (folder / "simulation.state").exists():
         raise InputError(
             f"{folder} has no checkpoint of a simulation; start it again with p2pfl simulate "
             f"{folder / 'experiment.toml'}"

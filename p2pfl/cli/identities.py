@@ -62,7 +62,7 @@ class IdentityReport:
         }
 
 
-def shown(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
+def show_key(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     """Make the identity of a peer if it has none, and put it into a roster.
 
     Raises
@@ -83,7 +83,7 @@ def shown(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     return IdentityReport(name, identity.public, _file(keys, name), message)
 
 
-def rotated(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
+def rotate_key(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     """Give a peer a new key, for which its present one vouches, and keep the old one beside it.
 
     The roster is written before the key is replaced: where it cannot be, nothing has changed.
@@ -127,7 +127,7 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     return IdentityReport(name, new.public, path, message, statement)
 
 
-def accepted(name: str, *, roster: Path, said: Path) -> IdentityReport:
+def accept_rotation(name: str, *, roster: Path, announcement: Path) -> IdentityReport:
     """Take the key that a peer has rotated to into a roster, on the word of its present one.
 
     Parameters
@@ -147,29 +147,29 @@ def accepted(name: str, *, roster: Path, said: Path) -> IdentityReport:
     _check_name(name)
     before = Roster.read(roster)
     try:
-        table = tomllib.loads(said.read_text("utf-8"))
+        table = tomllib.loads(announcement.read_text("utf-8"))
         public = base64.b64decode(table[name].removeprefix("ed25519:"), validate=True)
         statement = base64.b64decode(table["rotation"], validate=True)
     except OSError as error:
         raise InputError(
-            f"{said} cannot be read ({error.strerror}); name the file with the output of --rotate"
+            f"{announcement} cannot be read ({error.strerror}); name the file with the output of --rotate"
         ) from None
     except (ValueError, KeyError, AttributeError, TypeError, binascii.Error):
         raise InputError(
-            f"{said} lacks the two lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that --rotate printed; "
-            "copy both"
+            f"{announcement} lacks the two lines '{name} = \"ed25519:...\"' and 'rotation = \"...\"' that "
+            "--rotate printed; copy both"
         ) from None
     try:
         after = before.rotated(name, public, statement)
     except PeerError as error:
-        raise InputError(f"{said}: {error}") from None
+        raise InputError(f"{announcement}: {error}") from None
     after.write(roster)
     return IdentityReport(
         name, public, None, f"{roster} lists the key {fingerprint(public)}, to which {name} has rotated"
     )
 
 
-def revoked(name: str, *, roster: Path, reason: str) -> IdentityReport:
+def revoke_key(name: str, *, roster: Path, reason: str) -> IdentityReport:
     """Have a roster refuse the present key of a peer from now on.
 
     Raises

@@ -71,7 +71,7 @@ def interruptible(react: Callable[[int], object] = _raise) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def until_interrupted(errand: Coroutine[Any, Any, None]) -> None:
+def run_until_interrupted(errand: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine; a signal cancels it, so that it can say goodbye before ``KeyboardInterrupt`` goes on."""
     import asyncio  # noqa: PLC0415 (most commands have no loop)
 

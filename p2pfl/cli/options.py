@@ -68,7 +68,7 @@ class ModelOptions(Options):
     ] = None
 
 
-def forking(options: ExperimentOptions, module: str) -> AbstractContextManager[None]:
+def fork_server(options: ExperimentOptions, module: str) -> AbstractContextManager[None]:
     """Start the server that forks the processes of a command; it imports what they need while the command begins.
 
     Parameters

@@ -23,17 +23,17 @@ def show(options: ReportOptions) -> int:
     folders = [Path(folder) for folder in options.runs]
     if len(folders) == 1 and not is_sweep(folders[0]):
         return _one(Run.load(folders[0]), options)
-    found, parts, name = _several(folders, options)
+    comparison, parts, name = _several(folders, options)
     if options.plot:
-        figures.figure(found, [(part.setting, part.run) for part in parts], by=options.by, path=options.plot)
-        terminal.note(f"p2pfl: drew {options.plot}. {figures.caption(found)}")
-    _write(options.html, lambda: comparison_page(found, parts, name=name))
-    _write(options.csv, lambda: comparison_csv(found))
-    _write(options.tex, lambda: comparison_tex(found))
+        figures.figure(comparison, [(part.setting, part.run) for part in parts], by=options.by, path=options.plot)
+        terminal.note(f"p2pfl: drew {options.plot}. {figures.caption(comparison)}")
+    _write(options.html, lambda: comparison_page(comparison, parts, name=name))
+    _write(options.csv, lambda: comparison_csv(comparison))
+    _write(options.tex, lambda: comparison_tex(comparison))
     if options.tensorboard:
-        tensorboard.write(_named(found, parts), Path(options.tensorboard))
+        tensorboard.write(_runs_by_name(comparison, parts), Path(options.tensorboard))
     return terminal.answer(
-        options, comparison_json(found), lambda _: tables.comparison(found, console=terminal.console())
+        options, comparison_json(comparison), lambda _: tables.comparison(comparison, console=terminal.console())
     )
 
 
@@ -51,22 +51,26 @@ def _one(run: Run, options: ReportOptions) -> int:
 def _show_run(run: Run) -> None:
     """Print the rounds of a run, and importances or coefficients of a model that has them."""
     tables.history(run)
-    found = explained_of(run.summary)
-    if found is None:
+    explanation = explained_of(run.summary)
+    if explanation is None:
         return
     terminal.console().print()
-    if found.regression is not None:
-        tables.regression(found.regression)
-    elif found.importances:
-        tables.importances(found.importances)
+    if explanation.regression is not None:
+        tables.regression(explanation.regression)
+    elif explanation.importances:
+        tables.importances(explanation.importances)
 
 
 def _several(folders: list[Path], options: ReportOptions) -> tuple[Comparison, list[ComparedRun], str]:
     """Return the comparison of a sweep or of several runs, the runs, and a title."""
     if not any(is_sweep(folder) for folder in folders):
         runs = [Run.load(folder) for folder in folders]
-        found, outcomes = between(runs, metric=options.metric)
-        return found, _parts(found, zip(runs, outcomes, strict=True)), f"{len(runs)} runs of {runs[0].experiment.name}"
+        comparison, outcomes = between(runs, metric=options.metric)
+        return (
+            comparison,
+            _parts(comparison, zip(runs, outcomes, strict=True)),
+            f"{len(runs)} runs of {runs[0].experiment.name}",
+        )
     if len(folders) > 1:
         raise InputError("a sweep is shown by itself; name one sweep, or several runs")
     [folder] = folders
@@ -79,11 +83,11 @@ def _several(folders: list[Path], options: ReportOptions) -> tuple[Comparison, l
 
 def _parts(comparison: Comparison, runs: Iterable[tuple[Run, RunOutcome]]) -> list[ComparedRun]:
     """Return the runs with the places of their settings."""
-    places = {tuple(each.values.items()): place for place, each in enumerate(comparison.settings)}
-    return [ComparedRun(run, places[tuple(outcome.values.items())]) for run, outcome in runs]
+    numbers = {tuple(each.values.items()): number for number, each in enumerate(comparison.settings)}
+    return [ComparedRun(run, numbers[tuple(outcome.values.items())]) for run, outcome in runs]
 
 
-def _named(comparison: Comparison, parts: Iterable[ComparedRun]) -> dict[str, Run]:
+def _runs_by_name(comparison: Comparison, parts: Iterable[ComparedRun]) -> dict[str, Run]:
     """Return the runs of a comparison by setting and seed."""
     settings = comparison.settings
     return {

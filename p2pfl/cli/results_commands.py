@@ -36,8 +36,8 @@ def columns(options: ColumnsOptions) -> int:
     from p2pfl.data.tables import propose, read  # noqa: PLC0415
 
     warn_of_table(options.table, unaccounted=True)
-    found, remarks = propose(read(options.table), target=options.target)
-    data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
+    proposed, remarks = propose(read(options.table), target=options.target)
+    data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": proposed}}
     print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
     for remark in (*remarks, *REMARKS):
         terminal.note(f"note: {remark}")
@@ -46,10 +46,10 @@ def columns(options: ColumnsOptions) -> int:
 
 def predict(options: PredictOptions) -> int:
     """``p2pfl predict``."""
-    _admitted(options)
-    found = _predicted(options)
+    _admit(options)
+    predictions = _predict_table(options)
     with terminal.output(options.out) as file:
-        found.write(file)
+        predictions.write(file)
     return 0
 
 
@@ -58,14 +58,14 @@ def evaluate(options: EvaluateOptions) -> int:
     from p2pfl.cli import tables  # noqa: PLC0415
     from p2pfl.results.models import evaluate as evaluated  # noqa: PLC0415
 
-    _admitted(options)
-    found = evaluated(
+    _admit(options)
+    evaluation = evaluated(
         predictor(options), options.table, by=options.by, seed=options.seed, unaccounted=options.unaccounted
     )
     if options.json:
-        print(json.dumps(found.results(), allow_nan=False))
+        print(json.dumps(evaluation.results(), allow_nan=False))
     else:
-        tables.evaluation(found)
+        tables.evaluation(evaluation)
     return 0
 
 
@@ -99,12 +99,12 @@ def schema(options: SchemaOptions) -> int:
     return 0
 
 
-def _admitted(options: PredictOptions | EvaluateOptions) -> None:
+def _admit(options: PredictOptions | EvaluateOptions) -> None:
     """Refuse a table whose account cannot count exact results, or warn."""
     warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
-def _predicted(options: PredictOptions) -> Predictions:
+def _predict_table(options: PredictOptions) -> Predictions:
     """Return the predictions for a table, or for an array of samples."""
     from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 

@@ -19,13 +19,13 @@ def identity(options: IdentityOptions) -> int:
     if roster is None and (options.revoke is not None or options.accept is not None):
         raise InputError("the roster to change is missing; name it with --roster")
     if roster is not None and options.accept is not None:
-        done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
+        done = identities.accept_rotation(options.name, roster=roster, announcement=Path(options.accept))
     elif roster is not None and options.revoke is not None:
-        done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+        done = identities.revoke_key(options.name, roster=roster, reason=options.revoke)
     elif not options.keys:
         raise InputError("the folder of the peer's key is missing; name it with --keys")
     else:
-        change = identities.rotated if options.rotate else identities.shown
+        change = identities.rotate_key if options.rotate else identities.show_key
         done = change(options.name, keys=Path(options.keys), roster=roster)
         if options.request is not None:
             from p2pfl.privacy.keys.key_requests import request  # noqa: PLC0415

@@ -55,15 +55,15 @@ def grid(first: str, *others: str) -> Table:
     return table
 
 
-def shown(facts: FactTable) -> Table:
+def render(facts: FactTable) -> Table:
     """Return a table of facts for a terminal."""
     table = grid(*facts.heads)
-    for place, column in enumerate(table.columns):
-        column.justify = "left" if place < facts.text or not facts.heads[place] else "right"
-        column.no_wrap = place >= facts.text
-    for place, row in enumerate(facts.rows):
+    for position, column in enumerate(table.columns):
+        column.justify = "left" if position < facts.text or not facts.heads[position] else "right"
+        column.no_wrap = position >= facts.text
+    for position, row in enumerate(facts.rows):
         cells = [Text(str(each), STYLES.get(each.style, "") if isinstance(each, Styled) else "") for each in row]
-        table.add_row(*cells, style="bold" if place in facts.bold else None)
+        table.add_row(*cells, style="bold" if position in facts.bold else None)
     return table
 
 
@@ -73,10 +73,10 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     gains: list[RenderableType] = [Text(), _gains(result)] if result.get("metric") else []  # a statistic has no scores
     lines = [] if "together" not in result else [*gains, Text(), *_facts(result)]
     if "scores" in result:  # of one peer
-        said = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
-        lines.append(Text(f"{result['peer']} has learned: {said}" if said else f"{result['peer']} has the result"))
+        scores = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
+        lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.gained_by(result)]
-        lines += [*_stopped(result), *_outside(result), *_alarms(result)]
+        lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
         lines += [Text(sentence) for sentence in _usable(folder)]
@@ -95,11 +95,11 @@ def history(run: Run) -> None:
     sent: dict[str, int] = {}
     for round, peers in by_round(run.metrics).items():
         honest = [record for record in peers if record.peer not in attackers] or peers
-        found = mean_scores(honest)
+        means = mean_scores(honest)
         sent |= {record.peer: record.bytes_out for record in peers}  # those of peers that are gone stay
         table.add_row(
             str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
-            *(number(found[name]) if name in found else "" for name in metrics),
+            *(number(means[name]) if name in means else "" for name in metrics),
             *(f"{_mean([record.distance for record in honest]):.2g}" for _ in distance),
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
             f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
@@ -141,7 +141,7 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    table = shown(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL))
+    table = render(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
     table.caption = LOSSLESS if result.get("lossless") else None
     return table
@@ -156,31 +156,31 @@ def _rounds(result: Mapping[str, Any]) -> str:
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """Return what a run cost, and what went wrong in it."""
     when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
-    said = [
+    parts = [
         f"{_rounds(result)} in {when}, {result['start_s']:.1f} s to start",
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:
-        said.append(f"{size(result['peer_memory'])} of private memory a peer")
-    lines: list[RenderableType] = [Text(", ".join(said)), *_stopped(result)]
+        parts.append(f"{size(result['peer_memory'])} of private memory a peer")
+    lines: list[RenderableType] = [Text(", ".join(parts)), *_stop_lines(result)]
     if sentence := evaluation_of(result):
         lines.append(Text(sentence))
     if result["missed"]:
         lines.append(Text(f"{result['missed']} models did not arrive in time", style="yellow"))
-    lines += [*_outside(result), *_alarms(result)]
+    lines += [*_account_lines(result), *_alarms(result)]
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]
 
 
-def _stopped(result: Mapping[str, Any]) -> list[Text]:
+def _stop_lines(result: Mapping[str, Any]) -> list[Text]:
     stop = stop_of(result)
     return [] if stop is None else [Text(f"stopped after {stop}", style="yellow")]
 
 
-def _outside(result: Mapping[str, Any]) -> list[Text]:
+def _account_lines(result: Mapping[str, Any]) -> list[Text]:
     """Return that the run is missing in the account of its data, if it is; earlier runs do not say."""
-    said = "the account of the data does not count this run: it ran with --unaccounted"
-    return [] if result.get("accounted", True) else [Text(said, style="bold red")]
+    sentence = "the account of the data does not count this run: it ran with --unaccounted"
+    return [] if result.get("accounted", True) else [Text(sentence, style="bold red")]
 
 
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
@@ -188,8 +188,8 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
     lines = []
     for alarm, more in grouped(alarms_of(result)):
         if alarm.cancelled:
-            said = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
-            lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now{more}"))
+            fault = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
+            lines.append(Text(f"{alarm.peer}: {fault}; they are cancelled now{more}"))
         else:
             lines.append(Text(f"{alarm.peer}: {alarm}{more}", style="bold red"))
     return lines
@@ -199,74 +199,74 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def comparison(found: Comparison, *, console: Console) -> None:
+def comparison(outcome: Comparison, *, console: Console) -> None:
     """Print settings, differences, costs and what one must know to read them."""
     if not console.is_terminal:
         console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
     console.print()
-    console.print(shown(comparison_tables.scores(found)))
+    console.print(render(comparison_tables.scores(outcome)))
     console.print()
-    console.print(shown(comparison_tables.costs(found)))
+    console.print(render(comparison_tables.costs(outcome)))
     console.print()
-    for sentence in (*([comparing.bold(found)] if console.is_terminal else []), *comparing.notes(found)):
+    for sentence in (*([comparing.bold(outcome)] if console.is_terminal else []), *comparing.notes(outcome)):
         console.print(Text(sentence, style="dim"), soft_wrap=not console.is_terminal)
-    for sentence in comparing.warnings(found):
+    for sentence in comparing.warnings(outcome):
         console.print(Text(f"WARNING: {sentence}", style="yellow"), soft_wrap=not console.is_terminal)
 
 
-def regression(found: FittedRegression) -> None:
+def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
-    console.print(shown(coefficient_table(found)))
-    if found.path:
+    console.print(render(coefficient_table(fitted)))
+    if fitted.path:
         console.print()
-        console.print(_penalties(found))
-    for note in found.notes():
+        console.print(_penalties(fitted))
+    for note in fitted.notes():
         console.print()
         console.print(Text(note), soft_wrap=not console.is_terminal)
     console.print()
-    facts(fit_facts(found))
+    facts(fit_facts(fitted))
 
 
-def importances(found: Sequence[FeatureImportance]) -> None:
+def importances(ranking: Sequence[FeatureImportance]) -> None:
     """Print the importances of the features of trees, the most important first."""
-    terminal.console().print(shown(importance_table(found)))
+    terminal.console().print(render(importance_table(ranking)))
 
 
-def _penalties(found: FittedRegression) -> Table:
+def _penalties(fitted: FittedRegression) -> Table:
     """Return the penalties of a path, of many every few and the chosen one."""
-    validated = "validation" in found.path[0]
+    validated = "validation" in fitted.path[0]
     table = grid("lambda", "features", "deviance", *(["validation"] if validated else []))
     table.columns[0].justify = "right"
-    chosen, every = int(found.facts["chosen"] or 0), max(1, len(found.path) // MOST_PENALTIES)
-    for place, each in enumerate(found.path):
-        if place % every == 0 or place == chosen:
+    chosen, every = int(fitted.facts["chosen"] or 0), max(1, len(fitted.path) // MOST_PENALTIES)
+    for position, each in enumerate(fitted.path):
+        if position % every == 0 or position == chosen:
             cells = [f"{each['lambda']:.4g}", str(each["features"]), f"{each['deviance']:.5g}"]
             cells += [f"{each['validation']:.5g}"] if validated else []
-            table.add_row(*cells, style="bold" if place == chosen else None)
+            table.add_row(*cells, style="bold" if position == chosen else None)
     return table
 
 
-def evaluation(found: Evaluation) -> None:
+def evaluation(result: Evaluation) -> None:
     """Print the scores of all samples, and below them those of each group."""
     console = terminal.console()
     table = grid("score", "value", "95 % interval")
-    for name, score in found.whole.scores.items():
+    for name, score in result.whole.scores.items():
         table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
-    console.print(f"{found.whole.samples} samples")
+    console.print(f"{result.whole.samples} samples")
     console.print(table)
-    if (test := found.goodness) is not None:
-        said = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"
-        console.print(f"\nHosmer-Lemeshow test, {test.groups} groups by probability: {said}.")
-    if found.by is not None:
-        first = "auc" if "auc" in found.whole.scores else "r2"
-        groups = grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")
-        for group in found.groups:
+    if (test := result.goodness) is not None:
+        statistic = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"
+        console.print(f"\nHosmer-Lemeshow test, {test.groups} groups by probability: {statistic}.")
+    if result.by is not None:
+        first = "auc" if "auc" in result.whole.scores else "r2"
+        groups = grid(result.by, "samples", "loss", "95 % interval", first, "95 % interval")
+        for group in result.groups:
             cells = [cell for name in ("loss", first) for cell in _cells(group.scores[name])]
             groups.add_row(Text(group.name), str(group.samples), *cells)
         console.print()
         console.print(groups)
-    console.print(f"\nIntervals are percentiles of {found.draws} bootstrap samples, drawn with seed {found.seed}.")
+    console.print(f"\nIntervals are percentiles of {result.draws} bootstrap samples, drawn with seed {result.seed}.")
 
 
 def _cells(score: Score) -> tuple[str, str]:

@@ -24,16 +24,16 @@ class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             text = segment.text
-            yield segment if segment.control or text.isprintable() else segment._replace(text=_shown(text))
+            yield segment if segment.control or text.isprintable() else segment._replace(text=_printable(text))
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return printable(text, keep="\n\u00a0")
 
 
-def console(**settings: Any) -> Console:
-    """Return a console that shows text as it is; settings are those of :class:`rich.console.Console`."""
-    return _Console(highlight=False, markup=False, emoji=False, **settings)
+def console(*, stderr: bool = False, quiet: bool = False, width: int | None = None) -> Console:
+    """Return a console that shows text as it is; the parameters are those of :class:`rich.console.Console`."""
+    return _Console(highlight=False, markup=False, emoji=False, stderr=stderr, quiet=quiet, width=width)
 
 
 @contextmanager

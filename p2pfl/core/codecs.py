@@ -65,12 +65,12 @@ class Whole:
         DecodeError
             They are too large, or do not increase.
         """
-        found = unpack_bits(data.unsqueeze(0), bits=self.bits, count=self.count)  # [1, count]
-        if found.numel() and int(found.max()) > self.largest:
-            raise DecodeError(f"a whole number of a row is {int(found.max())}, above the largest, {self.largest}")
-        if self.increasing and not bool((found.diff(dim=-1) > 0).all()):
+        numbers = unpack_bits(data.unsqueeze(0), bits=self.bits, count=self.count)  # [1, count]
+        if numbers.numel() and int(numbers.max()) > self.largest:
+            raise DecodeError(f"a whole number of a row is {int(numbers.max())}, above the largest, {self.largest}")
+        if self.increasing and not bool((numbers.diff(dim=-1) > 0).all()):
             raise DecodeError("the whole numbers of a row do not increase")
-        return found
+        return numbers
 
 
 Part = tuple[int, torch.dtype] | Whole
@@ -474,20 +474,20 @@ class TopK:
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as places in increasing order, and values ``[R, k]``; of equal magnitudes the first ones stay."""
         del at  # nothing is drawn
-        places = rows.new_empty(len(rows), count_kept(self.share, rows.shape[-1]), dtype=torch.int64)  # [R, k]
+        positions = rows.new_empty(len(rows), count_kept(self.share, rows.shape[-1]), dtype=torch.int64)  # [R, k]
 
         def some(part: slice) -> None:
-            places[part] = find_largest(rows[part].abs(), places.shape[1])
+            positions[part] = find_largest(rows[part].abs(), positions.shape[1])
 
         for_each_block(some, rows)
-        return places, rows.gather(-1, places)
+        return positions, rows.gather(-1, positions)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         del at
-        places, values = codes
+        positions, values = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
-        return rows.scatter_(-1, places, values)
+        return rows.scatter_(-1, positions, values)
 
 
 def find_largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
@@ -499,9 +499,9 @@ def find_largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
     tensor([[0, 1]])
     """
     if sizes.device.type == "cpu":  # which of equal numbers topk takes depends on the device
-        values, places = sizes.topk(min(count + 1, sizes.shape[-1]), dim=-1)
+        values, positions = sizes.topk(min(count + 1, sizes.shape[-1]), dim=-1)
         if count == sizes.shape[-1] or bool((values[:, count] < values[:, count - 1]).all()):
-            return places[:, :count].sort(dim=-1).values
+            return positions[:, :count].sort(dim=-1).values
     return sizes.sort(dim=-1, descending=True, stable=True).indices[:, :count].sort(dim=-1).values
 
 
@@ -579,10 +579,10 @@ def choose_positions(
     >>> choose_positions(10, share=0.3, seed=0, round=2)
     array([0, 7, 9])
     """
-    places = draw(seed, f"places {step}", peer, round).choice(
+    positions = draw(seed, f"places {step}", peer, round).choice(
         length, count_kept(share, length), replace=False, shuffle=False
     )
-    return np.sort(places)
+    return np.sort(positions)
 
 
 def pack_bits(codes: torch.Tensor, *, bits: int) -> torch.Tensor:

@@ -112,12 +112,12 @@ def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> 
         bound = round(np.log2(largest))
         raise InputError(f"wide numbers must be finite and below 2^{bound}; give them in larger units")
     rest = np.ldexp(rest, fraction)
-    found = []
+    digits = []
     for word in reversed(range(1, words)):
         high = np.trunc(np.ldexp(rest, -_LOW * word))
         rest = rest - np.ldexp(high, _LOW * word)  # exact: what is left of the digits
-        found.append(high)
-    return np.concatenate([*found, np.rint(rest)]).astype(np.int64)
+        digits.append(high)
+    return np.concatenate([*digits, np.rint(rest)]).astype(np.int64)
 
 
 def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Floats:

@@ -176,5 +176,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     >>> is_out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0")), is_out_of_memory(ValueError())
     (True, False)
     """
-    said = isinstance(error, RuntimeError) and any(part in str(error) for part in OUT_OF_MEMORY)
-    return isinstance(error, MemoryError) or said
+    matches = isinstance(error, RuntimeError) and any(part in str(error) for part in OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or matches

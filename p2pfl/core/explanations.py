@@ -84,9 +84,9 @@ class FittedRegression:
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
-        found = [asdict(each) for each in self.coefficients]
-        given = {"path": [dict(each) for each in self.path]} if self.path else {}
-        return {"model": self.model, "errors": self.errors, "coefficients": found, **self.facts, **given}
+        coefficients = [asdict(each) for each in self.coefficients]
+        path = {"path": [dict(each) for each in self.path]} if self.path else {}
+        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path}
 
     @property
     def size(self) -> str:
@@ -102,25 +102,25 @@ class FittedRegression:
 
     def notes(self) -> list[str]:
         """Return sentences on what the coefficients lack."""
-        said = []
+        notes = []
         if self.errors == "private" and any(each.estimate is None for each in self.coefficients):
-            said.append("No estimate: the last level of a column is the one with which the others are compared.")
+            notes.append("No estimate: the last level of a column is the one with which the others are compared.")
         elif any(each.estimate is None for each in self.coefficients):
-            said.append("No estimate: the features above determine it, so it has no coefficient of its own.")
+            notes.append("No estimate: the features above determine it, so it has no coefficient of its own.")
         if self.errors == "none":
-            said.append("No standard errors: the lasso selects features, which no usual test accounts for.")
+            notes.append("No standard errors: the lasso selects features, which no usual test accounts for.")
         elif any(each.estimate is not None and each.error is None for each in self.coefficients):
-            said.append("No standard errors: there are no more samples than coefficients.")
+            notes.append("No standard errors: there are no more samples than coefficients.")
         elif self.errors == "private":
-            said.append("Standard errors and intervals include the private noise.")
+            notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
-                said.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+                notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
         elif self.errors == "posterior":
-            said.append(
+            notes.append(
                 "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "
                 "the penalty as a normal prior, so there are no tests."
             )
-        return said
+        return notes
 
 
 @dataclass(frozen=True)

@@ -53,29 +53,29 @@ def import_callable(
     >>> import_callable("math:floor")(2.5)
     2
     """
-    said = f'{key}: "{reference}"' if key else f'"{reference}"'
+    subject = f'{key}: "{reference}"' if key else f'"{reference}"'
     module, _, name = reference.partition(":")
     if not REFERENCE.fullmatch(reference):
-        raise refused(f'{said} is not of the form "package.module:name"; name {sought} that way')
+        raise refused(f'{subject} is not of the form "package.module:name"; name {sought} that way')
     try:
         holder = importlib.import_module(module)
     except Exception as error:
         raise refused(
-            f"{said} cannot be imported ({describe_error(error, module=module)}); {_remedy(error, module)}"
+            f"{subject} cannot be imported ({describe_error(error, module=module)}); {_remedy(error, module)}"
         ) from error
     standard = module in sys.stdlib_module_names
     if standard and (own := _namesake(module, holder)) is not None:
-        raise refused(_taken(said, holder, own))
+        raise refused(_taken(subject, holder, own))
     try:
-        found = getattr(holder, name)
+        value = getattr(holder, name)
     except Exception as error:
         if (own := _namesake(module, holder)) is not None:
-            raise refused(_taken(said, holder, own)) from error
+            raise refused(_taken(subject, holder, own)) from error
         reason = describe_error(error, module=module)
-        raise refused(f"{said} cannot be imported ({reason}); correct the name after the colon") from error
-    if not callable(found):
-        raise refused(f"{said} is an object of the type {type(found).__name__}; name {sought}")
-    function: Callable[..., Any] = found
+        raise refused(f"{subject} cannot be imported ({reason}); correct the name after the colon") from error
+    if not callable(value):
+        raise refused(f"{subject} is an object of the type {type(value).__name__}; name {sought}")
+    function: Callable[..., Any] = value
     return function
 
 
@@ -123,16 +123,16 @@ def kind_of(value: object) -> str:
 def _namesake(module: str, holder: ModuleType) -> Path | None:
     """Return the file in the current folder that has the name of a module and is not the imported one."""
     used = holder.__spec__.origin if holder.__spec__ is not None else None
-    place = Path(*module.split("."))
-    for file in (Path(f"{place}.py"), place / "__init__.py"):
+    base = Path(*module.split("."))
+    for file in (Path(f"{base}.py"), base / "__init__.py"):
         if file.is_file() and not (used is not None and Path(used).is_file() and file.samefile(used)):
             return file.resolve()
     return None
 
 
-def _taken(said: str, holder: ModuleType, own: Path) -> str:
+def _taken(subject: str, holder: ModuleType, own: Path) -> str:
     used = holder.__spec__.origin if holder.__spec__ is not None else None
-    return f"{said} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
+    return f"{subject} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
 
 
 def _remedy(error: Exception, module: str) -> str:

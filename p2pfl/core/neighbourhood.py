@@ -36,15 +36,15 @@ class Public:
     rows: Rows
 
 
-def derived(function: Callable[..., Rows], *given: Public) -> Public:
+def derived(function: Callable[..., Rows], *public: Public) -> Public:
     """Compute with public parameters; the result is public as well.
 
     Parameters
     ----------
     function
-        Function of the rows of ``given``. Everything else that it uses must also be public: settings, numbers of
+        Function of the rows of ``public``. Everything else that it uses must also be public: settings, numbers of
         rounds, released rows.
-    given
+    public
         Arguments of the function.
 
     Returns
@@ -63,7 +63,7 @@ def derived(function: Callable[..., Rows], *given: Public) -> Public:
     >>> derived(lambda before, now: torch.lerp(before, now, 0.5), start, mean).rows.tolist()
     [[0.5, 0.5, 0.5]]
     """
-    return Public(function(*(check_public(each, "an argument of derived").rows for each in given)))
+    return Public(function(*(check_public(each, "an argument of derived").rows for each in public)))
 
 
 def check_public(value: object, what: str) -> Public:

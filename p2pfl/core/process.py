@@ -179,8 +179,8 @@ def _quota(groups: Path) -> float:
     A limit that changes during a run counts from the next run on.
     """
     limits = [math.inf]
-    for place in _own_groups("cpu", groups):
-        limits += [_ratio(place / "cpu.max"), _ratio(place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")]
+    for folder in _own_groups("cpu", groups):
+        limits += [_ratio(folder / "cpu.max"), _ratio(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")]
     return min(limits)
 
 
@@ -358,28 +358,28 @@ def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
         return None
     import resource  # noqa: PLC0415 (Windows has none)
 
-    found = [FreeMemory(machine["MemAvailable"] + machine.get("SwapFree", 0), "machine")]
-    found += [FreeMemory(free, "control group") for free in _granted(groups)]
+    limits = [FreeMemory(machine["MemAvailable"] + machine.get("SwapFree", 0), "machine")]
+    limits += [FreeMemory(free, "control group") for free in _granted(groups)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         used = _kilobytes(Path("/proc/self/status")).get("VmSize", 0)
-        found.append(FreeMemory(max(0, limit - used), "process"))
-    return min(found)
+        limits.append(FreeMemory(max(0, limit - used), "process"))
+    return min(limits)
 
 
 def _granted(groups: Path) -> list[int]:
     """Return the bytes that are left under the limit of each control group of this process."""
-    found = []
-    for place in _own_groups("memory", groups):
+    left = []
+    for folder in _own_groups("memory", groups):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             with contextlib.suppress(OSError, ValueError):  # there is no file, or it says "max"
-                most, taken = (int((place / name).read_text("ascii")) for name in (limit, used))
+                most, taken = (int((folder / name).read_text("ascii")) for name in (limit, used))
                 cached = 0
                 with contextlib.suppress(OSError):  # files in memory give way
-                    lines = (place / "memory.stat").read_text("ascii").splitlines()
+                    lines = (folder / "memory.stat").read_text("ascii").splitlines()
                     cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-                found.append(max(0, most - taken + cached))
-    return found
+                left.append(max(0, most - taken + cached))
+    return left
 
 
 def _kilobytes(file: Path) -> dict[str, int]:

@@ -118,9 +118,9 @@ def norms(rows: Rows) -> torch.Tensor:
     """
     if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
         return _norms(rows)
-    found = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
-    for_each_block(lambda part: found[part].copy_(_norms(rows[part])), rows)
-    return found
+    lengths = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
+    for_each_block(lambda part: lengths[part].copy_(_norms(rows[part])), rows)
+    return lengths
 
 
 def _norms(rows: Rows) -> torch.Tensor:
@@ -191,9 +191,9 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
     first = stacks[0]
     if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
         return function(*stacks)
-    found = torch.empty_like(first) if out is None else out  # [R, P]
-    for_each_block(lambda part: found[part].copy_(function(*(stack[part] for stack in stacks))), first)
-    return found
+    result = torch.empty_like(first) if out is None else out  # [R, P]
+    for_each_block(lambda part: result[part].copy_(function(*(stack[part] for stack in stacks))), first)
+    return result
 
 
 def alike(rows: Rows) -> bool:
@@ -213,15 +213,15 @@ def mean(rows: Rows) -> torch.Tensor:
     """
     if rows.numel() <= BLOCK or rows.device.type != "cpu":
         return rows.mean(0)
-    found = rows.new_empty(rows.shape[-1])  # [P]
+    means = rows.new_empty(rows.shape[-1])  # [P]
     width = max(RUN, BLOCK // len(rows))
     columns = [slice(low, low + width) for low in range(0, rows.shape[-1], width)]
 
     def one(_number: int, some: slice) -> None:
-        torch.mean(rows[:, some], 0, out=found[some])
+        torch.mean(rows[:, some], 0, out=means[some])
 
     spread(one, columns, workers=cores())
-    return found
+    return means
 
 
 def narrow(row: torch.Tensor) -> torch.Tensor:
@@ -259,14 +259,14 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
     """
     height = max(1, block // max(1, a.shape[-1]))
     if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
-        found = torch.empty(len(a), 1, dtype=torch.float64)  # [R, 1]
+        lengths = torch.empty(len(a), 1, dtype=torch.float64)  # [R, 1]
 
         def some(part: slice) -> None:
             own = None if factor is None else factor[part]
-            found[part] = distances(a[part], b[part], factor=own, block=block)
+            lengths[part] = distances(a[part], b[part], factor=own, block=block)
 
         for_each_block(some, a, numbers=block)
-        return found
+        return lengths
     if a.shape[-1] <= block:  # a round of small live models takes few calls
         return _lengths(a - (b if factor is None else b * factor.to(b)))
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
@@ -286,5 +286,5 @@ def _lengths(rows: Rows) -> torch.Tensor:
     even = length - length % RUN
     runs = torch.linalg.vector_norm(rows[..., :even].view(*rows.shape[:-1], -1, RUN), dim=-1)  # [R, P / RUN]
     rest = torch.linalg.vector_norm(rows[..., even:], dim=-1, keepdim=True)  # [R, 1]
-    found = norms(torch.cat((runs, rest), dim=-1))  # [R, 1]
-    return found if bool(found.isfinite().all()) else norms(rows)  # the squares of large numbers overflow
+    lengths = norms(torch.cat((runs, rest), dim=-1))  # [R, 1]
+    return lengths if bool(lengths.isfinite().all()) else norms(rows)  # the squares of large numbers overflow

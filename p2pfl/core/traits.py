@@ -230,6 +230,8 @@ class ModelTraits:
         Command of p2pfl that prints a saved model; empty if none does.
     test
         Share of the data that is held out for scores where ``data.test`` is not set.
+    single
+        True if it takes features in single precision, which need half the memory, as trees do.
 
     Examples
     --------
@@ -242,3 +244,4 @@ class ModelTraits:
     predicts: bool = True
     command: str = ""
     test: float = 0.2
+    single: bool = False

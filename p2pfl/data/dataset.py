@@ -24,11 +24,11 @@ class Dataset:
     Parameters
     ----------
     features
-        ``[n, *shape]``, float32, finite, with NaN for a missing value where the description says that it stays missing;
-        or int64.
+        ``[n, *shape]``, float32 or float64, finite, with NaN for a missing value where the description says that it
+        stays missing; or int64.
     targets
-        ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers. ``[n, ...]`` for several of them in a sample,
-        such as the classes of the pixels of a picture.
+        ``[n]``: int64 classes ``0 .. classes - 1``, or float32 or float64 numbers. ``[n, ...]`` for several of them in
+        a sample, such as the classes of the pixels of a picture.
     classes
         Number of classes; ``None`` for regression.
     columns

@@ -37,6 +37,7 @@ def load_peers(
     test: float,
     validation: float,
     total: AddProcesses | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Federation:
     """Load the data of one peer after the other.
 
@@ -50,8 +51,10 @@ def load_peers(
         As for :func:`p2pfl.data.loader.federate`.
     total
         Function that adds up integers of the processes among which the peers are divided; ``None`` if they are not.
+    dtype
+        Number type of fractions.
     """
-    loading = _Loading(source, names, seed=seed, test=test, validation=validation)
+    loading = _Loading(source, names, seed=seed, test=test, validation=validation, dtype=dtype)
     refused: P2PFLError | None = None
     try:
         for peer in hands:
@@ -70,8 +73,17 @@ def load_peers(
 class _Loading:
     """Data of the peers that were loaded so far."""
 
-    def __init__(self, source: Private, names: tuple[str, ...], *, seed: int, test: float, validation: float) -> None:
-        self.source, self.names, self.seed = source, names, seed
+    def __init__(
+        self,
+        source: Private,
+        names: tuple[str, ...],
+        *,
+        seed: int,
+        test: float,
+        validation: float,
+        dtype: torch.dtype,
+    ) -> None:
+        self.source, self.names, self.seed, self.dtype = source, names, seed, dtype
         self.shares = source.test or test, validation
         self.features, self.targets = list[torch.Tensor](), list[torch.Tensor]()
         self.kinds: set[Kind] = set()
@@ -84,7 +96,7 @@ class _Loading:
     def add(self, peer: str) -> None:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
-        features, targets = tensors(loaded, giver=f'peer "{peer}" has')
+        features, targets = tensors(loaded, giver=f'peer "{peer}" has', dtype=self.dtype)
         self.kinds.add(_kind(features, targets))
         if len(self.kinds) > 1:
             return  # they are refused once all kinds are known
@@ -125,19 +137,19 @@ class _Loading:
         P2PFLError
             Another process could not load its data, or they are of another kind.
         """
-        places = {peer: place for place, peer in enumerate(self.names)}
-        told = np.zeros((len(self.names), 5), np.int64)
+        positions = {peer: position for position, peer in enumerate(self.names)}
+        table = np.zeros((len(self.names), 5), np.int64)
         if refused is None:
             kind = zlib.crc32(str(*self.kinds).encode())
             for peer, own in self.train.items():
                 sizes = len(own), len(self.validations[peer]), len(self.tests[peer])
-                told[places[peer]] = (*sizes, self.classes or 0, kind)
-        told = total(told.ravel(), refused=refused).reshape(told.shape)
-        if len(np.unique(told[:, 4])) > 1:
+                table[positions[peer]] = (*sizes, self.classes or 0, kind)
+        table = total(table.ravel(), refused=refused).reshape(table.shape)
+        if len(np.unique(table[:, 4])) > 1:
             raise _different([str(kind) for kind in self.kinds] + ["others in other processes"])
-        self.classes = int(told[:, 3].max()) or None
-        found = {peer: Sizes(*told[place, :3].tolist()) for peer, place in places.items()}
-        return Elsewhere(found, common=len(self.names) == 1)
+        self.classes = int(table[:, 3].max()) or None
+        sizes_of = {peer: Sizes(*table[position, :3].tolist()) for peer, position in positions.items()}
+        return Elsewhere(sizes_of, common=len(self.names) == 1)
 
     def _classes(self, targets: torch.Tensor) -> int | None:
         """Return the number of classes that the targets so far show; ``None`` for fractions."""
@@ -154,8 +166,8 @@ def set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: fl
     """Split the positions of a peer into those that it keeps and those that it sets aside."""
     if not fraction:
         return own, own[:0]
-    kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
-    return own[kept], own[held]
+    kept, aside = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
+    return own[kept], own[aside]
 
 
 def _kind(features: torch.Tensor, targets: torch.Tensor) -> Kind:

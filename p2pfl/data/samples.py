@@ -24,10 +24,12 @@ OTHERS = (torch.Tensor, np.ndarray, str, bytes, Mapping)
 """Classes whose objects have numbered parts and are no Dataset."""
 
 
-def tensors(given: Any, *, giver: str, whose: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(
+    given: Any, *, giver: str, whose: str = "", dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the features ``[n, *shape]`` and targets ``[n, ...]`` of one peer, copied.
 
-    Fractions become float32; whole numbers and truth values become int64.
+    Whole numbers and truth values become int64.
 
     Parameters
     ----------
@@ -37,6 +39,8 @@ def tensors(given: Any, *, giver: str, whose: str = "") -> tuple[torch.Tensor, t
         features, and whole numbers ``(H, W)`` as targets.
     giver, whose
         Beginning and end of what errors say, such as ``clinic:patients returns`` and ``for peer "ada"``.
+    dtype
+        Number type of fractions.
 
     Raises
     ------
@@ -57,12 +61,12 @@ def tensors(given: Any, *, giver: str, whose: str = "") -> tuple[torch.Tensor, t
             raise DataError(f"{giver} {kind_of(given)} of {len(given)}{whose}; {PAIR}")
         pair = tuple(given)
     elif _is_map(given):
-        pair = _stacked(given, giver=giver, whose=whose)
+        pair = _stacked(given, giver=giver, whose=whose, dtype=dtype)
     else:
         remedy = "give its dataset instead" if hasattr(given, "dataset") else PAIR
         raise DataError(f"{giver} {kind_of(given)}{whose}; {remedy}")
     try:
-        features, targets = (_tensor(values) for values in pair)
+        features, targets = (_tensor(values, dtype) for values in pair)
     except Exception as error:
         kinds = " and ".join(type(values).__name__ for values in pair)
         raise DataError(f"{giver} {kinds}{whose}, which are no arrays of numbers ({error}); {PAIR}") from error
@@ -74,7 +78,7 @@ def _is_map(given: Any) -> bool:
     return hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, OTHERS)
 
 
-def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _stacked(dataset: Any, *, giver: str, whose: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the samples of a Dataset of torch, read once."""
     features, targets = list[torch.Tensor](), list[torch.Tensor]()
     for number in range(len(dataset)):
@@ -91,8 +95,8 @@ def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, tor
                 "features and target"
             )
         try:
-            features.append(_feature(sample[0]))
-            targets.append(_tensor(sample[1]))
+            features.append(_feature(sample[0], dtype))
+            targets.append(_tensor(sample[1], dtype))
         except Exception as error:
             raise DataError(
                 f"{giver} a Dataset{whose} whose sample {number} is no pair of numbers ({error}); give it a transform"
@@ -106,7 +110,7 @@ def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, tor
                 )
     if not features:
         return torch.zeros(0), torch.zeros(0)
-    if _differs(dataset, features):
+    if _differs(dataset, features, dtype):
         warnings.warn(  # without the name of the peer, so that Python shows it once
             f"the samples of {kind_of(dataset)} differ when they are read twice, but p2pfl reads each sample once, so "
             "its random transform is frozen; move it to learning.augment",
@@ -115,25 +119,25 @@ def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, tor
     return torch.stack(features), torch.stack(targets)
 
 
-def _differs(dataset: Any, features: list[torch.Tensor]) -> bool:
+def _differs(dataset: Any, features: list[torch.Tensor], dtype: torch.dtype) -> bool:
     """Return whether a sample differs when it is read again."""
     for number, before in enumerate(features[:REREAD]):
-        again = _feature(dataset[number][0])
+        again = _feature(dataset[number][0], dtype)
         if again.shape != before.shape or not torch.equal(again.nan_to_num(), before.nan_to_num()):
             return True
     return False
 
 
-def _feature(values: Any) -> torch.Tensor:
+def _feature(values: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return the features of one sample; a picture of Pillow as torchvision's ``ToTensor`` returns it."""
     if not hasattr(values, "getbands"):
-        return _tensor(values)
+        return _tensor(values, dtype)
     pixels = torch.from_numpy(np.array(values))  # [H, W] or [H, W, C]
     pixels = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.movedim(-1, 0)  # [C, H, W]
-    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
+    return pixels.to(dtype) / 255 if pixels.dtype == torch.uint8 else pixels.to(dtype)
 
 
-def _tensor(values: Any) -> torch.Tensor:
+def _tensor(values: Any, dtype: torch.dtype) -> torch.Tensor:
     """Copy an array to a tensor of floats or whole numbers."""
     # A copy, because the function may return an array that it still writes to, or one that is read-only.
     if isinstance(values, np.ma.MaskedArray) and (masked := int(np.ma.getmaskarray(values).sum())):
@@ -143,4 +147,4 @@ def _tensor(values: Any) -> torch.Tensor:
         raise TypeError(f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.layout}")
     if tensor.dtype == torch.uint64 and (tensor.long() < 0).any():
         raise TypeError("whole numbers above 2^63 - 1; scale or number them")
-    return tensor.float() if tensor.is_floating_point() else tensor.long()
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor.long()

@@ -301,13 +301,10 @@ def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
 
 def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, PrivacyAccount]:
     """Return the account beside the data of each peer."""
-    stated = experiment.data.options.get("path")
-    if not isinstance(stated, str):
-        return {}
-    owned = PEER in stated or experiment.data.name == "table"  # a file is the data of one peer
+    stated = str(experiment.data.options.get("path"))
+    owned = _is_owned(experiment)
     found = dict[str, PrivacyAccount]()
-    for peer in peers:
-        file = _located(stated.replace(PEER, peer) if owned else stated)
+    for peer, file in _stated_files(experiment, peers).items():
         path = _account(_real(file))
         for named in (_common(stated), file):
             former = _account(named)
@@ -318,6 +315,25 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
                 )
         found[peer] = PrivacyAccount(path, owned)
     return found
+
+
+def data_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
+    """Return the real path of the data file of each peer, which need not exist; empty if the data are in no file."""
+    return {peer: _real(file) for peer, file in _stated_files(experiment, peers).items()}
+
+
+def _stated_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
+    """Return the data file of each peer as the experiment spells it."""
+    stated = experiment.data.options.get("path")
+    if not isinstance(stated, str):
+        return {}
+    owned = _is_owned(experiment)
+    return {peer: _located(stated.replace(PEER, peer) if owned else stated) for peer in peers}
+
+
+def _is_owned(experiment: Experiment) -> bool:
+    """Return whether a data file holds the data of one peer."""
+    return PEER in str(experiment.data.options.get("path")) or experiment.data.name == "table"
 
 
 def _common(stated: str) -> Path:

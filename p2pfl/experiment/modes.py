@@ -111,8 +111,18 @@ class NoPrivacy:
         (key for key in schema.PrivacySettings.__struct_fields__ if key != "mode"), 'privacy.mode is "none"'
     )
 
-    def wrap(self, net: Neighbourhood, **_: Any) -> Neighbourhood:
+    def wrap(
+        self,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: MaskSource | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None = None,
+    ) -> Neighbourhood:
         """Return the neighbourhood as it is."""
+        del settings, masks, source, round, charge
         return net
 
     def effective(self, settings: Settings) -> Mode:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+import torch
+
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
 from p2pfl.algorithms.robust import Attack, Rule
@@ -15,6 +17,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.accounts import admitted, data_folder
+from p2pfl.experiment.catalogue import ADDITIVE, model_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
@@ -244,6 +247,7 @@ def federated(
         Names of the local peers, or those among several processes; all by default.
     """
     data, options = experiment.data, split_options(experiment.data)
+    exact = experiment.learning.algorithm == ADDITIVE
     return federate(
         data.name,
         peers=peers,
@@ -259,6 +263,7 @@ def federated(
         column=options.get("column"),
         data_dir=data_folder(),
         options=options_of(experiment),
+        dtype=torch.float64 if exact and not model_traits(experiment.model.name).single else torch.float32,
     )
 
 

@@ -96,9 +96,9 @@ def check_inputs(
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def device_named(given: str | torch.device) -> torch.device:
+def device_named(device: str | torch.device) -> torch.device:
     """Return the device of that name; ``auto`` is the first available accelerator, otherwise the CPU."""
-    name = str(given)
+    name = str(device)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
     if kind == "auto":
@@ -134,7 +134,7 @@ def check_module(model: object) -> None:
         raise ModelError(f"the model is of type {type(model).__name__}; pass a torch.nn.Module")
 
 
-def finite(given: object, *, key: str) -> float:
+def finite(value: object, *, key: str) -> float:
     """Return a finite number as a float, whatever library it comes from.
 
     Raises
@@ -142,16 +142,16 @@ def finite(given: object, *, key: str) -> float:
     ModelError
         It is text, no number, or not finite.
     """
-    scalar = isinstance(given, torch.Tensor) and given.numel() == 1 and not given.is_complex()
-    if isinstance(given, bool) or not (scalar or isinstance(given, Real)):
-        raise ModelError(f"{key} is {given!r}, which is no number; pass one, such as 0.1")
-    number = float(given)  # type: ignore[arg-type] # a tensor with one number is one
+    scalar = isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex()
+    if isinstance(value, bool) or not (scalar or isinstance(value, Real)):
+        raise ModelError(f"{key} is {value!r}, which is no number; pass one, such as 0.1")
+    number = float(value)  # type: ignore[arg-type] # a tensor with one number is one
     if not math.isfinite(number):
         raise ModelError(f"{key} is {number}, not a finite number; change it")
     return number
 
 
-def check_whole(given: object, *, key: str, least: int = 1) -> int:
+def check_whole(value: object, *, key: str, least: int = 1) -> int:
     """Return a whole number as an int, whatever library it comes from.
 
     Raises
@@ -159,9 +159,9 @@ def check_whole(given: object, *, key: str, least: int = 1) -> int:
     ModelError
         It is something else, or below ``least``.
     """
-    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
-        raise ModelError(f"{key} is {given!r}; set it to a whole number >= {least}")
-    return int(given)
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ModelError(f"{key} is {value!r}; set it to a whole number >= {least}")
+    return int(value)
 
 
 def check_losses(loss: torch.Tensor, *, peers: Sequence[str], round: int) -> None:
@@ -320,19 +320,19 @@ def check_outputs(dataset: Dataset, outputs: torch.Tensor, *, loss: PerSample) -
     loss
         Loss of the training.
     """
-    shape, places = tuple(outputs.shape[1:]), tuple(dataset.targets.shape[1:])
+    shape, expected = tuple(outputs.shape[1:]), tuple(dataset.targets.shape[1:])
     if dataset.classes is None or loss is binary_cross_entropy:
-        if math.prod(shape) != math.prod(places):
-            what = f"{math.prod(places)} labels" if loss is binary_cross_entropy else _numbers(math.prod(places))
+        if math.prod(shape) != math.prod(expected):
+            what = f"{math.prod(expected)} labels" if loss is binary_cross_entropy else _numbers(math.prod(expected))
             raise ModelError(
                 f"the model returns {shape} outputs per sample, not the {what}; match its last layer to the data, or "
                 "set both learning.loss and learning.metrics"
             )
         return
-    if len(shape) != 1 + len(places) or shape[0] < dataset.classes or shape[1:] != places:
+    if len(shape) != 1 + len(expected) or shape[0] < dataset.classes or shape[1:] != expected:
         raise ModelError(
-            f"the model returns {shape} outputs per sample, not {(dataset.classes, *places)} scores, one for each "
-            f"class{' at each place' if places else ''}; match its last layer to the data, or set both learning.loss "
+            f"the model returns {shape} outputs per sample, not {(dataset.classes, *expected)} scores, one for each "
+            f"class{' at each place' if expected else ''}; match its last layer to the data, or set both learning.loss "
             "and learning.metrics"
         )
 

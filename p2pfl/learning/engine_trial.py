@@ -252,16 +252,16 @@ class Trial:
         self.model.train()
         lengths = [count, 1][: len(rows)] if padded else [count] * len(rows)
         keys, weights = self._keys(rows), None
-        place = torch.arange(count, device=rows.device).expand(len(rows), -1).clone()  # [K, n]
+        positions = torch.arange(count, device=rows.device).expand(len(rows), -1).clone()  # [K, n]
         if padded:
             sizes = torch.tensor(lengths, device=rows.device).unsqueeze(1)  # [K, 1]
-            weights = ((place < sizes).double() / sizes).to(rows.dtype)  # [K, n]
-            place[1:] = 0
-            place[1:, 0] = count - 1
-        batch = Batch(self.features[place], self.targets[place], weights, keys)
-        found, again = (_step(engine, self._parts(rows), rows, batch) for _ in range(2))
+            weights = ((positions < sizes).double() / sizes).to(rows.dtype)  # [K, n]
+            positions[1:] = 0
+            positions[1:, 0] = count - 1
+        batch = Batch(self.features[positions], self.targets[positions], weights, keys)
+        first, again = (_step(engine, self._parts(rows), rows, batch) for _ in range(2))
         for row, length in enumerate(lengths):
-            own = place[row, :length]
+            own = positions[row, :length]
             alone = Batch(
                 self.features[own].unsqueeze(0),
                 self.targets[own].unsqueeze(0),
@@ -270,7 +270,7 @@ class Trial:
             )
             loss, gradients = plain.gradient(self._parts(rows[row : row + 1]), alone)
             expected = (loss[0], torch.cat([gradient.flatten() for gradient in gradients]))
-            for one, twice, other in zip(found, again, expected, strict=True):
+            for one, twice, other in zip(first, again, expected, strict=True):
                 if not (self.tolerance.equal(one[row], other) and AGAIN.equal(one[row], twice[row])):
                     return False
         return True
@@ -281,11 +281,11 @@ class Trial:
         each = self.features.expand(len(rows), *self.features.shape)
         with torch.no_grad():
             expected = plain.outputs(self._parts(rows), self.features, shared=True)
-            found = [  # copies, as kernels reuse the memory
+            results = [  # copies, as kernels reuse the memory
                 engine.outputs(self._parts(rows), features, shared=shared).clone()
                 for features, shared in ((self.features, True), (self.features, True), (each, False))
             ]
-        return all(self.tolerance.equal(outputs, expected) for outputs in found)
+        return all(self.tolerance.equal(outputs, expected) for outputs in results)
 
     def _step(self, engine: Plain) -> list[torch.Tensor]:
         """Return the loss and the gradients of the first samples."""
@@ -306,8 +306,8 @@ def _step(
         )  # copies of memory in use
     slopes = torch.zeros_like(rows)
     weights = None if batch.weights is None else batch.weights.numpy()
-    found = engine.models(rows.clone(), slopes).gradient(batch.features.numpy(), batch.targets.numpy(), weights)
-    return torch.from_numpy(found), slopes
+    values = engine.models(rows.clone(), slopes).gradient(batch.features.numpy(), batch.targets.numpy(), weights)
+    return torch.from_numpy(values), slopes
 
 
 @dataclass(frozen=True)

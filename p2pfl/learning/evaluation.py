@@ -102,12 +102,12 @@ def tally_rows(
     learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine: Engine, classes: int
 ) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
-    found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
+    tallies = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):
         for _, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
             for number, row in enumerate(chosen.tolist()):
-                found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
-    return found
+                tallies[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
+    return tallies
 
 
 def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
@@ -163,9 +163,9 @@ def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tenso
     numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))
     start, count = to_device(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
     for low in range(0, longest, SAMPLES):
-        place = torch.arange(low, min(low + SAMPLES, longest), device=device)  # [B]
-        real = place < count  # [K, B]
-        yield torch.where(real, part.samples[torch.where(real, start + place, 0)], 0), real
+        offsets = torch.arange(low, min(low + SAMPLES, longest), device=device)  # [B]
+        real = offsets < count  # [K, B]
+        yield torch.where(real, part.samples[torch.where(real, start + offsets, 0)], 0), real
 
 
 def _determination(error: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:

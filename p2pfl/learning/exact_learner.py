@@ -69,7 +69,8 @@ class ExactLearner(SequentialLearner):
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
         )
         self._parts: dict[int, tuple[IntArray, Part]] = {}
-        self._features = federation.dataset.features.flatten(1).float().numpy()  # [n, F]
+        kind = torch.float32 if own.single else torch.float64
+        self._features = federation.dataset.features.flatten(1).to(kind).numpy()  # [n, F]
         targets = federation.dataset.targets
         if targets.dim() > 1:
             raise ModelError(

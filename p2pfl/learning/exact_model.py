@@ -16,7 +16,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.losses import PerSample
 
@@ -50,14 +50,14 @@ class Part:
     Parameters
     ----------
     features
-        ``[n, F]`` float32; NaN where a value is missing.
+        ``[n, F]`` float64, or float32 where the traits of the model say ``single``; NaN where a value is missing.
     targets
         ``[n]``: int64 classes, or float64 numbers.
     kept
         Results that follow from these samples and public numbers, kept because they are needed again.
     """
 
-    features: npt.NDArray[np.float32]
+    features: FloatArray
     targets: npt.NDArray[Any]
     kept: dict[str, Any] = field(default_factory=dict)
 

@@ -177,10 +177,12 @@ class ExamplePrivateLearner(TorchLearner):
 
     def cost(self, peer: str) -> tuple[float, int]:
         """Return the sampling rate q and the number of steps of a peer in one round."""
-        held = self.federation.sizes(peer).train
-        if not held:
+        samples = self.federation.sizes(peer).train
+        if not samples:
             return 0.0, 0
-        return min(1.0, self.size / held), self.epochs * -(-held // self.size) if self.steps is None else self.steps
+        return min(1.0, self.size / samples), self.epochs * -(
+            -samples // self.size
+        ) if self.steps is None else self.steps
 
     def fit(
         self,
@@ -228,8 +230,8 @@ class ExamplePrivateLearner(TorchLearner):
             for peer, own in zip(peers, trained.isfinite().all(dim=1).tolist(), strict=True):
                 if not own:
                     raise divergence_error(peer, round)
-        found = {name: _beside(value, back) for name, value in kept.items()}
-        return Fitted(trained.to(back), found, Report(loss.to(back), steps))
+        state = {name: _beside(value, back) for name, value in kept.items()}
+        return Fitted(trained.to(back), state, Report(loss.to(back), steps))
 
     def _prove(self, peers: Sequence[str], *, round: int) -> None:
         """Compare the engine for stacks with plain torch on a batch of each peer, as a fit of many rows does."""
@@ -255,8 +257,8 @@ class ExamplePrivateLearner(TorchLearner):
             return []
         part = self.federation.train[peer]
         order = np.argsort(part, kind="stable")
-        places = order[np.searchsorted(part, chosen, sorter=order)]
-        return sample_keys(step_keys(keys(self.seed, "augment", (peer,), round), step)[0], places)
+        positions = order[np.searchsorted(part, chosen, sorter=order)]
+        return sample_keys(step_keys(keys(self.seed, "augment", (peer,), round), step)[0], positions)
 
     def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
         """Round a sum of clipped gradients ``[1, P]`` to the grid, and add noise; double precision."""

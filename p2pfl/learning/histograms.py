@@ -79,15 +79,15 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     chances = outputs.double().softmax(-1)  # [B, C]
     confidence, likely = chances.max(-1)  # [B]
-    place = _places(confidence, CONFIDENCES)
+    bins = _places(confidence, CONFIDENCES)
     points = (confidence * _POINTS).round().long()  # [B]
     hits = (likely == targets).long()  # [B]
-    parts = [_counted(place, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
+    parts = [_counted(bins, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
     gaps = chances - torch.nn.functional.one_hot(targets.long(), chances.shape[-1])  # [B, C]
     parts.append((gaps.square().sum(-1) * (_FINE / 2)).round().long().sum().reshape(1))
     if chances.shape[-1] == 2:
-        place = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
-        parts.append(_counted(place, torch.ones_like(hits), 2 * SCORES))
+        bins = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
+        parts.append(_counted(bins, torch.ones_like(hits), 2 * SCORES))
         fine = (chances[:, 1] * _FINE).round().long()
         parts.append(_counted(_places(chances[:, 1], SCORES), fine, SCORES))
     return torch.cat(parts)
@@ -122,23 +122,26 @@ def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
         return {}
     gaps = np.abs(hits * _POINTS - points)  # [B], exact
     first = 3 * CONFIDENCES
-    found = {"calibration_error": int(gaps.sum()) / (_POINTS * samples), "brier": int(total[first]) / (_FINE * samples)}
+    scores = {
+        "calibration_error": int(gaps.sum()) / (_POINTS * samples),
+        "brier": int(total[first]) / (_FINE * samples),
+    }
     if len(total) > first + 1:
         negative, positive, fine = total[first + 1 :].reshape(3, SCORES)
         pairs = int(negative.sum()) * int(positive.sum())
         below = np.cumsum(negative) - negative  # [B]
         if pairs:  # with one class alone there is no curve
-            found["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
-            found["auc_bound"] = int((positive * negative).sum()) / (2 * pairs)
+            scores["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
+            scores["auc_bound"] = int((positive * negative).sum()) / (2 * pairs)
         test = hosmer_lemeshow((negative + positive) // copies, positive // copies, fine / (_FINE * copies))
         if test is not None:
-            found |= {"hosmer_lemeshow": test.statistic, "hosmer_lemeshow_p": test.p}
-    return found
+            scores |= {"hosmer_lemeshow": test.statistic, "hosmer_lemeshow_p": test.p}
+    return scores
 
 
 def _places(values: torch.Tensor, bins: int) -> torch.Tensor:
     return (values * bins).long().clamp(0, bins - 1)
 
 
-def _counted(place: torch.Tensor, values: torch.Tensor, bins: int) -> torch.Tensor:
-    return torch.zeros(bins, dtype=torch.int64, device=place.device).index_add_(0, place, values)
+def _counted(bins: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+    return torch.zeros(count, dtype=torch.int64, device=bins.device).index_add_(0, bins, values)

@@ -338,8 +338,8 @@ class Federated(Protocol):
 
 def learner_traits(learner: Learner) -> LearnerTraits:
     """Return what a learner declares, beneath what wraps it; the neutral traits where it declares none."""
-    found: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())
-    return found
+    traits: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())
+    return traits
 
 
 class TrainRow(Protocol):

@@ -91,23 +91,23 @@ class UserFunction:
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return one number per sample, ``[B]``."""
         try:
-            found = self.function(outputs, targets)
+            values = self.function(outputs, targets)
         except Exception as error:
             reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
             raise LearningError(f"{self.name} fails for {shapes} ({reason}); fix the function") from error
-        if not torch.is_tensor(found):
-            raise self._wrong(kind_of(found), targets, "return one")
-        if found.shape != targets.shape[:1]:
+        if not torch.is_tensor(values):
+            raise self._wrong(kind_of(values), targets, "return one")
+        if values.shape != targets.shape[:1]:
             remedy = "do not average over samples (reduction='none'), but over all else"
-            raise self._wrong(f"shape {tuple(found.shape)}", targets, remedy)
-        if found.is_complex():
+            raise self._wrong(f"shape {tuple(values.shape)}", targets, remedy)
+        if values.is_complex():
             raise self._wrong("complex numbers", targets, "return real ones")
-        return found
+        return values
 
-    def _wrong(self, found: str, targets: torch.Tensor, remedy: str) -> LearningError:
+    def _wrong(self, result: str, targets: torch.Tensor, remedy: str) -> LearningError:
         return LearningError(
-            f"{self.name} returns {found}, not a tensor of one number per sample, ({len(targets)},); {remedy}"
+            f"{self.name} returns {result}, not a tensor of one number per sample, ({len(targets)},); {remedy}"
         )
 
 

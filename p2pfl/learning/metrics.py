@@ -116,8 +116,8 @@ def calibration_error(probabilities: Floats, targets: Ints) -> float:
     likely class, as for the common model of all peers (:mod:`p2pfl.learning.histograms`).
     """
     confidence, right = probabilities.max(1), probabilities.argmax(1) == targets
-    place = np.minimum((confidence * CONFIDENCES).astype(np.int64), CONFIDENCES - 1)
-    gaps = np.bincount(place, weights=right - confidence, minlength=CONFIDENCES)
+    bins = np.minimum((confidence * CONFIDENCES).astype(np.int64), CONFIDENCES - 1)
+    gaps = np.bincount(bins, weights=right - confidence, minlength=CONFIDENCES)
     return float(np.abs(gaps).sum() / len(targets))
 
 
@@ -219,19 +219,19 @@ def intervals(
     True
     """
     size, rng = len(targets), draw(seed, "bootstrap")
-    found: dict[str, list[float]] = {name: [] for name in metrics}
+    drawn: dict[str, list[float]] = {name: [] for name in metrics}
     for _ in range(draws):
         chosen = rng.integers(size, size=size)
         for name, metric in metrics.items():
-            found[name].append(metric(predictions[chosen], targets[chosen]))
-    return {name: _middle(np.array(values)) for name, values in found.items()}
+            drawn[name].append(metric(predictions[chosen], targets[chosen]))
+    return {name: _middle(np.array(values)) for name, values in drawn.items()}
 
 
 def _middle(values: Floats) -> tuple[float, float]:
-    known = values[~np.isnan(values)]
-    if not len(known) or known.min() == known.max():
+    numbers = values[~np.isnan(values)]
+    if not len(numbers) or numbers.min() == numbers.max():
         return float("nan"), float("nan")
-    low, high = np.quantile(known, [0.025, 0.975])
+    low, high = np.quantile(numbers, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -245,8 +245,8 @@ def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
     """
     passed, event = np.abs(targets), ~np.signbit(targets)
     right = pairs = 0.0
-    for place in np.flatnonzero(event).tolist():
-        later = (passed > passed[place]) | ((passed == passed[place]) & ~event)
-        right += float((risks[place] > risks[later]).sum() + 0.5 * (risks[place] == risks[later]).sum())
+    for index in np.flatnonzero(event).tolist():
+        later = (passed > passed[index]) | ((passed == passed[index]) & ~event)
+        right += float((risks[index] > risks[later]).sum() + 0.5 * (risks[index] == risks[later]).sum())
         pairs += int(later.sum())
     return right / pairs if pairs else 0.5

@@ -106,13 +106,13 @@ def intercept(probabilities: Floats, targets: Ints) -> float:
 
 
 def _terms(observed: Floats, expected: Floats) -> Floats:
-    found: Floats = (observed - expected) ** 2 / np.maximum(expected, MIN_GROUP_SIZE)
-    return found
+    terms: Floats = (observed - expected) ** 2 / np.maximum(expected, MIN_GROUP_SIZE)
+    return terms
 
 
 def _logits(probabilities: Floats) -> Floats:
-    found: Floats = scipy.special.logit(probabilities[:, 1].clip(TINY, 1 - TINY))
-    return found
+    logits: Floats = scipy.special.logit(probabilities[:, 1].clip(TINY, 1 - TINY))
+    return logits
 
 
 def _fitted(design: Floats, offset: Floats, targets: Ints) -> float:

@@ -115,8 +115,8 @@ class Counted:
 
 def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     if outputs.numel() == targets.numel():
-        said, true = (each.reshape(len(targets), -1) for each in (outputs > 0, targets > 0))  # [B, L]
-        return torch.stack([said & true, said & ~true, ~said & true]).sum(1).cpu()  # [3, L]
+        predicted, true = (each.reshape(len(targets), -1) for each in (outputs > 0, targets > 0))  # [B, L]
+        return torch.stack([predicted & true, predicted & ~true, ~predicted & true]).sum(1).cpu()  # [3, L]
     classes = outputs.shape[1]
     pairs = targets.flatten() * classes + outputs.argmax(1).flatten()
     table = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu()  # [C, C], targets first
@@ -191,16 +191,16 @@ Find = Callable[..., Callable[..., Any]]
 _find: Find = partial(import_callable, refused=ModelError)
 
 
-def choose_score(given: str | Score, *, key: str, known: Mapping[str, Score], find: Find = _find) -> Any:
+def choose_score(score: str | Score, *, key: str, choices: Mapping[str, Score], find: Find = _find) -> Any:
     """Return a loss or a metric.
 
     Parameters
     ----------
-    given
+    score
         One of the names, ``package.module:function``, or the function itself.
     key
         Key of the experiment file that stands for it, for errors.
-    known
+    choices
         Losses or metrics by name.
     find
         Function that imports a user's function; its error is the caller's.
@@ -215,20 +215,20 @@ def choose_score(given: str | Score, *, key: str, known: Mapping[str, Score], fi
     >>> choose_score("accuracy", key="learning.metrics.accuracy", known=METRICS).__name__
     'accuracy'
     """
-    if not isinstance(given, str):
-        return _checked(given, key=key, known=known)
-    if given in known:
-        return known[given]
-    if ":" not in given:
+    if not isinstance(score, str):
+        return _checked(score, key=key, choices=choices)
+    if score in choices:
+        return choices[score]
+    if ":" not in score:
         raise ModelError(
-            f'{key} is "{given}", neither a known name nor a "package.module:function"; {nearest(given, known)}'
+            f'{key} is "{score}", neither a known name nor a "package.module:function"; {nearest(score, choices)}'
         )
-    function = find(given, key=key)
-    return function if function in BUILT_IN or isinstance(function, SetScore) else UserFunction(function, name=given)
+    function = find(score, key=key)
+    return function if function in BUILT_IN or isinstance(function, SetScore) else UserFunction(function, name=score)
 
 
 def metrics_named(
-    given: Mapping[str, PerSample | SetScore | str], *, find: Find = _find
+    metrics: Mapping[str, PerSample | SetScore | str], *, find: Find = _find
 ) -> dict[str, PerSample | SetScore]:
     """Return metrics by the names under which they are reported, see :func:`choose_score`.
 
@@ -242,26 +242,27 @@ def metrics_named(
     >>> list(metrics_named({"right": "accuracy"}))
     ['right']
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(metrics, Mapping):
         raise ModelError(
-            f'metrics are of type {type(given).__name__}; give them by name, such as metrics={{"accuracy": "accuracy"}}'
+            f"metrics are of type {type(metrics).__name__}; give them by name, "
+            'such as metrics={"accuracy": "accuracy"}'
         )
     return {
-        name: choose_score(metric, key=f"learning.metrics.{name}", known=METRICS, find=find)
-        for name, metric in given.items()
+        name: choose_score(metric, key=f"learning.metrics.{name}", choices=METRICS, find=find)
+        for name, metric in metrics.items()
     }
 
 
-def _checked(given: Any, *, key: str, known: Mapping[str, object]) -> Any:
+def _checked(score: Any, *, key: str, choices: Mapping[str, object]) -> Any:
     """Return what is no name, and refuse what is no loss or metric, either."""
-    if isinstance(given, SetScore):
-        return given
-    if not callable(given):
-        raise ModelError(f"{key} is of type {type(given).__name__}; pass a function, or a name: {', '.join(known)}")
-    name = str(getattr(given, "__name__", ""))
-    if getattr(given, "__module__", "") == arrays.__name__:  # of tables of predictions, not of outputs and targets
-        own = f'pass the name "{name}"' if name in known else nearest(name, known)
+    if isinstance(score, SetScore):
+        return score
+    if not callable(score):
+        raise ModelError(f"{key} is of type {type(score).__name__}; pass a function, or a name: {', '.join(choices)}")
+    name = str(getattr(score, "__name__", ""))
+    if getattr(score, "__module__", "") == arrays.__name__:  # of tables of predictions, not of outputs and targets
+        own = f'pass the name "{name}"' if name in choices else nearest(name, choices)
         raise ModelError(
             f"{key} is {arrays.__name__}.{name}, which takes arrays of probabilities and no tensors; {own}"
         )
-    return given
+    return score

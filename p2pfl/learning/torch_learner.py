@@ -185,7 +185,7 @@ class TorchLearner:
         dataset = self.federation.dataset
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         own = squared_error if dataset.classes is None else cross_entropy
-        self.loss = own if loss is None else name_loss(choose_score(loss, key="learning.loss", known=LOSSES))
+        self.loss = own if loss is None else name_loss(choose_score(loss, key="learning.loss", choices=LOSSES))
         self.augment = make_augmenting(augment)
         wanted: Mapping[str, PerSample | SetScore]
         wanted = choose_usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
@@ -227,9 +227,9 @@ class TorchLearner:
         close = Tolerance.of(self.dtype, self.device, mixed=mixed)
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast, close)
         # padding of a stack would count in running statistics
-        found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
-        self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
-        self.perceptrons = found.perceptrons
+        chosen = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
+        self.plain, self.engine, self.footprint = chosen.plain, chosen.many, chosen.footprint
+        self.perceptrons = chosen.perceptrons
         self.proof = EngineProof(self.plain, self.initial, close)
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
@@ -263,8 +263,8 @@ class TorchLearner:
         other = copy.copy(self)
         if federation.dataset is not self.federation.dataset:
             whole = not self.features.is_floating_point()  # as the model takes them
-            found = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
-            other.features, other.targets = found
+            tensors = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
+            other.features, other.targets = tensors
         other.federation = federation
         other.parts = self._held(federation)
         other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
@@ -341,10 +341,10 @@ class TorchLearner:
 
     def samples_a_round(self, peers: Sequence[str]) -> int:
         """Return the number of samples in all batches of a round, if every peer takes part."""
-        held = self.samples(peers).numpy()  # [R]
+        samples = self.samples(peers).numpy()  # [R]
         if self.steps is None:
-            return int(self.epochs * held.sum())
-        return int(self.steps * (held if self.batch is None else np.minimum(held, self.batch)).sum())
+            return int(self.epochs * samples.sum())
+        return int(self.steps * (samples if self.batch is None else np.minimum(samples, self.batch)).sum())
 
     def fit(
         self,
@@ -503,8 +503,8 @@ class TorchLearner:
 
     def check_schedule(self, rounds: int) -> None:
         """Check the learning rates of ``rounds`` rounds, see :meth:`p2pfl.learning.steps.optimisers.Recipe.check`."""
-        held = max((len(part) for part in self.federation.train.values()), default=1)
-        each = 1 if self.batch is None else -(-held // self.batch)
+        samples = max((len(part) for part in self.federation.train.values()), default=1)
+        each = 1 if self.batch is None else -(-samples // self.batch)
         self.recipe.check(rounds, steps=self.epochs * each if self.steps is None else self.steps)
 
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
@@ -532,8 +532,8 @@ class TorchLearner:
             Scores by name.
         """
         self._check_rows(rows, peers)
-        stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
-        compute = partial(evaluate, self, stack, held, engine=self._engine(rows))
+        stack, samples = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
+        compute = partial(evaluate, self, stack, samples, engine=self._engine(rows))
         scores = self._score(compute, part=part, numbers=lambda scores: [*scores.values()])
         return {name: score.to(rows.device) for name, score in scores.items()}
 
@@ -546,8 +546,8 @@ class TorchLearner:
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
-        stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
-        compute = partial(predict_row, self, stack, held, engine=self._engine(stack))
+        stack, samples = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
+        compute = partial(predict_row, self, stack, samples, engine=self._engine(stack))
         return self._score(compute, part=part, numbers=lambda both: both[:1])
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
@@ -560,8 +560,8 @@ class TorchLearner:
         if classes is None or self.loss is not cross_entropy or self.targets.dim() > 1:
             return torch.zeros(len(rows), 0, dtype=torch.int64)
         self._check_rows(rows, peers)
-        stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
-        compute = partial(tally_rows, self, stack, held, engine=self._engine(rows), classes=classes)
+        stack, samples = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
+        compute = partial(tally_rows, self, stack, samples, engine=self._engine(rows), classes=classes)
         return self._score(compute, part="test", numbers=lambda counts: [counts.double()]).cpu()
 
     def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:

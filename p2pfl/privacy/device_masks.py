@@ -73,8 +73,8 @@ def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
     for part, first in zip((a, b, c, d), start, strict=True):
         part.add_(first)
-    found = torch.stack([a, b, c, d]).permute(2, 3, 0, 1).contiguous()  # [K, B, 4, 4]
-    return found.view(len(keys), -1).view(torch.int64)  # [K, 8 B]; accelerators are little-endian
+    blocks = torch.stack([a, b, c, d]).permute(2, 3, 0, 1).contiguous()  # [K, B, 4, 4]
+    return blocks.view(len(keys), -1).view(torch.int64)  # [K, 8 B]; accelerators are little-endian
 
 
 def _quarter_rounds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, ...]:

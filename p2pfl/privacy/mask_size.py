@@ -136,9 +136,9 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     0.816
     """
     peers = graph.peers
-    place = {peer: index for index, peer in enumerate(peers)}
+    numbers = {peer: index for index, peer in enumerate(peers)}
     edges = sorted({(min(a, b), max(a, b)) for a, b in graph.edges})
-    ends = np.array([[place[a], place[b]] for a, b in edges])  # [E, 2]
+    ends = np.array([[numbers[a], numbers[b]] for a, b in edges])  # [E, 2]
     shape = len(peers), len(peers)
     pairs = scipy.sparse.csr_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape)
     counts = pairs.sum(axis=1)  # [N]
@@ -156,9 +156,9 @@ def _left(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, dead: int
     for each in weights:
         kept = (alive @ scipy.sparse.csr_array(each.matrix) @ alive).tocsr()  # [N, N]
         without.append((kept + scipy.sparse.diags_array(here * (1 - kept.sum(axis=1)))).tocsr())
-    found = _slowest(without[0], steps) if len(without) == 1 else None
-    if found is not None:
-        modes, left = found  # [N, k], [k]
+    slowest = _slowest(without[0], steps) if len(without) == 1 else None
+    if slowest is not None:
+        modes, left = slowest  # [N, k], [k]
         modes = modes * here[:, None]
         shared = left[:, None] * (modes.T @ (gram @ modes)) * left  # [k, k]
         squares = ((modes @ shared) * modes).sum(axis=1)  # [N]

@@ -124,24 +124,24 @@ class NoiseSampler:
         points >>= self._table.shift
         return points.reshape(shape)  # [K, span]
 
-    def _decide(self, places: Ints, drawn: FinePoints, *, keys: Sequence[bytes], span: slice) -> None:
+    def _decide(self, positions: Ints, drawn: FinePoints, *, keys: Sequence[bytes], span: slice) -> None:
         """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw new ones."""
-        width, attempt, now = span.stop - span.start, 0, drawn.at(places)
-        while places.size:
-            more = _further(keys, places // width, at=span.start, attempt=attempt)  # [3, n]
+        width, attempt, now = span.stop - span.start, 0, drawn.at(positions)
+        while positions.size:
+            more = _further(keys, positions // width, at=span.start, attempt=attempt)  # [3, n]
             accepted, close = self._table.accepted(now, more[0], close=self._close)
             for number in close:
-                row, column = divmod(int(places[number]), width)
-                said = (span.start + column).to_bytes(8, "little") + attempt.to_bytes(8, "little")
-                digits = int.from_bytes(blake2b(said, key=keys[row], digest_size=32).digest(), "little")
+                row, column = divmod(int(positions[number]), width)
+                message = (span.start + column).to_bytes(8, "little") + attempt.to_bytes(8, "little")
+                digits = int.from_bytes(blake2b(message, key=keys[row], digest_size=32).digest(), "little")
                 accepted[number] = self._table.decides(now, number, more=int(more[0, number]), digits=digits)
-            drawn.points[places[accepted]] = now.points[accepted]
-            places, more = places[~accepted], more[:, ~accepted]
-            numbers = np.empty((2, places.size), np.int64)
+            drawn.points[positions[accepted]] = now.points[accepted]
+            positions, more = positions[~accepted], more[:, ~accepted]
+            numbers = np.empty((2, positions.size), np.int64)
             now = FinePoints(numbers[0], numbers[1], more[2])
-            undecided = self._table.propose(more[1], now, work=list(np.empty((2, places.size), np.uint64)))
-            drawn.points[places] = now.points  # those that are undecided are written again
-            places, now, attempt = places[undecided], now.at(undecided), attempt + 1
+            undecided = self._table.propose(more[1], now, work=list(np.empty((2, positions.size), np.uint64)))
+            drawn.points[positions] = now.points  # those that are undecided are written again
+            positions, now, attempt = positions[undecided], now.at(undecided), attempt + 1
 
 
 def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
@@ -188,9 +188,9 @@ class FinePoints:
     cells: Ints
     words: Words
 
-    def at(self, places: Ints) -> FinePoints:
+    def at(self, positions: Ints) -> FinePoints:
         """Return those at ``[n]`` places."""
-        return FinePoints(self.points[places], self.cells[places], self.words[places])
+        return FinePoints(self.points[positions], self.cells[positions], self.words[positions])
 
 
 @dataclass(frozen=True)

@@ -221,11 +221,11 @@ def root(values: Array) -> Array:
     >>> root(np.array([2.0, 9.0]))
     array([1.41421356, 3.        ])
     """
-    found: Array
+    estimate: Array
     if isinstance(values, np.ndarray):
-        found = ((values.view(np.int64) >> 1) + _HALF).view(np.float64)
+        estimate = ((values.view(np.int64) >> 1) + _HALF).view(np.float64)
     else:
-        found = ((values.view(torch.int64) >> 1) + _HALF).view(torch.float64)
+        estimate = ((values.view(torch.int64) >> 1) + _HALF).view(torch.float64)
     for _ in range(4):
-        found = (found + values / found) * 0.5
-    return found
+        estimate = (estimate + values / estimate) * 0.5
+    return estimate

@@ -45,7 +45,7 @@ class Curve:
         ]
         last = len(points) - 1
         step = max(1, math.ceil(len(points) / MAX_POINTS))
-        kept = [point for place, point in enumerate(points) if place % step == 0 or place == last]
+        kept = [point for number, point in enumerate(points) if number % step == 0 or number == last]
         xs, ys, *band = ([*column] for column in zip(*kept, strict=True)) if kept else ([], [])
         low, high = band or ((), ())
         return replace(self, xs=xs, ys=ys, low=low, high=high)
@@ -121,13 +121,13 @@ def over_rounds(
     highest: bool = False,
 ) -> Curve:
     """Return the mean of a value over the peers by round, with a band from the smallest to the largest."""
-    found: list[tuple[float, float, float, float]] = []
+    points: list[tuple[float, float, float, float]] = []
     for round, records in rounds.items():
-        values = [known for record in records if (known := value(record)) is not None]
+        values = [number for record in records if (number := value(record)) is not None]
         if values:
             mean = max(values) if highest else sum(values) / len(values)
-            found.append((round + 1, mean, min(values), max(values)))
-    xs, ys, low, high = (list(column) for column in zip(*found, strict=True)) if found else ([], [], [], [])
+            points.append((round + 1, mean, min(values), max(values)))
+    xs, ys, low, high = (list(column) for column in zip(*points, strict=True)) if points else ([], [], [], [])
     band: tuple[list[float], list[float]] = (low, high) if low != high and not highest else ([], [])
     return Curve(label, xs, ys, *band, style=style)
 

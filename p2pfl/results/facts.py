@@ -48,23 +48,23 @@ class FactTable:
     def dense(self) -> FactTable:
         """Return the table without columns that are empty."""
         return self._of(
-            place for place in range(len(self.heads)) if any(row[place] not in {"", None} for row in self.rows)
+            column for column in range(len(self.heads)) if any(row[column] not in {"", None} for row in self.rows)
         )
 
     def without(self, *heads: str) -> FactTable:
         """Return the table without some columns of numbers."""
-        return self._of(place for place, head in enumerate(self.heads) if head not in heads)
+        return self._of(column for column, head in enumerate(self.heads) if head not in heads)
 
     def _of(self, columns: Iterable[int]) -> FactTable:
         kept = [*columns]
-        rows = [[row[place] for place in kept] for row in self.rows]
-        return replace(self, heads=[self.heads[place] for place in kept], rows=rows)
+        rows = [[row[column] for column in kept] for row in self.rows]
+        return replace(self, heads=[self.heads[column] for column in kept], rows=rows)
 
     def lines(self) -> Iterator[str]:
         """Yield the table as text whose numbers are aligned to the right; a column without a head is text."""
         rows = [[*self.heads], *([str(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        words = [place < self.text or not head for place, head in enumerate(self.heads)]
+        words = [column < self.text or not head for column, head in enumerate(self.heads)]
         for row in rows:
             cells = zip(row, widths, words, strict=True)
             yield "  ".join(cell.ljust(width) if word else cell.rjust(width) for cell, width, word in cells).rstrip()
@@ -83,9 +83,9 @@ def shortened(rows: Iterable[Sequence[object]], most: int, *, rest: str = "") ->
     >>> shortened([["ada", 1], ["bob", 2], ["cy", 3]], 1, rest=", in summary.json")
     [['ada', 1], ['and 2 more, in summary.json', '']]
     """
-    found = [*rows]
-    more = [[f"and {len(found) - most} more{rest}", *[""] * (len(found[0]) - 1)]] if len(found) > most else []
-    return [*found[:most], *more]
+    table = [*rows]
+    more = [[f"and {len(table) - most} more{rest}", *[""] * (len(table[0]) - 1)]] if len(table) > most else []
+    return [*table[:most], *more]
 
 
 @dataclass(frozen=True)

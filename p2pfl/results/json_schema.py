@@ -42,13 +42,13 @@ def json_schema() -> dict[str, Any]:
     """
     types = [kind for each in FILES.values() for kind in each]
     _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    known = {kind.__name__: kind for kind in classes(types)}
+    kinds = {kind.__name__: kind for kind in classes(types)}
     defs: dict[str, Any] = {}
     for file, each in FILES.items():
         refs = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in each]
         defs[file] = refs[0] if len(refs) == 1 else {"anyOf": refs}
     for name in sorted(components):
-        defs[name] = _described(_nullable(components[name]), known[name])
+        defs[name] = _described(_nullable(components[name]), kinds[name])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Files of a p2pfl run",
@@ -59,19 +59,19 @@ def json_schema() -> dict[str, Any]:
 
 def classes(types: list[type[msgspec.Struct]]) -> list[type]:
     """Return the classes and those of their fields, each once, in the order in which they occur."""
-    found: list[type] = []
+    kinds: list[type] = []
     pending = [*msgspec.inspect.multi_type_info(types)]
     while pending:
         info: Any = pending.pop(0)
         if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
-            if info.cls not in found:
-                found.append(info.cls)
+            if info.cls not in kinds:
+                kinds.append(info.cls)
                 pending = [*(field.type for field in info.fields), *pending]
             continue
         parts = [part for key in ("types", "item_types") for part in getattr(info, key, ())]
         parts += [getattr(info, key, None) for key in ("item_type", "key_type", "value_type")]
         pending = [*filter(None, parts), *pending]
-    return found
+    return kinds
 
 
 def attributes(kind: type) -> dict[str, str]:
@@ -82,27 +82,27 @@ def attributes(kind: type) -> dict[str, str]:
     >>> attributes(Provenance)["began"]
     'Start, in UTC.'
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if each.__module__.startswith("p2pfl."):
-            found |= described(each.__doc__ or "")
-    return found
+            texts |= described(each.__doc__ or "")
+    return texts
 
 
 def described(docstring: str) -> dict[str, str]:
     """Return the text of each attribute of a NumPy docstring; attributes described together share it."""
     body = inspect.cleandoc(docstring).partition("----------\n")[2]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     names: list[str] = []
     for line in body.splitlines():
         if re.match(r"\w", line):
             names = [name.strip() for name in line.split(",")]
-            found |= dict.fromkeys(names, "")
+            texts |= dict.fromkeys(names, "")
         elif line.strip():
             for name in names:
                 text = re.sub(r"``", "`", line.strip())
-                found[name] = f"{found[name]} {text}".strip()
-    return found
+                texts[name] = f"{texts[name]} {text}".strip()
+    return texts
 
 
 def summary_of(kind: type) -> str:

@@ -129,8 +129,8 @@ def keep(figure: Any, path: str | Path) -> None:
     try:
         figure.savefig(path, metadata=None if date is None else {date: None})
     except ValueError:
-        known = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
-        raise InputError(f"{path} does not have the suffix of a picture ({known}); change it") from None
+        suffixes = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
+        raise InputError(f"{path} does not have the suffix of a picture ({suffixes}); change it") from None
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
@@ -228,8 +228,8 @@ def draw_chart(axes: Any, chart: Chart) -> None:
     strokes = ("--", ":", "-.")
     for curve in chart.clean():
         draw_curve(axes, curve)
-    for place, (label, value) in enumerate(chart.levels):
-        stroke = strokes[place % len(strokes)]
+    for number, (label, value) in enumerate(chart.levels):
+        stroke = strokes[number % len(strokes)]
         axes.axhline(value, color=GREY, linestyle=stroke, linewidth=1.5, label=f"{label}: {value:.3f}")
     axes.set(xlabel=chart.x, ylabel=chart.y.replace("_", " "))
     if chart.log:
@@ -265,11 +265,11 @@ def intervals(entries: Sequence[Interval], *, x: str) -> Any:
     picture = blank(height=0.55 + 0.42 * len(entries))
     axes = picture.subplots()
     axes.axvline(0.0, color=GREY, linewidth=1)
-    for place, each in enumerate(entries):
-        axes.errorbar(each.value, place, xerr=each.half, color=each.colour, fmt="o", markersize=5, capsize=3)
+    for line, each in enumerate(entries):
+        axes.errorbar(each.value, line, xerr=each.half, color=each.colour, fmt="o", markersize=5, capsize=3)
         label = textwrap.shorten(each.label, 66, placeholder="…")
         above = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        axes.annotate(label, (0, place), (2, 6), bbox={"fc": "white", "ec": "none", "pad": 1.5}, **above)
+        axes.annotate(label, (0, line), (2, 6), bbox={"fc": "white", "ec": "none", "pad": 1.5}, **above)
     axes.set(ylim=(len(entries) - 0.5, -0.8), yticks=[], xlabel=x)
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.08)
@@ -285,10 +285,10 @@ def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: 
     count = len(topology.peers)
     angles = 2 * np.pi * np.arange(count) / count
     around = dict(zip(topology.peers, zip(np.sin(angles), -np.cos(angles), strict=True), strict=True))
-    places = positions(topology) if count <= MAX_PLACED_PEERS else around
+    coordinates = positions(topology) if count <= MAX_PLACED_PEERS else around
     picture = blank(width=side, height=side)
     axes = picture.subplots()
-    ends = np.array([[places[a], places[b]] for a, b in topology.edges]).reshape(-1, 2, 2)
+    ends = np.array([[coordinates[a], coordinates[b]] for a, b in topology.edges]).reshape(-1, 2, 2)
     if topology.directed:
         steps = ends[:, 1] - ends[:, 0]
         steps *= 1 - 0.07 / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 0.1)  # ends before the peer
@@ -300,9 +300,12 @@ def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: 
         axes.add_collection(LineCollection([*ends], colors=GREY, linewidths=0.8))
     colours = [RED if peer in attackers else COLOURS[0] for peer in topology.peers]
     axes.scatter(
-        *np.array([places[peer] for peer in topology.peers]).T, s=max(8, min(60, 1600 / count)), c=colours, zorder=2
+        *np.array([coordinates[peer] for peer in topology.peers]).T,
+        s=max(8, min(60, 1600 / count)),
+        c=colours,
+        zorder=2,
     )
-    for peer, (x, y) in places.items() if count <= MAX_NAMED_PEERS else ():
+    for peer, (x, y) in coordinates.items() if count <= MAX_NAMED_PEERS else ():
         across = "center" if abs(x) < 0.2 else "left" if x > 0 else "right"
         down = "center" if across != "center" else "bottom" if y > 0 else "top"
         name = peer if len(peer) <= 12 else f"{peer[:11]}…"

@@ -15,8 +15,8 @@ import msgspec
 
 import p2pfl
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.own_code import OwnCode
 from p2pfl.results.notices.kinds import SCHEMA
-from p2pfl.results.repeating.own_code import OwnCode
 
 OWN_CODE = ("commit", "code")
 """Fields of a provenance on the user's own code, which stand in ``provenance.json`` alone."""
@@ -124,7 +124,7 @@ def provenance(
     >>> found["seed"], found["algorithm"], found["split"], found["began"]
     (0, 'fedavg', 'iid', '2026-11-22T13:07:00+00:00')
     """
-    found = Provenance(
+    record = Provenance(
         seed=experiment.seed,
         algorithm=experiment.learning.algorithm,
         split=experiment.data.split,
@@ -133,7 +133,7 @@ def provenance(
         commit=None if folder is None else commit_of(folder),
         code=None if code is None else RecordedCode(code.digest, [*code.files], code.whole),
     )
-    return dict(msgspec.to_builtins(found))
+    return dict(msgspec.to_builtins(record))
 
 
 def versions(device: str = "cpu") -> Versions:
@@ -167,25 +167,25 @@ def commit_of(folder: Path) -> str | None:
     Only files of the repository are read. Git itself would run programs that the repository names, such as filters.
     """
     start = folder.resolve()
-    place = next((each / ".git" for each in (start, *start.parents) if (each / ".git").exists()), None)
+    repository = next((each / ".git" for each in (start, *start.parents) if (each / ".git").exists()), None)
     try:
-        return None if place is None else _commit(place)
+        return None if repository is None else _commit(repository)
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def _commit(place: Path) -> str | None:
+def _commit(repository: Path) -> str | None:
     """Return the commit of a folder ``.git``, or of the folder that such a file names for a worktree."""
-    if place.is_file():
-        place = place.parent / place.read_text("utf-8").removeprefix("gitdir:").strip()
-    if not (place / "HEAD").is_file():
+    if repository.is_file():
+        repository = repository.parent / repository.read_text("utf-8").removeprefix("gitdir:").strip()
+    if not (repository / "HEAD").is_file():
         return None
-    head = (place / "HEAD").read_text("utf-8").strip()
+    head = (repository / "HEAD").read_text("utf-8").strip()
     if not head.startswith("ref:"):
         return _digits(head)
     name = head.removeprefix("ref:").strip()
-    common = place / "commondir"
-    roots = [place, *([place / common.read_text("utf-8").strip()] if common.is_file() else [])]
+    common = repository / "commondir"
+    roots = [repository, *([repository / common.read_text("utf-8").strip()] if common.is_file() else [])]
     for root in roots:
         if ".." not in name and (root / name).is_file():
             return _digits((root / name).read_text("utf-8").strip())

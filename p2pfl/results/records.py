@@ -94,11 +94,11 @@ def mean_scores(records: Sequence[Record]) -> dict[str, float]:
     >>> mean_scores([Record(peer="ada", scores={"loss": 0.5}, **some), Record(peer="bob", scores={}, **some)])
     {'loss': 0.5}
     """
-    found: dict[str, list[float]] = {}
+    values_by_name: dict[str, list[float]] = {}
     for record in records:
         for name, value in record.scores.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            values_by_name.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in values_by_name.items()}
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:

@@ -37,13 +37,13 @@ import msgspec
 from p2pfl.core.errors import InputError, P2PFLError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.experiment import Experiment, plain, write
+from p2pfl.experiment.file.own_code import FOLDER as MODULES
+from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
 from p2pfl.experiment.file.reading import kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
-from p2pfl.results.repeating.own_code import FOLDER as MODULES
-from p2pfl.results.repeating.own_code import OwnCode, named_modules, own_code
 from p2pfl.results.run_files import events_of, records_of, table_of
 from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
 
@@ -309,8 +309,8 @@ class Run:
     def __repr__(self) -> str:
         """Return the name of the experiment, its rounds and, once it is known, the score."""
         done, score = len({record.round for record in self.metrics}), self.summary.get("together")
-        said = "" if score is None else f", {self.summary.get('metric')} {score:.3f}"
-        return f"<Run {self.experiment.name!r}: {done} of {self.experiment.rounds} rounds{said}>"
+        score_text = "" if score is None else f", {self.summary.get('metric')} {score:.3f}"
+        return f"<Run {self.experiment.name!r}: {done} of {self.experiment.rounds} rounds{score_text}>"
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
@@ -318,8 +318,8 @@ class Run:
         from p2pfl.results.pages.gains import gains, verdict  # noqa: PLC0415
         from p2pfl.results.pages.rendering import fragment  # noqa: PLC0415
 
-        said = Note(verdict(self.summary, self.honest, rounds=self.experiment.rounds), style="strong")
-        return fragment([said, *gains(self.summary, self.honest)])
+        note = Note(verdict(self.summary, self.honest, rounds=self.experiment.rounds), style="strong")
+        return fragment([note, *gains(self.summary, self.honest)])
 
     @property
     def history(self) -> Any:
@@ -389,9 +389,9 @@ def _lines(items: Sequence[msgspec.Struct]) -> bytes:
 def _copy(code: OwnCode, folder: Path) -> None:
     """Write own modules into a folder."""
     for path, content in code.files.items():
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        replace(place, content, mode=OWNER_ONLY)
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace(target, content, mode=OWNER_ONLY)
 
 
 def _json(table: Mapping[str, Any]) -> bytes:

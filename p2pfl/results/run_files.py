@@ -31,10 +31,10 @@ def restored(table: Mapping[str, Any]) -> dict[str, Any]:
     >>> restored({"round": 3, "scores": {"loss": None}})
     {'round': 3, 'scores': {'loss': nan}}
     """
-    found = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
+    nullable = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
     whole = {
         key: {name: math.nan if score is None else score for name, score in scores.items()}
-        for key, scores in found.items()
+        for key, scores in nullable.items()
     }
     return {**table, **whole}
 
@@ -47,7 +47,7 @@ def records_of(path: Path) -> list[Record]:
     InputError
         The file cannot be read, or a line is no record of this version.
     """
-    return [_converted(table, Record, place, what="a record") for place, table in _tables(path, what="a record")]
+    return [_converted(table, Record, position, what="a record") for position, table in _tables(path, what="a record")]
 
 
 def events_of(path: Path) -> list[Notice]:
@@ -61,7 +61,7 @@ def events_of(path: Path) -> list[Notice]:
     if not path.exists():
         return []
     union: Any = functools.reduce(operator.or_, kinds().values())
-    return [_converted(table, union, place, what="an event") for place, table in _tables(path, what="an event")]
+    return [_converted(table, union, position, what="an event") for position, table in _tables(path, what="an event")]
 
 
 def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -70,23 +70,23 @@ def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
-        place = f"{path}, line {number}"
+        position = f"{path}, line {number}"
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
-        check_schema(table, place)
-        yield place, restored(table)
+            raise InputError(f"{position}: the line is not {what} ({error}); delete it to read the others") from None
+        check_schema(table, position)
+        yield position, restored(table)
 
 
-def _converted(table: dict[str, Any], kind: Any, place: str, *, what: str) -> Any:
+def _converted(table: dict[str, Any], kind: Any, position: str, *, what: str) -> Any:
     try:
         return msgspec.convert(table, kind)
     except msgspec.MsgspecError as error:
-        raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+        raise InputError(f"{position}: the line is not {what} ({error}); delete it to read the others") from None
 
 
-def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
+def check_schema(table: Mapping[str, Any], source: str | Path) -> None:
     """Refuse what another release has written in a format that this one does not read.
 
     Raises
@@ -97,8 +97,8 @@ def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
     theirs = table.get("schema", SCHEMA)
     if theirs != SCHEMA:
         raise InputError(
-            f"{place}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use the "
-            "release that wrote it"
+            f"{source}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use "
+            "the release that wrote it"
         )
 
 
@@ -140,11 +140,11 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77}})
     'scores of one in 5 rounds are those of 77 of 4000 peers; the last round is evaluated in full'
     """
-    found = msgspec.convert(summary.get("evaluation"), Evaluated | None)
-    if found is None:
+    evaluated = msgspec.convert(summary.get("evaluation"), Evaluated | None)
+    if evaluated is None:
         return ""
-    every = "each round" if found.every == 1 else f"one in {found.every} rounds"
-    of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
+    every = "each round" if evaluated.every == 1 else f"one in {evaluated.every} rounds"
+    of = "all peers" if evaluated.peers == summary["peers"] else f"{evaluated.peers} of {summary['peers']} peers"
     return f"scores of {every} are those of {of}; the last round is evaluated in full"
 
 
@@ -179,8 +179,8 @@ def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
 
     There are none in the summary of all peers, whose ``alone`` is the mean of one score.
     """
-    found = summary.get("alone") if "scores" in summary else None
-    return {name: score for name, score in (found or {}).items() if score is not None}
+    scores = summary.get("alone") if "scores" in summary else None
+    return {name: score for name, score in (scores or {}).items() if score is not None}
 
 
 def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:

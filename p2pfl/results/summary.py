@@ -224,8 +224,8 @@ def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[st
 
 def _counts(plan: Plan, peer: str) -> dict[str, int]:
     """Return the numbers of a peer's samples; nothing for a learner that has data of its own."""
-    held = plan.federation.sizes(peer)
-    return {"samples": held.train, "tested": held.test} if held.train else {}
+    sizes = plan.federation.sizes(peer)
+    return {"samples": sizes.train, "tested": sizes.test} if sizes.train else {}
 
 
 UNSCALED = (
@@ -306,10 +306,10 @@ def _compared(
 def _lossless(plan: Plan, together: Mapping[str, Mapping[str, float]], rows: Rows) -> bool:
     """Return whether a model on all data ``[1, P]`` has, at each peer, the scores of the model of the peers."""
     peers = tuple(sorted(together))
-    found = plan.learner.evaluate(rows.expand(len(peers), -1), peers=peers)
+    scores = plan.learner.evaluate(rows.expand(len(peers), -1), peers=peers)
     return all(
         together[peer].get(name) == float(values[number])
-        for name, values in found.items()
+        for name, values in scores.items()
         for number, peer in enumerate(peers)
     )
 
@@ -334,13 +334,13 @@ def _intervals(
     if rows is None:
         return {}
     apart, together = dict(zip(peers, rows, strict=True)), final()
-    known = [peer for peer in scored if peer in together]
-    how: dict[str, Any] = {"metric": metric, "seed": plan.experiment.seed, "peers": len(known)}
+    both = [peer for peer in scored if peer in together]
+    settings: dict[str, Any] = {"metric": metric, "seed": plan.experiment.seed, "peers": len(both)}
     return {
         peer: gain_interval(
-            plan.learner, peer, alone=apart[peer], together=together[peer], recorded=scored[peer], **how
+            plan.learner, peer, alone=apart[peer], together=together[peer], recorded=scored[peer], **settings
         )
-        for peer in known
+        for peer in both
     }
 
 
@@ -369,19 +369,21 @@ def describe(
     count = plan.protection.affordable if rounds is None else rounds
     account = beside(plan.experiment)
     examples = plan.examples(count, played=played)
-    said = promise(plan.experiment, plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
-    if said["epsilon"] is not None or examples is not None:
-        said["account"] = None if account is None else account.name
-    return said if spent is None else said | stated(plan.protection, rounds=count)
+    statement = promise(
+        plan.experiment, plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable
+    )
+    if statement["epsilon"] is not None or examples is not None:
+        statement["account"] = None if account is None else account.name
+    return statement if spent is None else statement | stated(plan.protection, rounds=count)
 
 
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Return the scores on the test part, each ``[R]``; with a validation part also those under ``validation_...``."""
-    found = plan.learner.evaluate(rows, peers=peers)
+    scores = plan.learner.evaluate(rows, peers=peers)
     if plan.validates:
-        held = plan.learner.evaluate(rows, peers=peers, part="validation")
-        found = found | {f"validation_{name}": values for name, values in held.items()}
-    return found
+        validation = plan.learner.evaluate(rows, peers=peers, part="validation")
+        scores = scores | {f"validation_{name}": values for name, values in validation.items()}
+    return scores
 
 
 def scores(evaluated: Mapping[str, torch.Tensor], index: int) -> dict[str, float]:

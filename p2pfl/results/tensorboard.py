@@ -49,40 +49,40 @@ def write(runs: Mapping[str, Run], folder: Path) -> list[Path]:
             "event files need tensorboardX, which is not installed; run "
             '`pip install "p2pfl-mqtt[tensorboard]"`, or use --csv'
         ) from None
-    places = {folder / _safe(name): run for name, run in runs.items()}
-    for place, run in places.items():
+    folders = {folder / _safe(name): run for name, run in runs.items()}
+    for target, run in folders.items():
         if not run.metrics:
             raise InputError(f"the run in {run.folder} has no records; let it run longer")
-        if any(place.glob("events.out.tfevents.*")):
-            raise InputError(f"{place} has event files already, to which TensorBoard would add; choose another place")
-    for place, run in places.items():
+        if any(target.glob("events.out.tfevents.*")):
+            raise InputError(f"{target} has event files already, to which TensorBoard would add; choose another place")
+    for target, run in folders.items():
         began = run.provenance.get("began")
         now = 0.0 if began is None else datetime.fromisoformat(began).timestamp()
         try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its owner reads scores and losses
-            with SummaryWriter(str(place)) as writer:
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its owner reads scores and losses
+            with SummaryWriter(str(target)) as writer:
                 for round, records in by_round(run.honest).items():
-                    known = [record.time.timestamp() for record in records if record.time is not None]
+                    times = [record.time.timestamp() for record in records if record.time is not None]
                     spent = max(record.seconds_training + record.seconds_waiting for record in records)
-                    now = max(known) if known else now + spent
+                    now = max(times) if times else now + spent
                     for name, value in _scalars(records):
                         writer.add_scalar(name, value, round + 1, walltime=now)
         except OSError as error:
-            raise InputError(f"{place} cannot be written ({error.strerror}); choose another directory") from None
-    return [*places]
+            raise InputError(f"{target} cannot be written ({error.strerror}); choose another directory") from None
+    return [*folders]
 
 
 def _scalars(records: Sequence[Record]) -> Iterator[tuple[str, float]]:
     """Yield the mean of each score and field that all records have; of the bytes their sum."""
-    found: list[tuple[str, list[Any]]] = [
+    columns: list[tuple[str, list[Any]]] = [
         (f"scores/{name}", [record.scores.get(name) for record in records])
         for name in dict.fromkeys(name for record in records for name in record.scores)
     ]
-    found += [(f"training/{name}", [getattr(record, name) for record in records]) for name in FIELDS]
-    for name, values in found:
-        known = [value for value in values if value is not None]
-        if known:
-            yield name, sum(known) / len(known)
+    columns += [(f"training/{name}", [getattr(record, name) for record in records]) for name in FIELDS]
+    for name, values in columns:
+        numbers = [value for value in values if value is not None]
+        if numbers:
+            yield name, sum(numbers) / len(numbers)
     yield "cost/bytes_sent", float(sum(record.bytes_out for record in records))
 
 

@@ -10,7 +10,7 @@ import tomli_w
 import hospitals
 import p2pfl
 from p2pfl.cli.planning.disclosures import facts
-from p2pfl.cli.planning.privacy import compared, resolve
+from p2pfl.cli.planning.privacy import compare_with_curator, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
@@ -212,7 +212,7 @@ def test_exact_results_may_stay_outside_of_the_account(cells, tmp_path):
 def test_a_guarantee_is_not_compared_with_exact_scores_of_data_that_have_an_account(cells, tmp_path):
     claimed = cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
-    found = compared(resolve(read(claimed)))
+    found = compare_with_curator(resolve(read(claimed)))
     assert found["pays"] is None
     assert "peer0.csv.budget.jsonl counts what is spent of these data" in found["sentence"]
     assert set(found) == {"pays", "sentence"}

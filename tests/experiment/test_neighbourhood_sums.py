@@ -84,7 +84,7 @@ def test_the_command_says_what_sums_promise():
     assert promised == [False, True, False, False, False]
     assert found["observers"][0]["epsilon"] == 0
     assert found["observers"][1]["epsilon"] == pytest.approx(8.0)
-    assert "sums" in privacy.described(found)
+    assert "sums" in privacy.describe(found)
     assert "exact sum of its neighbours' models and no single one" in found["statement"]
 
 

@@ -70,16 +70,16 @@ def _spent(plan: Plan) -> list[str]:
     return [f"epsilon {spent_before:.3g} for a sample is spent already by {beside(plan.experiment)}{left}"]
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """Print who learns what."""
     console = Console(highlight=False)
-    console.print(Text(f"What all rounds of {found['name']} show", style="bold"))
-    print_facts(found["learned"])
-    if found["observers"]:
+    console.print(Text(f"What all rounds of {results['name']} show", style="bold"))
+    print_facts(results["learned"])
+    if results["observers"]:
         console.print()
-        print_facts({each["observer"]: f"epsilon {each['epsilon']:.3g} for a sample" for each in found["observers"]})
-    for sentence in found["warnings"]:
+        print_facts({each["observer"]: f"epsilon {each['epsilon']:.3g} for a sample" for each in results["observers"]})
+    for sentence in results["warnings"]:
         console.print()
         console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
     console.print()
-    console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)
+    console.print(Text(results["statement"]), soft_wrap=not console.is_terminal)

@@ -38,10 +38,10 @@ MOST_NATS = 700.0
 
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
-    return terminal.answer(options, explained(p2pfl.plan(experiment_of(options), unaccounted=True)), show)
+    return terminal.answer(options, explain(p2pfl.plan(experiment_of(options), unaccounted=True)), show)
 
 
-def explained(resolved: Plan) -> dict[str, Any]:
+def explain(resolved: Plan) -> dict[str, Any]:
     """Return everything that ``p2pfl explain`` prints, as values for JSON."""
     return {
         "name": resolved.experiment.name,
@@ -56,27 +56,27 @@ def explained(resolved: Plan) -> dict[str, Any]:
     }
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """Print it."""
     console = terminal.console()
-    model, data = found["model"], found["data"]
+    model, data = results["model"], results["data"]
     console.print(
         Text.assemble(
-            (found["name"], "bold"),
-            f": {found['algorithm']} of {model['name']} with {model['parameters']:,} parameters on {data['name']}",
+            (results["name"], "bold"),
+            f": {results['algorithm']} of {model['name']} with {model['parameters']:,} parameters on {data['name']}",
         )
     )
     console.print()
     _show_data(data, console)
-    for title, pairs in (("Topology", _graph_said(found)), ("What it costs", _cost_said(found))):
+    for title, pairs in (("Topology", _graph_lines(results)), ("What it costs", _cost_lines(results))):
         console.print()
         console.print(Text(title, style="bold"))
         facts(pairs)
     console.print()
-    console.print(Text(f"privacy: {found['privacy']}"), soft_wrap=not console.is_terminal)
-    if found["mask"] is not None:
-        said = f"mask: deviation {found['mask']['deviation']:.3g} in each parameter, {found['mask']['origin']}"
-        console.print(Text(said), soft_wrap=not console.is_terminal)
+    console.print(Text(f"privacy: {results['privacy']}"), soft_wrap=not console.is_terminal)
+    if results["mask"] is not None:
+        sentence = f"mask: deviation {results['mask']['deviation']:.3g} in each parameter, {results['mask']['origin']}"
+        console.print(Text(sentence), soft_wrap=not console.is_terminal)
 
 
 def _mask(resolved: Plan) -> dict[str, Any] | None:
@@ -192,8 +192,8 @@ def _data(resolved: Plan) -> dict[str, Any]:
 
 def _show_data(data: Mapping[str, Any], console: Console) -> None:
     table = grid("peer", "samples", "share", *(["classes", "label distance", ""] if data["classes"] else []))
-    how = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"
-    console.print(Text(f"Who has what ({how})", style="bold"))
+    division = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"
+    console.print(Text(f"Who has what ({division})", style="bold"))
     if data["classes"]:
         table.columns[-1].justify = "left"
         table.columns[-1].header = "samples by class"
@@ -232,24 +232,24 @@ def _bars(counts: list[int]) -> str:
     return "".join(drawn) + ("…" if len(counts) > MOST_BARS else "")
 
 
-def _graph_said(found: Mapping[str, Any]) -> dict[str, str]:
-    graph = found["topology"]
+def _graph_lines(results: Mapping[str, Any]) -> dict[str, str]:
+    graph = results["topology"]
     low, high = graph["degree"]
-    said = {
+    lines = {
         "topology": f"{graph['kind']}, {graph['peers']} peers, {graph['edges']} edges, diameter {graph['diameter']}",
         "neighbours of a peer": (f"{low}" if low == high else f"{low} to {high}")
         + f", as good as {graph['effective_neighbours']:.1f} with equal weights",
         "spectral gap": f"{graph['spectral_gap']:.3g}",
     }
-    if found["cost"]["gossip_steps_per_round"]:
-        said["disagreement left"] = f"{graph['left']:.2g} after a round"
+    if results["cost"]["gossip_steps_per_round"]:
+        lines["disagreement left"] = f"{graph['left']:.2g} after a round"
     if graph["period"] > 1:
-        said["graphs in turn"] = f"{graph['period']}"
-    return said
+        lines["graphs in turn"] = f"{graph['period']}"
+    return lines
 
 
-def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
-    cost = found["cost"]
+def _cost_lines(results: Mapping[str, Any]) -> dict[str, str]:
+    cost = results["cost"]
     more = [
         f"{cost[key]} {when}"
         for key, when in (("totals_before", "exact sums before"), ("totals_after", "after"))
@@ -260,9 +260,9 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         return {
             "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
             "a model": f"{size(cost['row_bytes'])}, which never travels",
-            "memory to simulate": _memory_said(found["memory"]),
+            "memory to simulate": _memory_text(results["memory"]),
         }
-    few, peers = cost["participants"], found["topology"]["peers"]
+    few, peers = cost["participants"], results["topology"]["peers"]
     chosen = f"{few} of {peers} train in a round and count; the others send the last model on, with weight 0"
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
@@ -271,14 +271,14 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
         "the broker takes in": f"{size(cost['bytes_sent'])} in all",
-        "memory to simulate": _memory_said(found["memory"]),
+        "memory to simulate": _memory_text(results["memory"]),
     }
 
 
-def _memory_said(memory: Mapping[str, Any]) -> str:
+def _memory_text(memory: Mapping[str, Any]) -> str:
     """Return the memory of a simulation in words."""
-    said = f"about {size(memory['total'])}, models {size(memory['models'])} of it"
+    sentence = f"about {size(memory['total'])}, models {size(memory['models'])} of it"
     needed, free = memory["total"] - memory["held"], memory["free"]
     if free is None:
-        return said
-    return f"{said}; {size(free)} free{'' if needed <= free else ', too little'}"
+        return sentence
+    return f"{sentence}; {size(free)} free{'' if needed <= free else ', too little'}"

@@ -59,15 +59,15 @@ def run(options: PrivacyOptions) -> int:
         if options.plot:
             raise InputError("exact totals have no epsilon to draw; leave --plot out")
         return terminal.answer(options, disclosures.facts(plan), disclosures.show)
-    found = facts(plan)
+    results = facts(plan)
     if options.plot:  # first, for it may be refused
-        draw(found, options.plot)
+        draw(results, options.plot)
     if not options.json:
-        show(found)
+        show(results)
         sys.stdout.flush()  # the table stands while data are read and the comparison trains
-    comparison = None if options.no_baselines else compared(plan, only=options.name)
+    comparison = None if options.no_baselines else compare_with_curator(plan, only=options.name)
     if options.json:
-        print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
+        print(json.dumps(results | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
         say(comparison)
     return 0
@@ -105,7 +105,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "peers": len(graph.peers),
         "mode": wanted.mode,
         "claimed": protection.claimed,
-        "missing": _missing(protection),
+        "missing": _missing_guarantee(protection),
         "warnings": _warnings(protection, rounds),
         "statement": promise(plan.experiment, protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
@@ -131,77 +131,81 @@ def facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(results: Mapping[str, Any]) -> None:
     """Print the facts."""
     console = terminal.console()
     lines = grid("who looks", "peer", "mu", "epsilon", "AUC", "TPR@1%", "worst set")
-    lines.title, lines.title_style = f"What all rounds of {found['name']} give away", "bold"
-    for each in found["observers"]:
+    lines.title, lines.title_style = f"What all rounds of {results['name']} give away", "bold"
+    for each in results["observers"]:
         style = "bold" if each["promised"] else ""
         attack = each["attack"]
         numbers = (_number(each["mu"]), _number(each["epsilon"]), f"{attack['auc']:.3f}", f"{attack['tpr']:.3f}")
         lines.add_row(each["observer"], each["peer"], *numbers, each["search"], style=style)
     console.print(lines)
     console.print()
-    for sentence in [*filter(None, [found["missing"]]), *found["warnings"]]:
+    for sentence in [*filter(None, [results["missing"]]), *results["warnings"]]:
         console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
         console.print()
-    print_facts(described(found))
+    print_facts(describe(results))
     console.print()
-    console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)
+    console.print(Text(results["statement"]), soft_wrap=not console.is_terminal)
 
 
-def described(found: Mapping[str, Any]) -> dict[str, str]:
+def describe(results: Mapping[str, Any]) -> dict[str, str]:
     """Return all facts except the table, as text."""
-    low, high = found["mask_graph"]["degree"]
+    low, high = results["mask_graph"]["degree"]
     degree = f"{low}" if low == high else f"{low} to {high}"
-    said = {"protected": f"{ADJACENCY[found['adjacency']]} ({found['adjacency']})"}
-    if found["claimed"]:
-        said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
-    if found["claimed"]:
-        said["local floor"] = (
-            f"epsilon {_number(found['observers'][-1]['local_epsilon'])}, even if all other peers are malicious"
+    rows = {"protected": f"{ADJACENCY[results['adjacency']]} ({results['adjacency']})"}
+    if results["claimed"]:
+        rows["epsilon"] = f"at delta {results['delta']:g}, of the peer that is worst off"
+    if results["claimed"]:
+        rows["local floor"] = (
+            f"epsilon {_number(results['observers'][-1]['local_epsilon'])}, even if all other peers are malicious"
         )
-    said["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
-    said["a neighbour"] = "alone learns no more than with a broker that only listens"
-    if not (found["claimed"] or found["mask"] or mode_traits(found["mode"]).sums):
-        said["any other peer"] = "learns what neighbours do, over several gossip steps or rounds"
-    said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
-    each = " as none is given" if found["clip_chosen"] else ""
-    clip = "no clip" if found["clip"] is None else f"clip {_number(found['clip'])}{each}"
-    said["noise"] = f"{found['noise']:.3g} private in each number, {clip}"
-    if found["mask"]:
+    rows["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
+    rows["a neighbour"] = "alone learns no more than with a broker that only listens"
+    if not (results["claimed"] or results["mask"] or mode_traits(results["mode"]).sums):
+        rows["any other peer"] = "learns what neighbours do, over several gossip steps or rounds"
+    rows["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
+    each = " as none is given" if results["clip_chosen"] else ""
+    clip = "no clip" if results["clip"] is None else f"clip {_number(results['clip'])}{each}"
+    rows["noise"] = f"{results['noise']:.3g} private in each number, {clip}"
+    if results["mask"]:
         peers = {0: "nobody colludes", 1: "any one peer colludes"}
-        who = peers.get(found["colluders"], f"any {found['colluders']} peers collude")
-        kind = "the neighbours" if found["mask_graph"]["kind"] == "same" else found["mask_graph"]["kind"]
-        said["masks"] = f"{found['mask']:.3g} in each number on each of {found['mask_graph']['edges']} edges"
-        said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
-        said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
-    if mode_traits(found["mode"]).sums:
-        said["sums"] = (
+        who = peers.get(results["colluders"], f"any {results['colluders']} peers collude")
+        kind = "the neighbours" if results["mask_graph"]["kind"] == "same" else results["mask_graph"]["kind"]
+        rows["masks"] = f"{results['mask']:.3g} in each number on each of {results['mask_graph']['edges']} edges"
+        rows["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
+        rows["blur of a number"] = f"{results['blur']:.3g} or more if {who}"
+    if mode_traits(results["mode"]).sums:
+        rows["sums"] = (
             "one for each peer and gossip step, masked in a ring; only the peer that receives the sum can read it"
         )
-    if found["participation"] < 1:
-        said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
-    allowed = "" if found["budget"] is None else f", of which epsilon {found['budget']:g} allows {found['affordable']}"
-    said["rounds"] = f"{found['rounds']}{allowed}"
-    said["gossip steps a round"] = f"{found['gossip_steps']}"
-    if found["spent_before"]:
-        said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}"
-        said["with this run"] = f"epsilon {found['spent_after']:.3g} for the bold row; the table is of this run alone"
-    return said
+    if results["participation"] < 1:
+        rows["participation"] = (
+            f"{results['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
+        )
+    allowed = (
+        "" if results["budget"] is None else f", of which epsilon {results['budget']:g} allows {results['affordable']}"
+    )
+    rows["rounds"] = f"{results['rounds']}{allowed}"
+    rows["gossip steps a round"] = f"{results['gossip_steps']}"
+    if results["spent_before"]:
+        rows["spent before"] = f"epsilon {results['spent_before']:.3g} by {results['budget_file']}"
+        rows["with this run"] = f"epsilon {results['spent_after']:.3g} for the bold row; the table is of this run alone"
+    return rows
 
 
-def _curves(found: Mapping[str, Any]) -> dict[str, list[float]]:
+def _curves(results: Mapping[str, Any]) -> dict[str, list[float]]:
     """Return epsilon over rounds by observer, and with what was spent before, if anything was."""
-    listening = observers.listening(found["observers"])
-    curves = [(each["observer"], epsilon) for each, epsilon in zip(listening, found["curve"]["epsilon"], strict=True)]
+    listening = observers.listening(results["observers"])
+    curves = [(each["observer"], epsilon) for each, epsilon in zip(listening, results["curve"]["epsilon"], strict=True)]
     promised = 1 + next(number for number, each in enumerate(listening) if each["promised"])
-    before = found["curve"]["in_all"]
+    before = results["curve"]["in_all"]
     return dict([*curves[:promised], *([("with what was spent before", before)] if before else []), *curves[promised:]])
 
 
-def draw(found: Mapping[str, Any], path: str) -> None:
+def draw(results: Mapping[str, Any], path: str) -> None:
     """Draw epsilon over rounds.
 
     Raises
@@ -212,20 +216,20 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     from p2pfl.results.charts import Chart, Curve  # noqa: PLC0415 (the table need not wait for them)
     from p2pfl.results.plots import draw_charts  # noqa: PLC0415
 
-    if not found["claimed"]:
+    if not results["claimed"]:
         raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")
     curves = [
-        Curve(f"{observer}: {values[-1]:.3g}", found["curve"]["rounds"], values, style=place)
-        for place, (observer, values) in enumerate(_curves(found).items())
+        Curve(f"{observer}: {values[-1]:.3g}", results["curve"]["rounds"], values, style=style)
+        for style, (observer, values) in enumerate(_curves(results).items())
     ]
-    levels = [] if found["budget"] is None else [("budget", found["budget"])]
-    y = f"epsilon at delta {found['delta']:g}"
+    levels = [] if results["budget"] is None else [("budget", results["budget"])]
+    y = f"epsilon at delta {results['delta']:g}"
     positive = min(curve.ys[0] for curve in curves) > 0  # very large noise costs nothing at this delta
     chart = Chart("", "", "round", y, curves, levels=levels, log=positive, whole=True)
-    draw_charts([chart], title=f"{found['name']}: {found['peers']} peers", path=path)
+    draw_charts([chart], title=f"{results['name']}: {results['peers']} peers", path=path)
 
 
-def compared(plan: Plan, *, only: str | None = None) -> dict[str, Any] | None:
+def compare_with_curator(plan: Plan, *, only: str | None = None) -> dict[str, Any] | None:
     """Return the accuracy of a trusted curator and of peers alone, and a sentence; ``None`` without a guarantee."""
     if not plan.protection.claimed:
         return None
@@ -233,23 +237,23 @@ def compared(plan: Plan, *, only: str | None = None) -> dict[str, Any] | None:
         return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
     account = counting(plan.experiment, plan.topology.peers)
     if account is not None:
-        said = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
-        return {"pays": None, "sentence": f"not compared with learning alone, {said}"}
+        reason = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
+        return {"pays": None, "sentence": f"not compared with learning alone, {reason}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
 
-        found = compare(plan)
-        peers, epsilon = needed(plan, found) if found.share else (None, None)
+        comparison = compare(plan)
+        peers, epsilon = needed(plan, comparison) if comparison.share else (None, None)
     return {
-        "metric": found.metric,
-        "alone": found.alone,
-        "curator": found.curator,
-        "noiseless": found.noiseless,
-        "pays": found.pays,
-        "update": found.length,
+        "metric": comparison.metric,
+        "alone": comparison.alone,
+        "curator": comparison.curator,
+        "noiseless": comparison.noiseless,
+        "pays": comparison.pays,
+        "update": comparison.length,
         "peers_needed": peers,
         "epsilon_needed": epsilon,
-        "sentence": _verdict(plan, found, peers=peers, epsilon=epsilon),
+        "sentence": _verdict(plan, comparison, peers=peers, epsilon=epsilon),
     }
 
 
@@ -261,28 +265,32 @@ def say(comparison: Mapping[str, Any]) -> None:
     console.print(Text(comparison["sentence"], style=style), soft_wrap=not console.is_terminal)
 
 
-def _verdict(resolved: Plan, found: CuratorComparison, *, peers: int | None, epsilon: float | None) -> str:
+def _verdict(resolved: Plan, comparison: CuratorComparison, *, peers: int | None, epsilon: float | None) -> str:
     protection = resolved.protection
     spent = protection.total({protection.cost: protection.affordable or protection.rounds})
-    reached = "would break down" if found.curator is None else f"would reach {found.metric} {found.curator:.3f}"
-    said = f"even a trusted curator {reached} at epsilon {spent:.3g}, and peers alone reach {found.alone:.3f}"
-    if found.pays:
-        return f"learning together can pay: {said.removeprefix('even ')}; masks come close to the curator at best"
-    if found.hopeless:
-        still = "breaks down" if found.noiseless is None else f"reaches {found.noiseless:.3f}"
+    reached = (
+        "would break down"
+        if comparison.curator is None
+        else f"would reach {comparison.metric} {comparison.curator:.3f}"
+    )
+    outcome = f"even a trusted curator {reached} at epsilon {spent:.3g}, and peers alone reach {comparison.alone:.3f}"
+    if comparison.pays:
+        return f"learning together can pay: {outcome.removeprefix('even ')}; masks come close to the curator at best"
+    if comparison.hopeless:
+        still = "breaks down" if comparison.noiseless is None else f"reaches {comparison.noiseless:.3f}"
         clip = protection.settings.clip
         why = f"without any noise it {still}: the clip {clip:g}, the rounds or the learning rate are in the way"
     elif peers is None or epsilon is None:
-        why = f"a 64th of the noise would still be too much, and without any it reaches {found.noiseless:.3f}"
+        why = f"a 64th of the noise would still be too much, and without any it reaches {comparison.noiseless:.3f}"
     else:
         why = f"it would begin to pay with about {peers} peers of as much data each, or at epsilon {epsilon:.2g}"
     clip = protection.settings.clip
-    if not found.hopeless and found.length < clip / 2:
+    if not comparison.hopeless and comparison.length < clip / 2:
         why += (
-            f"; but updates are about {found.length:.2g} long, and the noise hides up to the clip {clip:g}: lower "
+            f"; but updates are about {comparison.length:.2g} long, and the noise hides up to the clip {clip:g}: lower "
             "privacy.clip, or raise learning.rate or learning.epochs"
         )
-    return f"learning together would not pay: {said}; {why}"
+    return f"learning together would not pay: {outcome}; {why}"
 
 
 def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
@@ -304,22 +312,22 @@ def _warnings(protection: Protection, rounds: int) -> list[str]:
         protection.wanted.delta,
         len(protection.graph.peers),
     )
-    found = []
+    warnings = []
     if spent is not None and delta >= min(CARELESS, 1 / peers):
-        found.append(
+        warnings.append(
             f"privacy.delta = {delta:g} lets all updates of a peer be shown as they are with that chance: set it far "
             f"below one over the {peers} peers, such as 1e-05"
         )
     right = 0.0 if spent is None else divergence.ceilings(divergence.mu(spent, delta=delta)).accuracy
     if right >= CERTAIN:
-        found.append(
+        warnings.append(
             f"epsilon {spent:.3g} protects next to nothing, for the best attack is right in {100 * right:.3g} % of the "
             "cases: lower privacy.epsilon, or raise privacy.noise"
         )
-    return found
+    return warnings
 
 
-def _missing(protection: Protection) -> str | None:
+def _missing_guarantee(protection: Protection) -> str | None:
     """Return what a guarantee lacks, as a sentence."""
     if protection.claimed:
         return None

@@ -33,7 +33,7 @@ def run(options: TopologyOptions) -> int:
     found = facts(topology)
     if options.plot:
         plots.keep(plots.graph(topology.union, side=6), options.plot)
-    return terminal.answer(options, found, lambda results: tables.facts(described(results)))
+    return terminal.answer(options, found, lambda results: tables.facts(describe(results)))
 
 
 def find(options: TopologyOptions) -> graphs.Topology | graphs.Schedule:
@@ -98,27 +98,31 @@ def _contracts(weights: Sequence[graphs.Weights], rho: float) -> bool:
     return rho < 1 or not all(each.keeps_mean and each.keeps_consensus for each in weights)
 
 
-def described(found: Mapping[str, Any]) -> dict[str, str]:
+def describe(results: Mapping[str, Any]) -> dict[str, str]:
     """Return the facts as text."""
-    turns = found["period"] > 1
-    lines = {"peers": f"{found['peers']}", "edges": f"{found['edges']}", "neighbours of a peer": _span(found["degree"])}
+    turns = results["period"] > 1
+    lines = {
+        "peers": f"{results['peers']}",
+        "edges": f"{results['edges']}",
+        "neighbours of a peer": _span(results["degree"]),
+    }
     if turns:
-        lines["graphs in turn"] = f"{found['period']}"
-        lines["models received in a gossip step"] = _span(found["received"])
-    lines["diameter"] = f"{found['diameter']}"
-    lines["spectral gap of a period" if turns else "spectral gap"] = f"{found['spectral_gap']:.4g}"
-    if found["weights"] == "push":
+        lines["graphs in turn"] = f"{results['period']}"
+        lines["models received in a gossip step"] = _span(results["received"])
+    lines["diameter"] = f"{results['diameter']}"
+    lines["spectral gap of a period" if turns else "spectral gap"] = f"{results['spectral_gap']:.4g}"
+    if results["weights"] == "push":
         lines["weights"] = 'gossip.weights = "push": some peers send to more or fewer peers than they receive from'
-    elif not found["keeps_mean"]:
+    elif not results["keeps_mean"]:
         lines["weights"] = "models agree, but not on their exact mean, so pairwise masks are not possible"
-    if found["remainder"] is not None:
-        lines["a gossip step leaves"] = f"{found['remainder']:.3g} of the squared deviation on average"
-    if None not in found["effective_neighbours"].values():
-        means = " and ".join(f"{value:.1f}" for value in found["effective_neighbours"].values())
-        windows = " and ".join(f"{1 / (1 - float(decay)):.0f}" for decay in found["effective_neighbours"])
+    if results["remainder"] is not None:
+        lines["a gossip step leaves"] = f"{results['remainder']:.3g} of the squared deviation on average"
+    if None not in results["effective_neighbours"].values():
+        means = " and ".join(f"{value:.1f}" for value in results["effective_neighbours"].values())
+        windows = " and ".join(f"{1 / (1 - float(decay)):.0f}" for decay in results["effective_neighbours"])
         lines["effective neighbours"] = f"{means} for noise that lasts {windows} gossip steps"
-    for tolerance, steps in found["steps"].items():
-        fewer = found["chebyshev_steps"][tolerance]
+    for tolerance, steps in results["steps"].items():
+        fewer = results["chebyshev_steps"][tolerance]
         accelerated = "" if fewer is None else f', or {fewer} with gossip.acceleration = "chebyshev"'
         lines[f"gossip steps to {tolerance}"] = "never" if steps is None else f"{steps}{accelerated}"
     return lines

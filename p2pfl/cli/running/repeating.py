@@ -14,11 +14,11 @@ from p2pfl.cli.core_commands import RepeatOptions
 from p2pfl.cli.experiments import warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
+from p2pfl.experiment.file.own_code import FOLDER, named_modules
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import graph_files
 from p2pfl.results.formats import counted
 from p2pfl.results.lock import PEER, RUN
-from p2pfl.results.repeating.own_code import FOLDER, named_modules
 from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch
@@ -34,7 +34,7 @@ def run(options: RepeatOptions) -> int:
     folder = Path(options.run)
     _check_repeatable(folder)
     _check_changes(options.changes)
-    _trusted(folder, trust=options.trust_code)
+    _check_trust(folder, trust=options.trust_code)
 
     from p2pfl.results import Run  # noqa: PLC0415 (reading an experiment imports the modules that it names)
     from p2pfl.results.repeating.repetition import repetition  # noqa: PLC0415
@@ -57,13 +57,13 @@ def run(options: RepeatOptions) -> int:
         workers=max(1, len(summary.get("workers", ()))),
         unaccounted=options.unaccounted,
     )
-    found = repetition(before, Run.load(str(again.folder)))
+    comparison = repetition(before, Run.load(str(again.folder)))
     if options.json:
-        print(json.dumps(found.table, allow_nan=False))
+        print(json.dumps(comparison.table, allow_nan=False))
     else:
-        for sentence in sentences(found):
+        for sentence in sentences(comparison):
             terminal.note(sentence)
-    return 0 if found.same or not options.check else 1
+    return 0 if comparison.same or not options.check else 1
 
 
 def _check_repeatable(folder: Path) -> None:
@@ -99,7 +99,7 @@ def _check_changes(changes: Sequence[str]) -> None:
             raise InputError(f"--set {key} would make another run; repeat sets paths alone, such as data.options.path")
 
 
-def _trusted(folder: Path, *, trust: bool) -> None:
+def _check_trust(folder: Path, *, trust: bool) -> None:
     """Let own modules be imported from the run directory, which whoever made it has written; nothing was imported yet.
 
     Raises
@@ -107,7 +107,7 @@ def _trusted(folder: Path, *, trust: bool) -> None:
     InputError
         The user has not agreed to run them.
     """
-    names = _named(folder)
+    names = _own_modules(folder)
     if not names:
         return
     kept = folder / FOLDER
@@ -126,7 +126,7 @@ def _trusted(folder: Path, *, trust: bool) -> None:
         sys.dont_write_bytecode = True  # the directory stays as it was received
 
 
-def _named(folder: Path) -> tuple[str, ...]:
+def _own_modules(folder: Path) -> tuple[str, ...]:
     """Return the modules that the experiment of a run names, without importing them."""
     path = folder / "experiment.toml"
     try:
@@ -156,19 +156,19 @@ def _check_draws(folder: Path, resolved: Plan) -> None:
         )
 
 
-def sentences(found: Repetition) -> Iterator[str]:
+def sentences(comparison: Repetition) -> Iterator[str]:
     """Yield the comparison in sentences, the verdict last."""
-    yield f"{found.run} was repeated in {found.repeated}"
-    yield _part("models", found.models, f"all {found.files} are equal")
-    yield _part("records", found.records, f"all {found.compared} are equal, durations apart")
-    yield _part("results", found.results, "scores and costs are equal")
-    for name, (old, new) in found.versions.items():
+    yield f"{comparison.run} was repeated in {comparison.repeated}"
+    yield _part("models", comparison.models, f"all {comparison.files} are equal")
+    yield _part("records", comparison.records, f"all {comparison.compared} are equal, durations apart")
+    yield _part("results", comparison.results, "scores and costs are equal")
+    for name, (old, new) in comparison.versions.items():
         yield f"{name}: {old or 'unknown'} in the run, {new or 'unknown'} here"
     words = {None: "the run recorded no digest", True: "equal", False: "DIFFER"}
-    yield f"data: {words[found.data]}"
-    if found.code is not None:
-        yield f"own modules: {words[found.code]}"
-    yield "the run repeats to the bit" if found.same else "THE RUN DOES NOT REPEAT TO THE BIT"
+    yield f"data: {words[comparison.data]}"
+    if comparison.code is not None:
+        yield f"own modules: {words[comparison.code]}"
+    yield "the run repeats to the bit" if comparison.same else "THE RUN DOES NOT REPEAT TO THE BIT"
 
 
 def _part(what: str, differences: Sequence[RunDifference], equal: str) -> str:

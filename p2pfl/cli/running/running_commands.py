@@ -15,7 +15,7 @@ import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
 from p2pfl.cli.experiments import experiment_of, warn_unaccounted
-from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.importing import pause_collection
 from p2pfl.experiment import Experiment
@@ -32,8 +32,8 @@ def run(options: RunOptions) -> int:
         from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
         from p2pfl.network.peer.launch import swarm  # noqa: PLC0415
 
-    folder = None if options.resume is None else _resumed(options)
-    if folder is not None and folders.ended(folder):
+    folder = None if options.resume is None else _resumed_folder(options)
+    if folder is not None and folders.has_ended(folder):
         return _over(folder, options)
     if not options.experiment and folder is None:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
@@ -66,8 +66,8 @@ def simulate(options: SimulateOptions) -> int:
     _check_forecast(options, shared=launched())
     if not leads():
         return _follow(options)
-    last = _resumed(options, check=folders.check_simulated) if options.resume is not None else None
-    if last is not None and folders.ended(last):
+    last = _resumed_folder(options, check=folders.check_simulated) if options.resume is not None else None
+    if last is not None and folders.has_ended(last):
         return _over(last, options)
     if not options.experiment:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
@@ -118,9 +118,9 @@ def _follow(options: SimulateOptions) -> int:
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
     if options.resume is not None:
-        if folders.ended(Path(options.resume)):
+        if folders.has_ended(Path(options.resume)):
             return 0
-        _resumed(options, check=folders.check_simulated)
+        _resumed_folder(options, check=folders.check_simulated)
     if not options.experiment:
         return InputError.status  # the first process says why
     simulated(experiment_of(options), resume=options.resume is not None, baselines=not options.no_baselines)
@@ -170,13 +170,13 @@ def peer(options: PeerOptions) -> int:
             'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
         )
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
-    if last is not None and folders.ended(last):
+    if last is not None and folders.has_ended(last):
         return _over(last, options)
     return_freed_memory()
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
     with ExitStack() as stack:
-        folder, own, former = _own(options, experiment, stack, last=last)
+        folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
             return _over(folder, options)
         compare = not options.no_baselines
@@ -214,11 +214,11 @@ def peer(options: PeerOptions) -> int:
             former=former,
             compare=compare,
         )
-        until_interrupted(playing)
+        run_until_interrupted(playing)
     return _finish(own.summary, folder, options)
 
 
-def _own(
+def _own_tables(
     options: PeerOptions, experiment: Experiment, stack: ExitStack, *, last: Path | None
 ) -> tuple[Path, Run, Former | None]:
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
@@ -235,20 +235,20 @@ def _own(
         stack.enter_context(owned(folder / PEER))
         return folder, own, None
     stack.enter_context(owned(last / PEER, within=WITHIN))
-    if folders.ended(last):
+    if folders.has_ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))
     former = earlier(last, options.name, notify=lambda notice: terminal.note(str(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
 
 
-def _resumed(options: SwarmOptions, *, check: Callable[[Path], None] = folders.check_played) -> Path:
+def _resumed_folder(options: SwarmOptions, *, check: Callable[[Path], None] = folders.check_played) -> Path:
     """Return the run directory to resume; its experiment is used if none is named."""
     if not options.resume:
         newest = folders.newest(options.runs) or Path(options.runs, "NAME-DATE-TIME")
         raise InputError(f"--resume needs a run directory; name it, such as --resume {newest}")
     folder = Path(options.resume)
-    kept = folders.held(folder)
+    kept = folders.read_experiment(folder)
     if options.experiment:
         folders.check_same(experiment_of(options), folder, kept)
     elif options.changes or options.peers is not None:

@@ -122,14 +122,14 @@ class Lines:
         if _waits(event) and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
             self.said.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
-            self._print(f"{event.peer}: {where}, waiting for {_awaited(event)}")
+            self._print(f"{event.peer}: {where}, waiting for {_awaited_names(event)}")
         self.progress[event.peer] = event
 
     def _moved(self, before: set[str], now: set[str]) -> None:
         """Say which neighbours have come and gone."""
-        for moved, how in ((before - now, "gone"), (now - before, "there")):
+        for moved, state in ((before - now, "gone"), (now - before, "there")):
             if moved:
-                self._print(f"{brief(tuple(sorted(moved)))} {'is' if len(moved) == 1 else 'are'} {how}")
+                self._print(f"{brief(tuple(sorted(moved)))} {'is' if len(moved) == 1 else 'are'} {state}")
 
     def _print(self, line: str | Text) -> None:
         self.console.print(line, soft_wrap=not self.console.is_terminal)
@@ -182,7 +182,7 @@ def _waits(progress: Progress) -> bool:
     return progress.phase != "done" and (bool(progress.waiting) or not progress.connected)
 
 
-def _awaited(progress: Progress) -> str:
+def _awaited_names(progress: Progress) -> str:
     return brief(progress.waiting) if progress.connected else "the broker, which cannot be reached"
 
 
@@ -204,13 +204,13 @@ def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
     """Return the line of a round: means over the peers that do not attack, and whose models were missed."""
     honest = frozenset(plan.honest)
     kept = [record for record in records if record.peer in honest] or records
-    said = "".join(f"{name} {value:.3f}, " for name, value in mean_scores(kept).items())
+    scores = "".join(f"{name} {value:.3f}, " for name, value in mean_scores(kept).items())
     evaluated = sum(bool(record.scores) for record in kept)
     if not plan.apart_by_masks:
-        said += f"distance {sum(record.distance for record in kept) / len(kept):.2g}, "
+        scores += f"distance {sum(record.distance for record in kept) / len(kept):.2g}, "
     which = "honest peers" if len(kept) < len(records) else "peers"
     whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
     whose += f", scores of {evaluated}" if 0 < evaluated < len(kept) else ""
     without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
-    found = f": {said.removesuffix(', ')}" if said else ""  # a statistic has no scores
-    return f"round {records[0].round + 1}/{plan.experiment.rounds}{found} ({whose}){without}"
+    text = f": {scores.removesuffix(', ')}" if scores else ""  # a statistic has no scores
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}{text} ({whose}){without}"

@@ -88,7 +88,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         _expand(table)
     else:
         path = find(source)
-        table, origin = _load(path), str(path)
+        table, origin = load_table(path), str(path)
         _resolve(table, path.parent)
     experiment = check(table, origin=origin)
     _refuse(idle(experiment), experiment, origin=origin)
@@ -304,7 +304,7 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     ExperimentError
         The file was cut off or emptied, a key is unknown, or a value is wrong.
     """
-    table = _load(path)
+    table = load_table(path)
     _resolve(table, path.parent)
     experiment = check(table, origin=str(path))
     section, _, key = [*flat(experiment)][-1].partition(".")
@@ -330,7 +330,14 @@ def flat(experiment: Experiment) -> dict[str, Any]:
     return pairs
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_table(path: Path) -> dict[str, Any]:
+    """Return the table of a TOML file.
+
+    Raises
+    ------
+    ExperimentError
+        The file cannot be read, or is not TOML.
+    """
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -421,8 +428,8 @@ def _set(table: dict[str, Any], change: str) -> str:
         value = text
     *parents, key = dotted.strip().split(".")
     inner = table
-    for place, parent in enumerate(parents, 1):
-        if (name := TABLES.get(".".join(parents[:place]))) and not isinstance(inner.get(parent, {}), dict):
+    for depth, parent in enumerate(parents, 1):
+        if (name := TABLES.get(".".join(parents[:depth]))) and not isinstance(inner.get(parent, {}), dict):
             inner[parent] = {name: inner[parent]}
         inner = inner.setdefault(parent, {})
         if not isinstance(inner, dict):
@@ -484,10 +491,10 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     prefix, _, name = key.rpartition(".")
     if prefix in {"", "learning"} and name in MEANT:
         return f'did you mean "{MEANT[name]}"?'
-    places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
-    near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
+    homes = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
+    near = homes or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
     if near:
-        return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'
+        return f'did you mean "{near[0] if homes or not prefix else f"{prefix}.{near[0]}"}"?'
     return f"the known keys are {', '.join(section.__struct_fields__)}"
 
 

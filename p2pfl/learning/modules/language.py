@@ -109,11 +109,11 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.
     tasks = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "CausalLM": "CAUSAL_LM"}
     task = next((value for end, value in tasks.items() if name.endswith(end)), None)
     try:
-        found: nn.Module = peft.get_peft_model(model, peft.LoraConfig(**{"task_type": task, **lora}))
+        adapted: nn.Module = peft.get_peft_model(model, peft.LoraConfig(**{"task_type": task, **lora}))
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelError(f"model.options.lora does not fit the model ({reason}); fix it") from error
-    return found
+    return adapted
 
 
 def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, outputs: int) -> Any:
@@ -125,19 +125,19 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
         )
     try:
         if path is None:
-            found = transformers.AutoConfig.for_model(**config)
+            settings = transformers.AutoConfig.for_model(**config)
         else:
-            found = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+            settings = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
     for key in FUNCTIONAL:
-        if hasattr(found, key):
-            setattr(found, key, config.get(key, 0.0))
+        if hasattr(settings, key):
+            setattr(settings, key, config.get(key, 0.0))
     for key, value in config.items():
         if key != "model_type":
-            setattr(found, key, value)
-    found.num_labels = outputs
-    return found
+            setattr(settings, key, value)
+    settings.num_labels = outputs
+    return settings
 
 
 def _absent(path: str, error: Exception) -> ModelError:

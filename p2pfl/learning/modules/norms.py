@@ -129,8 +129,8 @@ def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     ICLR 2021; Hsieh, Phanishayee, Mutlu, Gibbons, The non-IID data quagmire of decentralized machine learning,
     ICML 2020 (group normalisation).
     """
-    found = {id(layer): path for path, layer in model.named_modules() if isinstance(layer, _BatchNorm)}
-    if norm is not None and not found:
+    paths = {id(layer): path for path, layer in model.named_modules() if isinstance(layer, _BatchNorm)}
+    if norm is not None and not paths:
         raise ModelError(f'model.norm is "{norm}", but the model has no batch normalisation; leave it out')
     if norm is None and not any(_is_frozen(layer) for layer in model.modules()):
         return ()
@@ -138,7 +138,7 @@ def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     def change(layer: nn.Module) -> nn.Module:
         if not isinstance(layer, _BatchNorm) or (norm is None and not _is_frozen(layer)):
             return layer
-        path = f"{type(layer).__name__} {found[id(layer)]!r}"
+        path = f"{type(layer).__name__} {paths[id(layer)]!r}"
         _check_kind(layer, path=path)
         if norm == "group" and not _is_frozen(layer):
             return _grouped(layer)
@@ -173,8 +173,8 @@ def _check_kind(layer: _BatchNorm, *, path: str) -> None:
 
 def _after(layer: _BatchNorm) -> tuple[nn.Module | None, nn.Module | None]:
     """Return the dropout and the activation that a layer of timm contains."""
-    found = getattr(layer, "drop", None), getattr(layer, "act", None)
-    return tuple(each if isinstance(each, nn.Module) else None for each in found)  # type: ignore[return-value]
+    layers = getattr(layer, "drop", None), getattr(layer, "act", None)
+    return tuple(each if isinstance(each, nn.Module) else None for each in layers)  # type: ignore[return-value]
 
 
 def _passed(x: torch.Tensor, *layers: nn.Module | None) -> torch.Tensor:
@@ -200,12 +200,12 @@ def groups(channels: int, *, flat: bool = False) -> int:
 def _grouped(layer: _BatchNorm) -> nn.Module:
     """Return group normalisation with the parameters of a layer, and what a layer of timm contains."""
     count = groups(layer.num_features, flat=isinstance(layer, nn.BatchNorm1d))
-    found = nn.GroupNorm(count, layer.num_features, eps=layer.eps, affine=layer.affine)
+    norm = nn.GroupNorm(count, layer.num_features, eps=layer.eps, affine=layer.affine)
     if layer.affine:
-        found.weight, found.bias = layer.weight, layer.bias
+        norm.weight, norm.bias = layer.weight, layer.bias
     if _after(layer) == (None, None):
-        return found
-    return _GroupNormAct(found, *_after(layer))
+        return norm
+    return _GroupNormAct(norm, *_after(layer))
 
 
 class _GroupNormAct(nn.Module):

@@ -72,17 +72,17 @@ def build_reference(
     if library == "transformers":
         model: nn.Module = language(name, outputs=outputs, **options)
         return model if pretrained is None else _filled(model, pretrained)
-    found, given = extra_library(library, extra="vision", key="model.name", refused=ModelError), dict(options)
-    weights = given.pop("weights", None)
+    package, settings = extra_library(library, extra="vision", key="model.name", refused=ModelError), dict(options)
+    weights = settings.pop("weights", None)
     if library == "torchvision":
-        model = _torchvision(found, name, outputs, given)
+        model = _torchvision(package, name, outputs, settings)
     else:
-        model = _timm(found, name, shape, outputs, given)
+        model = _timm(package, name, shape, outputs, settings)
     if pretrained is None and weights in (None, False):
         return model
     if pretrained is None:
         cached = _cached_torchvision if library == "torchvision" else _cached_timm
-        pretrained = cached(found, name, weights)
+        pretrained = cached(package, name, weights)
     return adopt_weights(model, read_weights(pretrained), outputs=outputs, source=str(pretrained))
 
 
@@ -114,8 +114,8 @@ def _timm(library: Any, name: str, shape: tuple[int, ...], outputs: int, options
 def _cached_torchvision(library: Any, name: str, weights: object) -> Path:
     kinds = library.models.get_model_weights(name)
     if weights not in kinds.__members__:
-        known = ", ".join(kinds.__members__)
-        raise ModelError(f"model.options.weights is {weights!r}, but torchvision:{name} has {known}; choose one")
+        names = ", ".join(kinds.__members__)
+        raise ModelError(f"model.options.weights is {weights!r}, but torchvision:{name} has {names}; choose one")
     path = Path(torch.hub.get_dir()) / "checkpoints" / str(kinds[weights].url).rpartition("/")[2]
     if not path.is_file():
         raise ModelError(
@@ -133,9 +133,9 @@ def _cached_timm(library: Any, name: str, weights: object) -> Path:
     if weights is not True:
         raise ModelError(f"model.options.weights is {weights!r}, but timm names weights in model.name; set it to true")
     hub, settings = importlib.import_module("huggingface_hub"), library.get_pretrained_cfg(name)
-    place = getattr(settings, "hf_hub_id", None)
-    for file in HUB_FILES if place else ():
-        path = hub.try_to_load_from_cache(place, file)
+    repository = getattr(settings, "hf_hub_id", None)
+    for file in HUB_FILES if repository else ():
+        path = hub.try_to_load_from_cache(repository, file)
         if isinstance(path, str):
             return Path(path)
     raise ModelError(
@@ -155,13 +155,13 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     try:
         if str(path).endswith(".safetensors"):
             return dict(safetensors.torch.load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise whatever they like
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{path} is no file of weights ({type(error).__name__}: {reason}); write it again") from error
-    if not isinstance(found, dict) or not all(torch.is_tensor(value) for value in found.values()):
+    if not isinstance(weights, dict) or not all(torch.is_tensor(value) for value in weights.values()):
         raise ModelError(f"{path} holds more than a state dict; save the state dict of the model alone")
-    return found
+    return weights
 
 
 def adopt_weights(model: nn.Module, weights: Mapping[str, torch.Tensor], *, outputs: int, source: str) -> nn.Module:

@@ -49,9 +49,9 @@ class Divided:
     @cached_property
     def constants(self) -> dict[str, torch.Tensor]:
         """Tensors that no peer trains, by their names in the state dict; empty unless there are frozen parameters."""
-        found = {name: value for name, (own, value) in self.saved.items() if not own}
-        frozen = any(isinstance(value, nn.Parameter) for value in found.values())
-        return {name: value.detach() for name, value in found.items()} if frozen else {}
+        constants = {name: value for name, (own, value) in self.saved.items() if not own}
+        frozen = any(isinstance(value, nn.Parameter) for value in constants.values())
+        return {name: value.detach() for name, value in constants.items()} if frozen else {}
 
     @cached_property
     def base(self) -> str:
@@ -115,8 +115,8 @@ def divide_model(
     trained, layout = _layout(parameters, kept), _layout(row, kept)
     initial = layout.join({name: value.detach().cpu() for name, value in row.items()})  # [P]
     own = {id(value): name for name, value in row.items()}  # one name for tied ones
-    held = model.state_dict(keep_vars=True)
-    saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
+    tensors = model.state_dict(keep_vars=True)
+    saved = {name: (own.get(id(value), ""), value) for name, value in tensors.items()}
     return Divided(model, dropouts, layout, trained, initial, saved)
 
 
@@ -132,11 +132,11 @@ def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """
     if not tensors:
         return ""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        found.update(f"\0{name}\0{tuple(tensor.shape)}\0".encode())
-        found.update(raw((tensor.float() if tensor.is_floating_point() else tensor).contiguous().flatten()))
-    return found.hexdigest()
+        hasher.update(f"\0{name}\0{tuple(tensor.shape)}\0".encode())
+        hasher.update(raw((tensor.float() if tensor.is_floating_point() else tensor).contiguous().flatten()))
+    return hasher.hexdigest()
 
 
 def _layout(tensors: Mapping[str, torch.Tensor], kept: Sequence[str]) -> Layout:

@@ -69,23 +69,23 @@ class Augmenting:
 
     def _called(self, features: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         try:
-            found = self.function(features.clone(), generator=generator)
+            augmented = self.function(features.clone(), generator=generator)
         except Exception as error:
             reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             raise LearningError(
                 f"{self.name} fails for features {tuple(features.shape)} ({reason}); fix the function"
             ) from error
-        if not torch.is_tensor(found) or (found.shape, found.dtype, found.device) != (
+        if not torch.is_tensor(augmented) or (augmented.shape, augmented.dtype, augmented.device) != (
             features.shape,
             features.dtype,
             features.device,
         ):
-            got = f"{found.dtype} {tuple(found.shape)}" if torch.is_tensor(found) else kind_of(found)
+            got = f"{augmented.dtype} {tuple(augmented.shape)}" if torch.is_tensor(augmented) else kind_of(augmented)
             raise LearningError(
                 f"{self.name} returns {got} for features {features.dtype} {tuple(features.shape)}; return changed "
                 "features of the same shape, type and device"
             )
-        return found.detach()
+        return augmented.detach()
 
     def stacked(self, features: torch.Tensor, sizes: Sequence[int], *, keys: Sequence[int]) -> torch.Tensor:
         """Return the features ``[K, B, *shape]`` of K rows, whose first ``sizes`` samples are real; padding stays.
@@ -114,10 +114,10 @@ class Augmenting:
         """
         try:
             with watch_generators() as drawn:
-                found = [self.changed(features[:many], key=7) for many in (1, len(features), len(features))]
+                augmented = [self.changed(features[:many], key=7) for many in (1, len(features), len(features))]
         except LearningError as error:
             raise ModelError(str(error)) from error
-        if drawn or not torch.equal(found[1].nan_to_num(), found[2].nan_to_num()):
+        if drawn or not torch.equal(augmented[1].nan_to_num(), augmented[2].nan_to_num()):
             source = f"draws from {drawn[0]} global generator" if drawn else "gives two results for one generator"
             raise ModelError(
                 f"{self.name} {source}; draw random numbers as in torch.rand(size, generator=generator) alone"
@@ -143,11 +143,11 @@ def make_augmenting(function: Augment | None) -> Augmenting | None:
 
 def step_keys(round_keys: IntArray, step: int) -> list[int]:
     """Return seeds of generators in one step, from the keys of rows in a round."""
-    found: list[int] = (subkeys(round_keys, step) & SEEDS).tolist()
-    return found
+    seeds: list[int] = (subkeys(round_keys, step) & SEEDS).tolist()
+    return seeds
 
 
-def sample_keys(key: int, places: IntArray) -> list[int]:
+def sample_keys(key: int, positions: IntArray) -> list[int]:
     """Return seeds of generators for single samples of a step, by their places among the samples of their peer."""
-    found: list[int] = (subkeys(np.full(len(places), key), places) & SEEDS).tolist()
-    return found
+    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & SEEDS).tolist()
+    return seeds

@@ -110,8 +110,8 @@ class DeviceSamples:
     def spread(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""
         if self._spread is None:
-            found = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
-            spread = torch.tensor(found * (len(self._each) if self.shared else 1), dtype=torch.float64)  # [R]
+            variances = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
+            spread = torch.tensor(variances * (len(self._each) if self.shared else 1), dtype=torch.float64)  # [R]
             self._spread = to_device(spread, targets.device)
         return self._spread
 
@@ -238,23 +238,23 @@ class StepPlan:
         own = slice(steps.start, steps.stop)
         active, widths = self.active[own], self.widths[own]
         begin, sizes, start = self._numbers[:, own, : active[0]].unbind()  # [S, K, 1] each
-        place = torch.arange(max(widths), device=sizes.device)  # [B]
+        offsets = torch.arange(max(widths), device=sizes.device)  # [B]
         if all(self.even[own]) and active[-1] == active[0] and len({*widths}) == 1:
-            return self._samples[start + self._order[begin + place]]
-        real = place < sizes
-        position = self._order[torch.where(real, begin + place, 0)]
+            return self._samples[start + self._order[begin + offsets]]
+        real = offsets < sizes
+        position = self._order[torch.where(real, begin + offsets, 0)]
         return torch.where(real, self._samples[torch.where(real, start + position, 0)], 0)
 
     def shares(self, step: int) -> npt.NDArray[np.float64]:
         """Return one over the batch size of each row for its samples, 0 where padded, ``[K, B]``."""
         sizes = self.sizes[step, : self.active[step], None]  # [K, 1]
-        found: npt.NDArray[np.float64] = (np.arange(self.widths[step]) < sizes) / sizes
-        return found
+        shares: npt.NDArray[np.float64] = (np.arange(self.widths[step]) < sizes) / sizes
+        return shares
 
     def weights(self, step: int, *, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the weights ``[K, B]`` of the samples of a step, or ``None`` where no row is padded."""
         if self.even[step]:
             return None
         sizes = self._numbers[1, step, : self.active[step]]  # [K, 1]
-        place = torch.arange(self.widths[step], device=sizes.device)
-        return ((place < sizes).double() / sizes).to(dtype)  # [K, B]
+        offsets = torch.arange(self.widths[step], device=sizes.device)
+        return ((offsets < sizes).double() / sizes).to(dtype)  # [K, B]

@@ -129,7 +129,7 @@ def compile_kernels(
     slots = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     if loss not in (cross_entropy, squared_error) or slots != list(names):
         return None  # a user-defined loss, or frozen or tied parameters
-    places = {id(parameter): i for i, parameter in enumerate(model.parameters())}
+    indices = {id(parameter): i for i, parameter in enumerate(model.parameters())}
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
     for module in _ordered(model):
@@ -137,7 +137,7 @@ def compile_kernels(
             layers.append(Dropping(module, call=dropouts.count(module)))
             dropouts.append(module)
         elif type(module) is not nn.Identity or not is_bare(module):
-            layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
+            layer = _layer(module, sample, indices, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
             if layer is None:
                 return None
             layers.append(layer)
@@ -145,8 +145,8 @@ def compile_kernels(
             sample = module(sample)
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    held = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
-    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + held))
+    patches = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + patches))
 
 
 def flat(module: nn.Module) -> Iterator[nn.Module]:
@@ -167,7 +167,7 @@ def _ordered(model: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *, fresh: bool) -> Layer | None:
+def _layer(module: nn.Module, sample: torch.Tensor, indices: Mapping[int, int], *, fresh: bool) -> Layer | None:
     """Return the kernel layer that matches a module on ``sample``, if there is one.
 
     ``fresh`` states that the layer before no longer needs its outputs.
@@ -177,10 +177,10 @@ def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *
     layer: Layer | None = None
     match module:
         case nn.Linear() if sample.dim() == 2:
-            layer = Affine(*_slots(module, places))
+            layer = Affine(*_slots(module, indices))
         case nn.Conv2d() if sample.dim() == 4 and _is_plain(module):
             layer = Convolution(
-                *_slots(module, places),
+                *_slots(module, indices),
                 shape=tuple(sample.shape[1:]),
                 kernel=module.kernel_size,
                 stride=module.stride,
@@ -199,9 +199,9 @@ def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *
     return layer
 
 
-def _slots(module: nn.Linear | nn.Conv2d, places: Mapping[int, int]) -> tuple[int, int | None]:
+def _slots(module: nn.Linear | nn.Conv2d, indices: Mapping[int, int]) -> tuple[int, int | None]:
     """Return the places of weight and bias in the row."""
-    return places[id(module.weight)], None if module.bias is None else places[id(module.bias)]
+    return indices[id(module.weight)], None if module.bias is None else indices[id(module.bias)]
 
 
 def _pair(size: int | tuple[int, ...]) -> tuple[int, int]:

@@ -166,8 +166,8 @@ class Convolution(Affine):
     def held(self) -> int:
         """Number of values in the patches of one sample."""
         lines = zip(self.shape[1:], self.kernel, self.stride, self.padding, strict=True)
-        places = math.prod((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in lines)
-        return self.shape[0] * math.prod(self.kernel) * places
+        windows = math.prod((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in lines)
+        return self.shape[0] * math.prod(self.kernel) * windows
 
     def _padded(self, x: torch.Tensor) -> torch.Tensor:
         """Pad the inputs with zeros to ``[K, C, H + 2 ph, W + 2 pw, B]``."""
@@ -221,8 +221,8 @@ class Convolution(Affine):
             ahead = offset - padding
             begin, end = max(0, -(ahead // stride)), min(count, (size - 1 - ahead) // stride + 1)  # inside the inputs
             if begin < end:
-                places = slice(begin * stride + ahead, (end - 1) * stride + ahead + 1, stride)
-                total[(slice(None),) * where + (places,)] += shifted[offset].narrow(where, begin, end - begin)
+                columns = slice(begin * stride + ahead, (end - 1) * stride + ahead + 1, stride)
+                total[(slice(None),) * where + (columns,)] += shifted[offset].narrow(where, begin, end - begin)
         return total
 
 
@@ -337,13 +337,13 @@ class Pooling(Layer):
             return g
         before = self._running(slices[:-1], f"before {axis}")
         spread = x if self.spare else self.scratch.take(f"spread {axis}", tuple(x.shape), x)
-        places = self._slices(spread, axis)
+        targets = self._slices(spread, axis)
         over, rest = (self.scratch.take(f"{role} {axis}", tuple(g.shape), g) for role in ("over", "rest"))
         for i in range(len(slices) - 1, 0, -1):
             # threshold_backward passes g where the difference is positive: fast, without booleans
             torch.sub(slices[i], before[i - 1], out=over)
-            aten.threshold_backward.grad_input(g, over, 0, grad_input=places[i])
-            g = torch.sub(g, places[i], out=rest if i > 1 else places[0])  # the rest goes to the slices before
+            aten.threshold_backward.grad_input(g, over, 0, grad_input=targets[i])
+            g = torch.sub(g, targets[i], out=rest if i > 1 else targets[0])  # the rest goes to the slices before
         left = x.shape[axis] % len(slices)
         spread.narrow(axis, x.shape[axis] - left, left).zero_()
         return spread

@@ -155,20 +155,20 @@ class OwnSchedule:
         ModelError
             The function raises, or returns no number from 0 on.
         """
-        place = {"round": round, "step": step, "steps": steps}
+        counters = {"round": round, "step": step, "steps": steps}
         try:
-            found = float(self.function(**{key: place[key] for key in self.takes}, **self.options))
+            factor = float(self.function(**{key: counters[key] for key in self.takes}, **self.options))
         except Exception as error:
             raise ModelError(
                 f"learning.schedule {self.name} fails in round {round}, step {step} "
                 f"({describe_error(error, module='')}); fix it"
             ) from error
-        if not 0 <= found < math.inf:
+        if not 0 <= factor < math.inf:
             raise ModelError(
-                f"learning.schedule {self.name} returns {found} in round {round}, step {step}; return a factor of "
+                f"learning.schedule {self.name} returns {factor} in round {round}, step {step}; return a factor of "
                 "learning.rate that is finite and not negative"
             )
-        return found
+        return factor
 
 
 def warm_up(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping[str, object]:
@@ -253,10 +253,10 @@ class Recipe:
     max_norm: float | None = None
 
     def __post_init__(self) -> None:
-        given: dict[str, object] = {"rate": self.rate}
-        given |= {f"options.{key}": value for key, value in self.options.items()}
-        given |= {f"schedule.options.{key}": value for key, value in self.schedule_options.items()}
-        for key, value in given.items():
+        numbers: dict[str, object] = {"rate": self.rate}
+        numbers |= {f"options.{key}": value for key, value in self.options.items()}
+        numbers |= {f"schedule.options.{key}": value for key, value in self.schedule_options.items()}
+        for key, value in numbers.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ModelError(f"learning.{key} is {value}, not a finite number; change it")
         if self.max_norm is not None and not self.max_norm > 0:
@@ -324,9 +324,9 @@ class Recipe:
     def kind(self) -> Callable[..., optim.Optimizer]:
         """Class of the optimiser."""
         if not isinstance(self.optimizer, str | type):
-            given = type(self.optimizer).__name__
+            type_name = type(self.optimizer).__name__
             raise ModelError(
-                f"learning.optimizer is an object of {given}; give the class, or its name, {given.lower()!r}"
+                f"learning.optimizer is an object of {type_name}; give the class, or its name, {type_name.lower()!r}"
             )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
         kind = ELEMENTWISE.get(name.lower())
@@ -361,8 +361,8 @@ class Recipe:
         """Yield the arguments of the optimiser while the schedule is stepped."""
         name, optimiser = str(self.schedule), self._opened()
         kind: Any = getattr(optim.lr_scheduler, name, None)
-        known = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
-        if not known or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
+        is_scheduler = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
+        if not is_scheduler or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
             raise ModelError(
                 f"learning.schedule {name!r} is not a class of torch.optim.lr_scheduler that depends on the "
                 f"{self.schedule_by} alone; use one such as 'CosineAnnealingLR', or name \"package.module:function\""

@@ -72,8 +72,8 @@ class NumpyAffine:
     def backward(self, g: Numbers) -> Numbers:
         """Multiply with the inputs, and with the weights."""
         self.write(g)
-        found: Numbers = g @ self.weight
-        return found
+        gradient: Numbers = g @ self.weight
+        return gradient
 
     def write(self, g: Numbers) -> None:
         """Write the gradient of the parameters alone."""
@@ -185,8 +185,8 @@ class Perceptrons:
 
     def models(self, rows: torch.Tensor, slopes: torch.Tensor) -> Models:
         """Return the models of rows ``[K, P]`` on the CPU, which write their gradients to ``slopes``, ``[K, P]``."""
-        parts, places = ([part.numpy() for part in self.layout.split(each).values()] for each in (rows, slopes))
-        lowest, *others = [self._layer(module, parts, places) for module in self.modules]
+        parts, gradients = ([part.numpy() for part in self.layout.split(each).values()] for each in (rows, slopes))
+        lowest, *others = [self._layer(module, parts, gradients) for module in self.modules]
         return Models(cast(NumpyAffine, lowest), others, self.loss)
 
     def _layer(self, module: nn.Module, parts: list[Numbers], slopes: list[Numbers]) -> NumpyLayer:
@@ -215,8 +215,8 @@ def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: Per
     """
     modules = [module for module in flat(model) if type(module) is not nn.Identity]
     modules = modules[1:] if modules and type(modules[0]) is nn.Flatten else modules
-    known = all(type(module) in (nn.Linear, nn.ReLU, nn.Tanh) for module in modules)
-    if not known or not modules or type(modules[0]) is not nn.Linear:
+    supported = all(type(module) in (nn.Linear, nn.ReLU, nn.Tanh) for module in modules)
+    if not supported or not modules or type(modules[0]) is not nn.Linear:
         return None
     own = [parameter for module in modules for parameter in module.parameters()]
     same = all(one is other for one, other in zip(own, model.parameters(), strict=True))

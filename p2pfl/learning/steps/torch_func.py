@@ -116,6 +116,6 @@ class Stacked:
 
 def _dropout(model: nn.Module, name: str) -> KeyedDropout:
     """Return the dropout of a model whose key has this name."""
-    found = model.get_submodule(name.rpartition(".")[0])
-    assert isinstance(found, KeyedDropout)  # noqa: S101 (the names are those of the keys of dropouts)
-    return found
+    module = model.get_submodule(name.rpartition(".")[0])
+    assert isinstance(module, KeyedDropout)  # noqa: S101 (the names are those of the keys of dropouts)
+    return module

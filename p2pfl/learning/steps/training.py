@@ -201,15 +201,15 @@ def schedule_batches(
     """
     check_batch(learner.batch)
     part = learner.parts["train"].of(tuple(peers))
-    held = part.counts  # [R]
-    widths = np.minimum(held, held.max(initial=0) if whole or learner.batch is None else learner.batch)  # [R]
-    each = -(-held // np.maximum(widths, 1))  # [R]
+    samples = part.counts  # [R]
+    widths = np.minimum(samples, samples.max(initial=0) if whole or learner.batch is None else learner.batch)  # [R]
+    each = -(-samples // np.maximum(widths, 1))  # [R]
     awake = np.full(len(peers), fill_value=True) if active is None else active.cpu().numpy()
-    busy = awake & (held > 0)  # [R]
+    busy = awake & (samples > 0)  # [R]
     first = 0 if only is None or whole else only
     counts = np.where(busy, 1, 0) if only is not None else np.where(busy, _work(learner, peers, round, each), 0)
-    epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
-    drawn = orders(held, epochs, seed=learner.seed, peers=tuple(peers), round=round, device=learner.device)
+    epochs = np.where(widths < samples, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
+    drawn = orders(samples, epochs, seed=learner.seed, peers=tuple(peers), round=round, device=learner.device)
     return BatchSchedule(part, widths, counts, first, drawn)
 
 
@@ -380,8 +380,8 @@ class _Block(ABC):
         """Give the optimiser its settings at a step, where they change within the round."""
         if self.clocks is not None:
             clocks, recipe, round = self.clocks, self.learner.recipe, self.work.round
-            known = {clock: recipe.at(round, step, clock) for clock in set(clocks[:active])}
-            update.pace([known[clock] for clock in clocks[:active]])
+            settings = {clock: recipe.at(round, step, clock) for clock in set(clocks[:active])}
+            update.pace([settings[clock] for clock in clocks[:active]])
 
     def joined(self) -> torch.Tensor:
         """Return the rows as they are now, ``[K, P]``."""

@@ -11,7 +11,7 @@ from rich.text import Text
 import p2pfl
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.experiments import experiment_of, warn_of_exact
-from p2pfl.cli.tables import shown
+from p2pfl.cli.tables import render
 from p2pfl.core import files
 from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
@@ -101,11 +101,11 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(shown(replace(table("Games by observer", audit.games).without("victim"), text=2)))
+        console.print(render(replace(table("Games by observer", audit.games).without("victim"), text=2)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
-        console.print(shown(exposure_table(audit)))
+        console.print(render(exposure_table(audit)))
         console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
     for part in audit.parts:

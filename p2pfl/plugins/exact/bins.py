@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.columns import check_named, ends, keeps_missing
 from p2pfl.plugins.exact.sketch import MAX_EXPONENTS, Sketch, impossible, sketch
@@ -79,7 +79,7 @@ class Bins:
         """Place of the first bin of each feature among the bins of all, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
-    def codes(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    def codes(self, features: FloatArray) -> npt.NDArray[np.uint8]:
         """Return the bin of each value, ``[F, n]``; a missing value has the number of the other bins."""
         found = np.empty(features.shape[::-1], np.uint8)  # [F, n]
         for number, column in enumerate(features.T):

@@ -89,7 +89,7 @@ class RandomBoosting(TreeModel):
         "for each leaf of each tree, whose splits do not depend on data, a sum from which the number of samples and "
         "their classes follow"
     )
-    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True)
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, single=True)
 
     bounds: dict[str, list[float | str]]
     learning_rate: float = 0.25

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError
+from p2pfl.data.data_description import FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked
 
@@ -26,7 +27,7 @@ FINE = 128
 MAX_EXPONENTS = 2**13
 """Largest number of exponents in use over all columns; the second total has 128 counts for each."""
 
-Values = npt.NDArray[np.float32]
+Values = FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,18 +30,25 @@ from p2pfl.plugins.exact.exact_commands import (
     SurvivalOptions,
 )
 from p2pfl.plugins.exact.statistics.described import described
-from p2pfl.plugins.exact.statistics.kaplan_meier import survival
 from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.plugins.exact.statistics.survival_results import survival
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
     description_page,
-    group_table,
     level_table,
     number_table,
-    sentences,
     strongest,
+)
+from p2pfl.plugins.exact.survival_page import (
+    draw_survival,
+    group_table,
+    risk_table,
+    sentences,
+    share_table,
     survival_page,
+    survival_rows,
+    survival_tex,
 )
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
@@ -94,12 +101,19 @@ def estimate_survival(options: SurvivalOptions) -> int:
             "every peer learns the times of all samples"
         )
     name, model, tensors, meaning = computed(options, "kaplan_meier", given)
-    end = model.horizon or float(max(tensors["times"], default=0.0))
-    results = survival(tensors, model) | {"time": meaning.target or "time", "horizon": end}
+    time = meaning.target or "time"
+    results = survival(tensors, model, interval=options.interval, rmean=options.rmean)
+    results |= {"time": f"{time}, {options.unit}" if options.unit else time}
+    results |= {"horizon": model.horizon or float(max(tensors["times"], default=0.0))}
+    if options.plot:
+        draw_survival(results, path=options.plot)
+    if options.tex:
+        with terminal.output(options.tex) as file:
+            file.write(survival_tex(results))
     return terminal.write(
         options,
         results,
-        rows=_survival_rows(results),
+        rows=survival_rows(results),
         page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
         show=_show_survival,
     )
@@ -259,12 +273,12 @@ def show_description(results: Mapping[str, Any]) -> None:
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):
-        shown.append(tables.shown(made))
+        shown.append(tables.render(made))
     every = strongest(results["names"], results["correlations"], most=MAX_PAIRS) if results["correlations"] else []
     pairs = [pair for pair in every if abs(pair[2]) > LEAST_CORRELATION]
     if pairs:
         rows = [(two, one, f"{value:+.3f}") for one, two, value in pairs]
-        shown.append(tables.shown(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
+        shown.append(tables.render(FactTable("", ("strongest correlations", "", "correlation"), rows, text=2)))
     for table in shown:
         console.print(table)
         console.print()
@@ -283,7 +297,7 @@ def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Co
         facts, heads=[*facts.heads, "histogram"], rows=[[*row, bar] for row, bar in zip(facts.rows, bars, strict=True)]
     )
     for each in (drawn, drawn.without("low", "high", *outer), facts.without("low", "high", *outer)):
-        table = tables.shown(each)
+        table = tables.render(each)
         table.columns[0].no_wrap = True
         if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
             return table
@@ -314,16 +328,13 @@ def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
         yield [each["name"], "", each["count"], each["missing"], *values]
 
 
-def _survival_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
-    yield ["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"]
-    for group in results["groups"]:
-        yield from ([group["name"], *row] for row in zip(*(group[key] for key in keys), strict=True))
-
-
 def _show_survival(results: Mapping[str, Any]) -> None:
     console = terminal.console()
-    console.print(tables.shown(group_table(results)))
+    console.print(tables.render(group_table(results)))
+    for table in (share_table(results), risk_table(results)):
+        console.print()
+        console.print(table.caption)
+        console.print(tables.render(table))
     console.print()
     for line in sentences(results):
         console.print(Text(line), soft_wrap=not console.is_terminal)
@@ -337,6 +348,6 @@ def _component_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
 
 def _show_components(results: Mapping[str, Any]) -> None:
     console = terminal.console()
-    console.print(tables.shown(components_table(results, most=MAX_COMPONENTS)))
+    console.print(tables.render(components_table(results, most=MAX_COMPONENTS)))
     console.print()
     console.print(Text(f"{results['samples']} samples of all peers, {len(results['names'])} features"))

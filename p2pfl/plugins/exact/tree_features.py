@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Own, Owns, Part
 from p2pfl.plugins.exact.columns import located, position_of
 
@@ -160,7 +160,7 @@ class TreeFeatures:
             found[number] = sign
         return found if found.any() else None
 
-    def _check(self, peer: str, features: npt.NDArray[np.float32]) -> None:
+    def _check(self, peer: str, features: FloatArray) -> None:
         for number in np.flatnonzero(self.categorical):
             values = features[:, number]
             known = values[~np.isnan(values)]

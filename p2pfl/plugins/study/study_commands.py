@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, OutputOptions, PageOptions, PeersOptions, count, forking
+from p2pfl.cli.options import AccountingOptions, OutputOptions, PageOptions, PeersOptions, count, fork_server
 
 
 class SweepOptions(OutputOptions, PeersOptions):
@@ -42,7 +42,7 @@ class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
 
 def sweep(options: SweepOptions) -> int:
     """Run ``p2pfl sweep``."""
-    with forking(options, "p2pfl.plugins.study.sweep_preload"):
+    with fork_server(options, "p2pfl.plugins.study.sweep_preload"):
         from p2pfl.plugins.study import sweep_command  # noqa: PLC0415
 
         return sweep_command.run(options)

@@ -16,9 +16,9 @@ from typing import Any
 import p2pfl
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, check, flat, plain, plan
+from p2pfl.experiment.file.own_code import named_modules, own_code
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.plugins.study.study import CostBudget
-from p2pfl.results.repeating.own_code import named_modules, own_code
 
 DIGEST_LENGTH = 20
 """Hexadecimal digits of a digest."""

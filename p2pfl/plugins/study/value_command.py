@@ -11,7 +11,7 @@ from rich.text import Text
 import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of, warn_of_exact
-from p2pfl.cli.tables import shown
+from p2pfl.cli.tables import render
 from p2pfl.plugins.study.study_commands import ValueOptions
 from p2pfl.plugins.study.valuation import Valuation, valuation
 from p2pfl.results.charts import Interval
@@ -34,7 +34,7 @@ def run(options: ValueOptions) -> int:
 
     def show(_results: dict[str, Any]) -> None:
         console = terminal.console()
-        console.print(shown(values_table(found)))
+        console.print(render(values_table(found)))
         console.print()
         for line in sentences(found):
             console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders
-from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, foremost
 from p2pfl.core.importing import import_callable
 from p2pfl.plugins.watch import frames
@@ -94,7 +94,7 @@ def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | 
         except TimeoutError:
             return
 
-    until_interrupted(looked())
+    run_until_interrupted(looked())
     return _once(feed, options)
 
 
@@ -122,7 +122,7 @@ def _serve(feed: Feed | LiveFeed, options: WatchOptions, *, beside: Work | None 
         print(f"open {address} (Ctrl-C ends it)", file=sys.stderr)
 
     served = partial(serve, feed, port=options.port, token=token, replay=replay, ready=ready)
-    until_interrupted(served() if beside is None else _both(served, beside))
+    run_until_interrupted(served() if beside is None else _both(served, beside))
     return 0
 
 

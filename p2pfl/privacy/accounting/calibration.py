@@ -257,8 +257,8 @@ class _NoiseBound:
 
         best = int(np.argmin([cost(log) for log in grid]))
         around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-        found = scipy.optimize.minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-6})
-        log = min((float(found.x), float(grid[best])), key=cost)
+        minimum = scipy.optimize.minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-6})
+        log = min((float(minimum.x), float(grid[best])), key=cost)
         noise = math.exp(log)
         return (noise, self.mask(noise)) if noise < self.local else (self.local, 0.0)
 

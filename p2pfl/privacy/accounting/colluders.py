@@ -100,9 +100,9 @@ def worst_rows(cover: NoiseCover, *, count: int, limit: int = 20_000) -> tuple[R
     search = _ColluderSearch(cover, count, limit)
     if (proven := search.proven()) is not None:
         return proven, search.leak(proven), "exact"
-    sets, how = search.candidates()
+    sets, method = search.candidates()
     worst = _highest(search.leak, sets)[0]
-    return worst, search.leak(worst), how
+    return worst, search.leak(worst), method
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,8 +122,8 @@ def renyi(rounds: Mapping[tuple[float, float], int], *, delta: float) -> float:
     accountant = library.rdp.RdpAccountant(orders=_ORDERS)
     _compose(library, accountant, rounds)
     with np.errstate(all="ignore"):  # of log 0
-        found = float(accountant.get_epsilon(delta))
-    return math.inf if math.isnan(found) else found
+        epsilon = float(accountant.get_epsilon(delta))
+    return math.inf if math.isnan(epsilon) else epsilon
 
 
 _ORDERS = (*range(2, 64), 128, 256)

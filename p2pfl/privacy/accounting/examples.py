@@ -125,8 +125,8 @@ def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> d
         for steps, kind in totals:
             first = next((each for each, _ in kind), SampledSteps(1.0, 0.0, 0))
             by_noise.setdefault(first.noise, []).append((first.rate, steps))
-        found = [(*worst(costs, noise=noise, delta=delta), noise) for noise, costs in by_noise.items()]
-        largest, rate, steps, noise = max(found)
+        costliest = [(*worst(costs, noise=noise, delta=delta), noise) for noise, costs in by_noise.items()]
+        largest, rate, steps, noise = max(costliest)
         return {"epsilon": largest, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}
     ranked = [(compose_epsilon(dict(kind), delta=delta), steps, kind) for steps, kind in totals]
     largest, steps, kind = max(ranked, key=lambda each: each[:2])

@@ -184,8 +184,8 @@ def _inverse(masks: Floats, own: Floats) -> Floats:
         masks[k + 1 :, k + 1 :] += np.outer(share, row)
         np.fill_diagonal(masks[k + 1 :, k + 1 :], 0.0)
     half = scipy.linalg.solve_triangular(factor, np.eye(n), lower=True, unit_diagonal=True)  # not negative
-    found: Floats = half.T @ (half / pivots[:, None])
-    return found
+    product: Floats = half.T @ (half / pivots[:, None])
+    return product
 
 
 def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:

@@ -68,7 +68,7 @@ class Sums:
 
     peers: tuple[str, ...]
     seen: Floats | None
-    _found: dict[int, tuple[tuple[str, ...], Floats, Search]] = field(default_factory=dict, init=False, repr=False)
+    _worst_sets: dict[int, tuple[tuple[str, ...], Floats, Search]] = field(default_factory=dict, init=False, repr=False)
 
     def leaks(self, colluders: Collection[str]) -> Floats:
         r"""Return the leak of each peer in a round, ``[N]``: :math:`\mu^2 s^2 / S^2`, at most 1.
@@ -182,9 +182,9 @@ class Sums:
 
     def _worst(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         """Return the colluders that together learn most of one peer, and the leaks of all."""
-        if count not in self._found:
-            self._found[count] = self._searched(count)
-        return self._found[count]
+        if count not in self._worst_sets:
+            self._worst_sets[count] = self._searched(count)
+        return self._worst_sets[count]
 
     def _searched(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         n = len(self.peers)

@@ -21,6 +21,8 @@ from .roster import NAME as NAME
 from .roster import FirstUse as FirstUse
 from .roster import Roster as Roster
 from .roster import Trust as Trust
+from .roster import key_text as key_text
+from .roster import parse_key as parse_key
 from .roster import rotation as rotation
 from .signing import SIGNATURE_BYTES as SIGNATURE_BYTES
 from .signing import Identity as Identity

@@ -130,11 +130,11 @@ class Roster:
         StorageError
             The file cannot be written; an earlier file stays unchanged.
         """
-        table: dict[str, Any] = {"peers": {peer: _text(key) for peer, key in sorted(self.peers.items())}}
+        table: dict[str, Any] = {"peers": {peer: key_text(key) for peer, key in sorted(self.peers.items())}}
         if any(self.former.values()):
-            table["former"] = {peer: [*map(_text, keys)] for peer, keys in sorted(self.former.items()) if keys}
+            table["former"] = {peer: [*map(key_text, keys)] for peer, keys in sorted(self.former.items()) if keys}
         if self.revoked:
-            table["revoked"] = {_text(key): reason for key, reason in sorted(self.revoked.items())}
+            table["revoked"] = {key_text(key): reason for key, reason in sorted(self.revoked.items())}
         replace_file(Path(path), tomli_w.dumps(table).encode())
 
     def check(self, peer: str, public: bytes) -> None:
@@ -246,9 +246,9 @@ class Roster:
             if not isinstance(keys, list):
                 raise InputError(f"the former keys of {_shown(peer)} are {keys!a:.80}, not a list; put them into []")
         return cls(
-            peers={peer: _key(text) for peer, text in table.get("peers", {}).items()},
-            former={peer: tuple(map(_key, keys)) for peer, keys in former.items()},
-            revoked={_key(text): reason for text, reason in table.get("revoked", {}).items()},
+            peers={peer: parse_key(text) for peer, text in table.get("peers", {}).items()},
+            former={peer: tuple(map(parse_key, keys)) for peer, keys in former.items()},
+            revoked={parse_key(text): reason for text, reason in table.get("revoked", {}).items()},
         )
 
 
@@ -348,19 +348,31 @@ def _rotation(peer: str, old_public: bytes, new_public: bytes) -> bytes:
     return peer.encode() + b"\0" + old_public + new_public
 
 
-def _text(key: bytes) -> str:
+def key_text(key: bytes) -> str:
+    """Return a public key as rosters and policies write it."""
     return _PREFIX + base64.b64encode(key).decode()
 
 
-def _key(text: object) -> bytes:
-    """Return the key that a text encodes; each key has one text only."""
+def parse_key(text: object) -> bytes:
+    """Return the public key that a text encodes; each key has one text only.
+
+    Raises
+    ------
+    InputError
+        The text is no key.
+
+    Examples
+    --------
+    >>> parse_key(key_text(bytes(32))) == bytes(32)
+    True
+    """
     if isinstance(text, str) and text.startswith(_PREFIX):
         try:
             key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
         except (binascii.Error, ValueError):  # ValueError: non-ASCII letters
             pass
         else:
-            if _text(key) == text:
+            if key_text(key) == text:
                 return key
     raise InputError(f'{text!a:.80} is not a key of the form "{_PREFIX}" and base64; copy it again')
 

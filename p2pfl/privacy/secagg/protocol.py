@@ -365,7 +365,7 @@ class Receiver:
             return None
         return to_signed(self._values)  # [P]
 
-    def _check(self, sender: str, known: set[str]) -> None:
-        if sender not in known:
-            names = ", ".join(sorted(known))
+    def _check(self, sender: str, senders: set[str]) -> None:
+        if sender not in senders:
+            names = ", ".join(sorted(senders))
             raise PrivacyError(f"a message of {sender} is not for the {self.sum.slot} of {names}; ignore it")

@@ -70,9 +70,9 @@ def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
     sums = np.zeros((count, size), np.int64)  # [R, P]
     received = np.diff(weights.indptr)  # [R]
     for columns in spans(size, max(1, 4 * BLOCK // count)):
-        for place in range(int(received.max(initial=0))):
-            rows = np.flatnonzero(received > place)  # [K]
-            edges = weights.indptr[rows] + place
+        for position in range(int(received.max(initial=0))):
+            rows = np.flatnonzero(received > position)  # [K]
+            edges = weights.indptr[rows] + position
             block = points[weights.indices[edges], columns]  # [K, columns]
             block *= weights.data[edges, None]
             sums[rows, columns] += to_grid(block, scale=1.0)

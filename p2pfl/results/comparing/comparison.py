@@ -212,21 +212,21 @@ def compare(
         groups.setdefault(tuple(outcome.values.items()), {})[outcome.seed] = outcome
     settings = [_setting(dict(values), list(runs.values())) for values, runs in groups.items()]
     pairs = _references(settings, against) if against else _to_the_best(settings, metric)
-    found = [_difference(settings, place, reference) for place, reference in pairs]
-    known = [difference for difference in found if difference is not None]
-    adjusted = holm([difference.p for difference in known])
+    differences = [_difference(settings, index, reference) for index, reference in pairs]
+    comparable = [difference for difference in differences if difference is not None]
+    adjusted = holm([difference.p for difference in comparable])
     blocks = _blocks(settings, against or {})
     best = {_best(settings, block, metric) for block in blocks}
-    leading = {place for block in blocks for place in _leading(settings, block, metric)}
+    leading = {index for block in blocks for index in _leading(settings, block, metric)}
     return Comparison(
         metric=metric,
         keys=tuple(settings[0].values) if settings else (),
         settings=tuple(
-            msgspec.structs.replace(each, best=place in best, leading=place in leading)
-            for place, each in enumerate(settings)
+            msgspec.structs.replace(each, best=index in best, leading=index in leading)
+            for index, each in enumerate(settings)
         ),
         differences=tuple(
-            msgspec.structs.replace(each, adjusted=value) for each, value in zip(known, adjusted, strict=True)
+            msgspec.structs.replace(each, adjusted=value) for each, value in zip(comparable, adjusted, strict=True)
         ),
         chosen=not against,
         budget=budget,
@@ -252,31 +252,31 @@ def _setting(values: dict[str, str], runs: Sequence[RunOutcome]) -> ComparedSett
 def _blocks(settings: Sequence[ComparedSetting], against: Mapping[str, str]) -> list[list[int]]:
     """Return the places of the settings that differ in the keys of ``against`` alone, or all without one."""
     blocks: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for place, each in enumerate(settings):
+    for index, each in enumerate(settings):
         rest = tuple((key, value) for key, value in each.values.items() if against and key not in against)
-        blocks.setdefault(rest, []).append(place)
+        blocks.setdefault(rest, []).append(index)
     return list(blocks.values())
 
 
 def _references(settings: Sequence[ComparedSetting], against: Mapping[str, str]) -> list[tuple[int, int]]:
     """Return the place of each setting and of its reference, which differs in the keys of ``against`` alone."""
-    places = {tuple(each.values.items()): place for place, each in enumerate(settings)}
+    indices = {tuple(each.values.items()): index for index, each in enumerate(settings)}
     pairs = []
-    for place, each in enumerate(settings):
+    for index, each in enumerate(settings):
         wanted = {**each.values, **{key: value for key, value in against.items() if key in each.values}}
-        reference = places.get(tuple(wanted.items()))
-        if reference is not None and reference != place:
-            pairs.append((place, reference))
+        reference = indices.get(tuple(wanted.items()))
+        if reference is not None and reference != index:
+            pairs.append((index, reference))
     return pairs
 
 
 def _to_the_best(settings: Sequence[ComparedSetting], metric: str) -> list[tuple[int, int]]:
     best = _best(settings, range(len(settings)), metric)
-    return [] if best is None else [(place, best) for place in range(len(settings)) if place != best]
+    return [] if best is None else [(index, best) for index in range(len(settings)) if index != best]
 
 
-def _best(settings: Sequence[ComparedSetting], places: Sequence[int], metric: str) -> int | None:
-    means = {place: score.mean for place in places if (score := settings[place].score) is not None}
+def _best(settings: Sequence[ComparedSetting], indices: Sequence[int], metric: str) -> int | None:
+    means = {index: score.mean for index in indices if (score := settings[index].score) is not None}
     if not means:
         return None
     return (min if lower_is_better(metric) else max)(means, key=means.__getitem__)
@@ -288,26 +288,26 @@ def _leading(settings: Sequence[ComparedSetting], block: Sequence[int], metric: 
     if best is None:
         return
     yield best
-    rivals = [place for place in block if place != best and settings[place].score is not None]
-    differences = [_difference(settings, place, best) for place in rivals]
+    rivals = [index for index in block if index != best and settings[index].score is not None]
+    differences = [_difference(settings, index, best) for index in rivals]
     adjusted = holm([None if each is None else each.p for each in differences])
     printed = _printed(settings[best])
-    for place, p in zip(rivals, adjusted, strict=True):
-        if _printed(settings[place]) == printed or (p is not None and p >= SIGNIFICANT):
-            yield place
+    for index, p in zip(rivals, adjusted, strict=True):
+        if _printed(settings[index]) == printed or (p is not None and p >= SIGNIFICANT):
+            yield index
 
 
 def _printed(setting: ComparedSetting) -> str:
     return "" if setting.score is None else f"{setting.score.mean:.{DIGITS}f}"
 
 
-def _difference(settings: Sequence[ComparedSetting], place: int, reference: int) -> Difference | None:
+def _difference(settings: Sequence[ComparedSetting], index: int, reference: int) -> Difference | None:
     """Return the difference of two settings without the correction; ``None`` if they have no seed in common."""
-    one, other = settings[place], settings[reference]
+    one, other = settings[index], settings[reference]
     seeds = sorted(one.by_seed.keys() & other.by_seed.keys())
     if not seeds:
         return None
-    found, p = paired([one.by_seed[seed] for seed in seeds], [other.by_seed[seed] for seed in seeds])
+    difference, p = paired([one.by_seed[seed] for seed in seeds], [other.by_seed[seed] for seed in seeds])
     costs = {
         name: mine / theirs
         for name, mine, theirs in (
@@ -316,7 +316,7 @@ def _difference(settings: Sequence[ComparedSetting], place: int, reference: int)
         )
         if mine and theirs and not 1 / CHEAPER <= mine / theirs <= CHEAPER
     }
-    return Difference(setting=place, reference=reference, difference=found, p=p, adjusted=None, costs=costs)
+    return Difference(setting=index, reference=reference, difference=difference, p=p, adjusted=None, costs=costs)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -89,9 +89,9 @@ def figure(
     import matplotlib as mpl  # noqa: PLC0415 (an extra)
 
     lines = {
-        place: line
-        for place in range(len(comparison.settings))
-        if (line := _line([run for setting, run in runs if setting == place], comparison.metric, by=by)) is not None
+        index: line
+        for index in range(len(comparison.settings))
+        if (line := _line([run for setting, run in runs if setting == index], comparison.metric, by=by)) is not None
     }
     if not lines:
         raise InputError(f"no run has rounds with {comparison.metric} to plot; name another score with --metric")
@@ -120,21 +120,21 @@ def caption(comparison: Comparison) -> str:
 
 def _line(runs: Sequence[Run], metric: str, *, by: By) -> Line | None:
     """Return the line of runs of one setting; ``None`` where none of them has the score."""
-    found = [
+    curves = [
         (dict(zip(curve.xs, curve.ys, strict=True)), charts.sent_megabytes(by_round(run.metrics)))
         for run in runs
         if (curve := charts.over_rounds(by_round(run.honest), charts.score(metric), label="")).ys
     ]
     points, shown = list[tuple[float, float, float, float]](), list[float]()
-    for x in sorted(set.intersection(*({*values} for values, _ in found))) if found else ():
-        column = [values[x] for values, _ in found]
+    for x in sorted(set.intersection(*({*values} for values, _ in curves))) if curves else ():
+        column = [values[x] for values, _ in curves]
         if not all(map(math.isfinite, column)):
             continue
         mean = estimate(column)
         low, high = mean.mean - (mean.half or 0.0), mean.mean + (mean.half or 0.0)
         if metric in SHARES:
             low, high = max(low, 0.0), min(high, 1.0)
-        sent = math.fsum(each[int(x) - 1] for _, each in found) / len(found)
+        sent = math.fsum(each[int(x) - 1] for _, each in curves) / len(curves)
         points.append((x if by == "round" else sent, mean.mean, low, high))
         shown += column
     if not points:
@@ -154,11 +154,11 @@ def _panels(comparison: Comparison, lines: dict[int, Line]) -> dict[str, dict[st
     if comparison.chosen or not compared:
         compared = {*comparison.keys}
     panels: dict[str, dict[str, int]] = {}
-    for place in lines:
-        values = comparison.settings[place].values
+    for index in lines:
+        values = comparison.settings[index].values
         rest = {key: value for key, value in values.items() if key not in compared}
         own = {key: value for key, value in values.items() if key in compared}
-        panels.setdefault(wording.setting(rest) if rest else "", {})[wording.setting(own)] = place
+        panels.setdefault(wording.setting(rest) if rest else "", {})[wording.setting(own)] = index
     return panels
 
 
@@ -179,7 +179,7 @@ def _drawn(
     for spare in axes[len(panels) :]:
         spare.set_visible(False)
     handles: dict[str, Any] = {}
-    for place, (each, (title, panel)) in enumerate(zip(axes, panels.items(), strict=False)):
+    for number, (each, (title, panel)) in enumerate(zip(axes, panels.items(), strict=False)):
         for label, setting in panel.items():
             curve, style = lines[setting][0], labels.index(label)
             step = max(1, len(curve.xs) // MARKED)
@@ -189,14 +189,14 @@ def _drawn(
             handles.setdefault(label, each.lines[-1])
         each.set_title(title, loc="left", fontsize="medium")
         each.xaxis.get_major_locator().set_params(integer=names[0] == "round", nbins=5)
-        lowest = place + columns >= len(panels) or names[0] != "round"
+        lowest = number + columns >= len(panels) or names[0] != "round"
         each.tick_params(labelbottom=lowest)
         each.set_xlabel(names[0] if lowest else "")
-        each.set_ylabel(names[1] if place % columns == 0 else "")
+        each.set_ylabel(names[1] if number % columns == 0 else "")
     shown = [value for _, values in lines.values() for value in values]  # the interval of two runs may be far wider
     margin = MARGIN * (max(shown) - min(shown) or abs(max(shown)) or 1.0)
     axes[0].set_ylim(min(shown) - margin, max(shown) + margin)
     if len(labels) > 1:
-        found = [handles[label] for label in labels]
-        picture.legend(found, texts, loc="outside lower center", ncols=across, handlelength=3.2)
+        ordered = [handles[label] for label in labels]
+        picture.legend(ordered, texts, loc="outside lower center", ncols=across, handlelength=3.2)
     return picture

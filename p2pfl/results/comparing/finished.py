@@ -63,8 +63,8 @@ def compare(runs: Sequence[Run], *, metric: str | None = None) -> RunComparison:
     """
     if not runs:
         raise InputError("there is no run to compare; pass the runs in a list")
-    found, _ = between(runs, metric=metric)
-    return msgspec.convert(found, RunComparison, from_attributes=True)
+    comparison, _ = between(runs, metric=metric)
+    return msgspec.convert(comparison, RunComparison, from_attributes=True)
 
 
 class Sweep:
@@ -186,8 +186,8 @@ class Sweep:
             Matplotlib is not installed, there are too many settings, or the file cannot be written.
         """
         comparison = self.comparison
-        places = {tuple(each.values.items()): place for place, each in enumerate(comparison.settings)}
-        parts = [(places[tuple(each.values.items())], run) for each, run in self.runs]
+        indices = {tuple(each.values.items()): index for index, each in enumerate(comparison.settings)}
+        parts = [(indices[tuple(each.values.items())], run) for each, run in self.runs]
         return figure(comparison, parts, by=by, path=path)
 
     def __repr__(self) -> str:
@@ -211,7 +211,7 @@ class Sweep:
 def _typed(value: str) -> Any:
     """Return a number or a truth value for its text, and all else as it is."""
     try:
-        found = json.loads(value)
+        number = json.loads(value)
     except ValueError:
         return value
-    return found if isinstance(found, int | float) else value
+    return number if isinstance(number, int | float) else value

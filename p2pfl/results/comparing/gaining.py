@@ -80,10 +80,10 @@ def _paired(score: PerSample, outputs: Pair, targets: torch.Tensor, *, recorded:
         return None
     if set(np.unique([alone, together])) <= {0.0, 1.0}:
         return share_interval(float(together.mean()), float(alone.mean()), count=len(targets))
-    found, _ = paired(together.tolist(), alone.tolist())
-    if found.half is None or not math.isfinite(found.half):
+    difference, _ = paired(together.tolist(), alone.tolist())
+    if difference.half is None or not math.isfinite(difference.half):
         return None
-    return GainInterval(found.mean - found.half, found.mean + found.half, "paired t")
+    return GainInterval(difference.mean - difference.half, difference.mean + difference.half, "paired t")
 
 
 def _resampled(
@@ -93,8 +93,8 @@ def _resampled(
         return score.score([score.kept(each[chosen], targets[chosen])])
 
     def gain(_: metrics.Floats, chosen: metrics.Ints) -> float:
-        places = torch.from_numpy(chosen)
-        return of(outputs[1], places) - of(outputs[0], places)
+        rows = torch.from_numpy(chosen)
+        return of(outputs[1], rows) - of(outputs[0], rows)
 
     count = len(targets)
     everyone = np.arange(count)

@@ -145,10 +145,10 @@ def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimat
     from scipy.special import stdtr  # noqa: PLC0415
 
     differences = np.subtract(values, reference, dtype=np.float64)
-    found, error = _estimate(differences, scale=max(map(abs, (*values, *reference))))
-    if found.half is None:
-        return found, None
-    return found, 2 * float(stdtr(found.count - 1, -abs(found.mean) / error))
+    difference, error = _estimate(differences, scale=max(map(abs, (*values, *reference))))
+    if difference.half is None:
+        return difference, None
+    return difference, 2 * float(stdtr(difference.count - 1, -abs(difference.mean) / error))
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -167,10 +167,10 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]
     """
-    known = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    ranked = sorted((value, index) for index, value in enumerate(values) if value is not None)
     adjusted: list[float | None] = [None] * len(values)
     largest = 0.0
-    for rank, (value, place) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * value))
-        adjusted[place] = largest
+    for rank, (value, index) in enumerate(ranked):
+        largest = max(largest, min(1.0, (len(ranked) - rank) * value))
+        adjusted[index] = largest
     return adjusted

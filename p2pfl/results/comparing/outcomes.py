@@ -120,8 +120,8 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
 def _last(run: Run, metric: str) -> float | None:
     """Return the mean of a score over the last records of honest peers."""
     last = {record.peer: record for record in run.honest}
-    found = [record.scores.get(metric, math.nan) for record in last.values()]
-    mean = math.fsum(found) / len(found) if found else math.nan
+    values = [record.scores.get(metric, math.nan) for record in last.values()]
+    mean = math.fsum(values) / len(values) if values else math.nan
     return mean if math.isfinite(mean) else None
 
 
@@ -158,9 +158,9 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
 def _check_distinct(outcomes: Sequence[RunOutcome]) -> None:
     """Refuse two runs of one setting and seed: no comparison can hold both."""
     seen: dict[tuple[tuple[tuple[str, str], ...], int], str] = {}
-    for place, each in enumerate(outcomes, start=1):
+    for number, each in enumerate(outcomes, start=1):
         setting = tuple(each.values.items()), each.seed
-        name = each.folder or f"run {place}"
+        name = each.folder or f"run {number}"
         if setting in seen:
             raise InputError(
                 f"{seen[setting]} and {name} have the same settings and the seed {each.seed}, so they are one "
@@ -179,6 +179,6 @@ def common_metric(runs: Sequence[Run]) -> str:
     """
     names = sorted({str(run.summary["metric"]) for run in runs if run.summary.get("metric")})
     if len(names) != 1:
-        found = f"different scores ({', '.join(names)})" if names else "no score"
-        raise InputError(f"the runs have {found}; compare runs that have one in common, or name it with --metric")
+        scores = f"different scores ({', '.join(names)})" if names else "no score"
+        raise InputError(f"the runs have {scores}; compare runs that have one in common, or name it with --metric")
     return names[0]

@@ -26,8 +26,8 @@ def setting(values: Mapping[str, str]) -> str:
     >>> setting({"learning.algorithm": "fedavg", "learning.rate": "0.1"})
     'fedavg, rate 0.1'
     """
-    said = [_value(key, value) for key, value in values.items()]
-    return ", ".join(said) or "the experiment"
+    parts = [_value(key, value) for key, value in values.items()]
+    return ", ".join(parts) or "the experiment"
 
 
 def _value(key: str, value: str) -> str:
@@ -48,7 +48,7 @@ def heads(keys: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(keys)
 
 
-def number(found: Estimate | None, *, sign: bool = False) -> str:
+def number(value: Estimate | None, *, sign: bool = False) -> str:
     """Return an estimate with its interval.
 
     Examples
@@ -56,10 +56,10 @@ def number(found: Estimate | None, *, sign: bool = False) -> str:
     >>> number(Estimate(0.9213, 0.0123, 5)), number(Estimate(-0.25, None, 1), sign=True)
     ('0.921 ± 0.012', '-0.250')
     """
-    if found is None:
+    if value is None:
         return ""
-    mean = f"{found.mean:{'+' if sign else ''}.{DIGITS}f}"
-    return mean if found.half is None else f"{mean} ± {found.half:.{DIGITS}f}"
+    mean = f"{value.mean:{'+' if sign else ''}.{DIGITS}f}"
+    return mean if value.half is None else f"{mean} ± {value.half:.{DIGITS}f}"
 
 
 def probability(value: float | None) -> str:
@@ -109,8 +109,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         )
     if comparison.budget is not None:
         yield f"Every run had as many rounds as {comparison.budget} pays for."
-        for said in _unequal(comparison):
-            yield f"Even so, {said}."
+        for sentence in _unequal(comparison):
+            yield f"Even so, {sentence}."
 
 
 def bold(comparison: Comparison) -> str:
@@ -128,8 +128,8 @@ def bold(comparison: Comparison) -> str:
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what makes the comparison unfair or weak."""
     settings = comparison.settings
-    for said in _unequal(comparison) if comparison.budget is None else ():
-        yield f"{said}; compare them at equal cost with --budget."
+    for sentence in _unequal(comparison) if comparison.budget is None else ():
+        yield f"{sentence}; compare them at equal cost with --budget."
     if len(settings) > 1 and not comparison.differences and sum(bool(each.by_seed) for each in settings) > 1:
         yield "No setting is compared with another, as none differs from the reference in its keys alone; name another."
     if any(each.difference.count == 1 for each in comparison.differences):
@@ -165,9 +165,9 @@ def gained_by(summary: Mapping[str, Any]) -> Iterator[str]:
 def _unequal(comparison: Comparison) -> list[str]:
     """Return how the costs of settings and their references differ, each difference once, or many in one sentence."""
     unequal = [each for each in comparison.differences if each.costs]
-    found = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
-    if len(found) <= MOST_UNEQUAL:
-        return found
+    sentences = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
+    if len(sentences) <= MOST_UNEQUAL:
+        return sentences
     ratios = [ratio for each in unequal for ratio in each.costs.values()]
     span = f"{min(ratios):.2g} to {_times(max(ratios))} the bytes or gradients of their references"
     return [f"{len(unequal)} of {len(comparison.differences)} settings cost {span}"]
@@ -175,11 +175,11 @@ def _unequal(comparison: Comparison) -> list[str]:
 
 def _dearer(comparison: Comparison, each: Difference) -> str:
     """Return how the costs of a setting and its reference differ, named by what differs between the two."""
-    mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
+    mine, theirs = (comparison.settings[index].values for index in (each.setting, each.reference))
     keys = [key for key in mine if mine[key] != theirs[key]]
     one, other = (setting({key: values[key] for key in keys}) for values in (mine, theirs))
-    said = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
-    return f"{one} cost {said} of {other}"
+    ratios = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
+    return f"{one} cost {ratios} of {other}"
 
 
 def _times(ratio: float) -> str:

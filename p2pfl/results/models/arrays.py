@@ -65,11 +65,11 @@ def samples(path: Path) -> npt.NDArray[Any]:
         It cannot be read, or holds objects.
     """
     try:
-        found = np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); name a file of numpy.save") from None
     except ValueError as error:
         raise InputError(f"{path} is not an array of numbers ({error}); write it with numpy.save") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays; write one with numpy.save")
-    return found
+    return array

@@ -46,7 +46,7 @@ def described(plan: Plan) -> dict[str, Any]:
     if not learner_traits(plan.learner).torch_model:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
-    told = dataset.description
+    description = dataset.description
     usual = "squared_error" if dataset.classes is None else "cross_entropy"
     return {
         "version": VERSION,
@@ -56,21 +56,23 @@ def described(plan: Plan) -> dict[str, Any]:
         "loss": experiment.learning.loss or usual,
         "data": experiment.data.name,
         "inputs": {
-            "raw": told.raw,
+            "raw": description.raw,
             "shape": list(dataset.shape),
-            "cells": None if told.cells is None else asdict(told.cells) | {"missing": list(told.cells.missing)},
-            "columns": None if told.columns is None else [_column(column) for column in told.columns],
-            "mean": np.asarray(told.mean).tolist(),
-            "deviation": np.asarray(told.deviation).tolist(),
-            "declared": told.declared,
+            "cells": None
+            if description.cells is None
+            else asdict(description.cells) | {"missing": list(description.cells.missing)},
+            "columns": None if description.columns is None else [_column(column) for column in description.columns],
+            "mean": np.asarray(description.mean).tolist(),
+            "deviation": np.asarray(description.deviation).tolist(),
+            "declared": description.declared,
             "whole": not dataset.features.is_floating_point(),
         },
         "outputs": {
             "classes": dataset.classes,
-            "class_names": None if told.classes is None else list(told.classes),
-            "target": told.target,
-            "mean": told.target_mean,
-            "deviation": told.target_deviation,
+            "class_names": None if description.classes is None else list(description.classes),
+            "target": description.target,
+            "mean": description.target_mean,
+            "deviation": description.target_deviation,
         },
         "formula": FORMULA,
     }

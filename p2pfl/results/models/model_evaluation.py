@@ -74,10 +74,10 @@ class Evaluation:
     def results(self) -> dict[str, Any]:
         """Return the scores as JSON values; NaN becomes null."""
         groups = [_results(group) | {"group": group.name} for group in self.groups]
-        found = _results(self.whole) | {"by": self.by, "groups": groups}
+        whole = _results(self.whole) | {"by": self.by, "groups": groups}
         goodness = None if self.goodness is None else asdict(self.goodness)
         interval = {"level": 0.95, "method": "percentile bootstrap", "draws": self.draws, "seed": self.seed}
-        return found | {"hosmer_lemeshow": goodness, "interval": interval}
+        return whole | {"hosmer_lemeshow": goodness, "interval": interval}
 
 
 def evaluate(
@@ -138,10 +138,10 @@ def evaluate(
 
 def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:
     names = np.array(["missing" if is_missing(cell, missing) else cell for cell in cells.column(by)])
-    found = len(np.unique(names))
-    if found > MOST_GROUPS:
+    count = len(np.unique(names))
+    if count > MOST_GROUPS:
         raise DataError(
-            f'column "{by}" of {cells.source} has {found} different values, more than {MOST_GROUPS} groups; name a '
+            f'column "{by}" of {cells.source} has {count} different values, more than {MOST_GROUPS} groups; name a '
             "column with fewer"
         )
     return names

@@ -231,9 +231,9 @@ def _fields(path: Path, about: ModelContent) -> tuple[Field, ...]:
 
 def _field(column: SavedColumn) -> Field:
     """Return a column as it is declared; "nan" is a missing number that stays missing."""
-    given = msgspec.structs.asdict(column)
+    options = msgspec.structs.asdict(column)
     stays = column.levels is None and column.missing == "nan"
-    return Field(**given | ({"missing": float("nan")} if stays else {}))
+    return Field(**options | ({"missing": float("nan")} if stays else {}))
 
 
 def _module(
@@ -252,13 +252,13 @@ def _module(
             module = exact.predictor(tensors)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
-        how: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "shape": about.inputs.shape,
             "classes": about.outputs.classes,
             "options": dict(about.model.options),
         }
         with torch.device("meta" if name in MODELS else "cpu"):
-            module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
+            module = build(name, **settings, seed=0 if about.constants is None else about.constants.seed)
             if about.model.norm == "group":  # the other kinds keep the layers
                 replace_norms(module, "group")
     else:
@@ -280,13 +280,13 @@ def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict
     if about.constants is None:
         return {}
     own = module.state_dict()
-    found = {name: own[name] for name in about.constants.tensors if name in own}
-    if len(found) < len(about.constants.tensors) or digest(found) != about.constants.digest:
+    constants = {name: own[name] for name in about.constants.tensors if name in own}
+    if len(constants) < len(about.constants.tensors) or digest(constants) != about.constants.digest:
         raise ModelError(
             f"{path} holds what was trained, and the frozen tensors of the model are others than in the training; pass "
             "a module with the same pretrained weights as `model`"
         )
-    return found
+    return constants
 
 
 def exact_model(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> ExactModel | None:
@@ -294,11 +294,11 @@ def exact_model(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> E
     if about.model.name not in EXACT:
         return None
     kind = EXACT.kind(about.model.name)
-    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
-    known = inspect.signature(kind).parameters
-    left = {"features", "classes", "fields", "rounds"} - {*known}
+    arguments = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
+    parameters = inspect.signature(kind).parameters
+    left = {"features", "classes", "fields", "rounds"} - {*parameters}
     try:
-        made = kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
+        made = kind(**{key: value for key, value in (arguments | about.model.options).items() if key not in left})
     except TypeError as error:
         raise InputError(
             f"{path} describes its model with options that this release does not know ({error}); use the release of "

@@ -39,7 +39,7 @@ class Predictions:
     @property
     def labels(self) -> list[str]:
         """Names of the most likely classes."""
-        return [self.classes[place] for place in self.values.argmax(1)]
+        return [self.classes[index] for index in self.values.argmax(1)]
 
     def write(self, file: TextIO) -> None:
         """Write them as CSV: ``prediction``, and for classes ``probability of NAME`` of each."""
@@ -130,28 +130,28 @@ class Predictor:
             The model does not give one finite output for each class.
         """
         columns = torch.from_numpy(self.columns(source, unaccounted=unaccounted))  # [n, C]
-        found = torch.cat([self._outputs(block) for block in torch.split(columns, self.block)]).numpy()
+        values = torch.cat([self._outputs(block) for block in torch.split(columns, self.block)]).numpy()
         classes = self.saved.names
-        if found.shape != ((len(columns), len(classes)) if classes else (len(columns),)):
+        if values.shape != ((len(columns), len(classes)) if classes else (len(columns),)):
             raise LearningError(
-                f"{self.saved.path} gives outputs {tuple(found.shape[1:])} for a sample, and predict writes one value "
+                f"{self.saved.path} gives outputs {tuple(values.shape[1:])} for a sample, and predict writes one value "
                 "or one probability of each class; load the file with safetensors, and call the model itself"
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(values).all():
             raise LearningError(f"{self.saved.path} does not give finite numbers; train the model again")
-        return Predictions(found, classes)
+        return Predictions(values, classes)
 
     def _outputs(self, columns: torch.Tensor) -> torch.Tensor:
         try:
             with torch.inference_mode():
-                found: torch.Tensor = self.module(columns)
+                outputs: torch.Tensor = self.module(columns)
         except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(
                 f"{self.saved.path} cannot predict these samples ({reason}); check that they have the "
                 f"codes and the form of the training data: {self.saved.about.inputs.raw}"
             ) from error
-        return found
+        return outputs
 
     def targets(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[Any]:
         """Return the targets in a table, ``[n]``: positions of classes, or numbers.
@@ -177,8 +177,8 @@ class Predictor:
                 f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
             )
         classes = self.saved.names
-        known = labels if classes else numbers
-        return known(cells, Field(name, classes or None), missing=self.saved.missing, role="target")
+        reader = labels if classes else numbers
+        return reader(cells, Field(name, classes or None), missing=self.saved.missing, role="target")
 
 
 def cells_of(source: Any, *, unaccounted: bool) -> TextCells:

@@ -77,8 +77,8 @@ class Prepared(nn.Module):
         """Return a number for each feature of a table."""
         filled = torch.where(columns.isnan(), self.fill, columns)  # [n, C]
         level = (filled >= 0) & (filled < self.count) & (filled == filled.floor())
-        known = torch.where(level | (self.count == 0), filled, self.unknown)  # [n, C]
-        picked = known[:, self.column]  # [n, F]
+        levels = torch.where(level | (self.count == 0), filled, self.unknown)  # [n, C]
+        picked = levels[:, self.column]  # [n, F]
         hot = torch.where(picked.isnan(), picked, (picked == self.level).double())
         return torch.where(self.level.isnan(), picked, hot)
 
@@ -86,12 +86,12 @@ class Prepared(nn.Module):
 def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
     """Return the buffers of the encoding: by feature its column and level, by column its rules and number of levels."""
     features = [
-        (place, level)
-        for place, field in enumerate(fields)
+        (number, level)
+        for number, field in enumerate(fields)
         for level in ([NONE] if field.levels is None else range(len(field.levels)))
     ]
     return {
-        "column": torch.tensor([place for place, _ in features]),  # [F]
+        "column": torch.tensor([number for number, _ in features]),  # [F]
         "level": torch.tensor([float(level) for _, level in features], dtype=torch.float64),  # [F]
         "fill": _column([_rule(field, field.missing) for field in fields]),  # [C]
         "unknown": _column([_rule(field, field.unknown) for field in fields]),  # [C]

@@ -94,15 +94,17 @@ def advice(
     if len(turns) < MIN_ADVICE_ROUNDS:
         return late
     # Each of these can cause the next, so only the first is reported.
-    found = (
+    sentences = (
         _apart(turns, steps=steps, masked=masked)
         or _loss(turns, noise=noise, totals=totals, guess=guess)
         or ([] if finished else _unfinished(turns, noise=noise))
     )
-    if found and attack != "none":  # the attack may cause any of these
+    if sentences and attack != "none":  # the attack may cause any of these
         cure = "set a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
-        found = [f"some peers attack by {attack}, which disturbs the learning of the others; {cure}, or better edges"]
-    return late + found
+        sentences = [
+            f"some peers attack by {attack}, which disturbs the learning of the others; {cure}, or better edges"
+        ]
+    return late + sentences
 
 
 def _late(records: Sequence[Record]) -> list[str]:
@@ -183,17 +185,17 @@ def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
 
 def _each(turns: list[list[Record]], name: str) -> Means:
     """Return the mean of a score over the peers by round; a loss that is NaN counts as infinite."""
-    found = []
+    means = []
     for records in turns:
         values = [record.scores[name] for record in records if name in record.scores]
         if not values:
             return []
         mean = sum(values) / len(values)
-        found.append(mean if math.isfinite(mean) else math.inf)
-    return found
+        means.append(mean if math.isfinite(mean) else math.inf)
+    return means
 
 
 def _overall(turns: list[list[Record]], value: Callable[[Record], float | None]) -> float | None:
     """Return the mean over peers and rounds of the known values."""
-    values = [found for records in turns for record in records if (found := value(record)) is not None]
+    values = [number for records in turns for record in records if (number := value(record)) is not None]
     return sum(values) / len(values) if values else None

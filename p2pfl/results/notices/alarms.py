@@ -89,19 +89,19 @@ def raised(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
     >>> [found.cancelled for found in raised([alarm])], [found.cancelled for found in raised([alarm, over])]
     ([False], [True])
     """
-    found: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left
+    alarms: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left
     of_round: dict[tuple[str, int], list[set[str]]] = {}
     for event in events:
         match event:
             case MasksUncancelled() | LossRose():
-                found.append((event, {*event.partners}))
-                of_round.setdefault((event.peer, event.round), []).append(found[-1][1])
+                alarms.append((event, {*event.partners}))
+                of_round.setdefault((event.peer, event.round), []).append(alarms[-1][1])
             case MasksCancelled():
                 for left in of_round.get((event.peer, event.round), ()):
                     left -= {*event.partners}
             case _:
                 pass
-    return tuple(msgspec.structs.replace(alarm, cancelled=bool(alarm.partners) and not left) for alarm, left in found)
+    return tuple(msgspec.structs.replace(alarm, cancelled=bool(alarm.partners) and not left) for alarm, left in alarms)
 
 
 def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:

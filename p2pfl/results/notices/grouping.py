@@ -41,10 +41,10 @@ def alike(notices: Iterable[Notice]) -> list[list[int]]:
     >>> alike(rose)
     [[0, 2], [1, 3]]
     """
-    found: dict[Hashable, list[int]] = {}
-    for place, notice in enumerate(notices):
-        found.setdefault((type(notice), *_cause(notice)), []).append(place)
-    return sorted(found.values(), key=lambda places: places[-1])
+    groups: dict[Hashable, list[int]] = {}
+    for number, notice in enumerate(notices):
+        groups.setdefault((type(notice), *_cause(notice)), []).append(number)
+    return sorted(groups.values(), key=lambda numbers: numbers[-1])
 
 
 def repeated(group: Sequence[Notice]) -> str:
@@ -75,8 +75,8 @@ def grouped(notices: Iterable[AnyNotice]) -> list[tuple[AnyNotice, str]]:
     >>> [(latest.round, more) for latest, more in grouped(LossRose(peer="ada", round=t, now={}) for t in range(3))]
     [(2, '; and 2 more like it, rounds 1 to 3')]
     """
-    known = list(notices)
-    groups = [[known[place] for place in places] for places in alike(known)]
+    sequence = list(notices)
+    groups = [[sequence[number] for number in numbers] for numbers in alike(sequence)]
     return [(group[-1], repeated(group)) for group in groups]
 
 

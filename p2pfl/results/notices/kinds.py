@@ -130,8 +130,8 @@ class PresenceChanged(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         moved = ((self.came, "present"), (self.left, "gone"))
-        said = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {how}" for who, how in moved if who]
-        return "; ".join(said) or "its neighbours are as before"
+        sentences = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {state}" for who, state in moved if who]
+        return "; ".join(sentences) or "its neighbours are as before"
 
 
 class PeerFinished(Notice, frozen=True, kw_only=True):
@@ -196,8 +196,8 @@ class JoinsLate(Notice, frozen=True, kw_only=True):
             return (
                 f"the others are ahead, in their last round: it comes too late to play one of the {self.rounds} rounds"
             )
-        how = "comes back" if self.again else "begins"
-        return f"the others are ahead: it {how} in round {self.round + 1}, from where they are then"
+        verb = "comes back" if self.again else "begins"
+        return f"the others are ahead: it {verb} in round {self.round + 1}, from where they are then"
 
 
 class ReleasesEnded(Notice, frozen=True, kw_only=True):
@@ -516,8 +516,8 @@ class MasksCancelled(Notice, frozen=True, kw_only=True):
     partners: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = f"what was missing in round {self.round + 1} no longer moves the mean of the models"
-        return f"masks of {', '.join(self.partners)} are cancelled: {said}"
+        reason = f"what was missing in round {self.round + 1} no longer moves the mean of the models"
+        return f"masks of {', '.join(self.partners)} are cancelled: {reason}"
 
 
 class SettlementIncomplete(Notice, frozen=True, kw_only=True):
@@ -828,20 +828,20 @@ def kinds() -> dict[str, type[Notice]]:
     >>> sorted(kinds())[:3]
     ['announcement_ahead', 'awaits_return', 'best_model_damaged']
     """
-    pending, found = [Notice], list[type[Notice]]()
+    pending, leaves = [Notice], list[type[Notice]]()
     while pending:
         one = pending.pop()
         below = one.__subclasses__()
-        found += [] if below else [one]
+        leaves += [] if below else [one]
         pending += below
-    return {kind_of(one.__name__): one for one in sorted(found, key=lambda one: one.__name__)}
+    return {kind_of(one.__name__): one for one in sorted(leaves, key=lambda one: one.__name__)}
 
 
 def _alarm(notice: Alarm, what: str, cure: str) -> str:
     changes = _changes(notice.before or {}, notice.now)
     scores = f" ({changes})" if changes else ""
-    best, place = notice.best_round, "" if notice.best_file is None else f", in {notice.best_file}"
-    kept = "" if best is None else f"; the best model so far is that of round {best + 1}{place}"
+    best, file = notice.best_round, "" if notice.best_file is None else f", in {notice.best_file}"
+    kept = "" if best is None else f"; the best model so far is that of round {best + 1}{file}"
     return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less"
 
 

@@ -52,8 +52,8 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
 def comparison_fragment(comparison: Comparison) -> str:
     """Return the scores, differences and costs of a comparison as a part of a page, for notebooks."""
     warned = [f"Warning: {sentence}" for sentence in wording.warnings(comparison)]
-    said = Note(verdict(comparison), style="strong")
-    return fragment([said, *warned, *_settings(comparison), comparison_tables.costs(comparison)])
+    note = Note(verdict(comparison), style="strong")
+    return fragment([note, *warned, *_settings(comparison), comparison_tables.costs(comparison)])
 
 
 def verdict(comparison: Comparison) -> str:
@@ -66,12 +66,14 @@ def verdict(comparison: Comparison) -> str:
         return f"{sum(tested)} of {len(tested)} settings differ significantly from their reference."
     [one] = best
     count = f"over {len(one.by_seed)} seeds" if len(one.by_seed) > 1 else "over one seed"
-    said = f"{wording.setting(one.values)} has the best mean, {comparison.metric} {wording.number(one.score)} {count}."
-    place = comparison.settings.index(one)
-    mine = [each for each in comparison.differences if place in {each.setting, each.reference}]
+    sentence = (
+        f"{wording.setting(one.values)} has the best mean, {comparison.metric} {wording.number(one.score)} {count}."
+    )
+    index = comparison.settings.index(one)
+    mine = [each for each in comparison.differences if index in {each.setting, each.reference}]
     tested = [each.significant for each in mine if each.adjusted is not None]
     clear = f" It differs significantly from {sum(tested)} of the {len(tested)} that it is compared with."
-    return said + (clear if tested else "")
+    return sentence + (clear if tested else "")
 
 
 def _settings(comparison: Comparison) -> list[Block | None]:
@@ -101,16 +103,16 @@ def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[Block |
 
 def _privacy(comparison: Comparison, runs: Sequence[ComparedRun]) -> Block | None:
     """Return each statement, with the settings that it is true of."""
-    said: dict[str, list[int]] = {}
+    statements: dict[str, list[int]] = {}
     for part in runs:
         statement = part.run.summary.get("privacy", {}).get("statement")
-        if statement is not None and part.setting not in said.setdefault(statement, []):
-            said[statement].append(part.setting)
-    if len(said) == 1:
-        return Note(next(iter(said)), style="verdict")
+        if statement is not None and part.setting not in statements.setdefault(statement, []):
+            statements[statement].append(part.setting)
+    if len(statements) == 1:
+        return Note(next(iter(statements)), style="verdict")
     rows = [
-        ["; ".join(wording.setting(comparison.settings[place].values) for place in places), statement]
-        for statement, places in said.items()
+        ["; ".join(wording.setting(comparison.settings[index].values) for index in settings), statement]
+        for statement, settings in statements.items()
     ]
     caption = "statement of the runs of each setting"
-    return FactTable(caption, ("setting", "statement"), rows, text=2) if said else None
+    return FactTable(caption, ("setting", "statement"), rows, text=2) if statements else None

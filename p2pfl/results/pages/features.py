@@ -31,44 +31,46 @@ HEADS = ("feature", "importance", "total gain", "splits")
 
 def features(summary: Mapping[str, Any]) -> list[Block | None]:
     """Return importances or coefficients; nothing of a model without them."""
-    found = explained_of(summary)
-    if found is None or not (found.importances or found.regression):
+    explained = explained_of(summary)
+    if explained is None or not (explained.importances or explained.regression):
         return []
-    notes = [Note(text, style="small") for text in _notes(found)]
-    if found.regression is None:
-        return [importance_table(found.importances), *notes]
+    notes = [Note(text, style="small") for text in _notes(explained)]
+    if explained.regression is None:
+        return [importance_table(explained.importances), *notes]
     return [
-        BlockGroup([coefficient_table(found.regression), pairs("Fit", fit_facts(found.regression))], "beside"),
+        BlockGroup([coefficient_table(explained.regression), pairs("Fit", fit_facts(explained.regression))], "beside"),
         *notes,
     ]
 
 
-def _notes(found: Explained) -> list[str]:
-    return [ABOUT] if found.regression is None else [*found.regression.notes()]
+def _notes(explained: Explained) -> list[str]:
+    return [ABOUT] if explained.regression is None else [*explained.regression.notes()]
 
 
-def importance_table(found: Sequence[FeatureImportance]) -> FactTable:
+def importance_table(importances: Sequence[FeatureImportance]) -> FactTable:
     """Return the importances of the features of trees, the most important first."""
-    return FactTable("Importance by feature", HEADS, shortened(map(importance, found), MAX_IMPORTANCES, rest=REST))
+    return FactTable(
+        "Importance by feature", HEADS, shortened(map(importance, importances), MAX_IMPORTANCES, rest=REST)
+    )
 
 
-def coefficient_table(found: FittedRegression) -> FactTable:
+def coefficient_table(regression: FittedRegression) -> FactTable:
     """Return the coefficients, in the columns that have something."""
     heads = ("feature", "estimate", "std. error", "z", "p", "95 % interval")
-    rows = [coefficient(each) for each in found.coefficients]
+    rows = [coefficient(each) for each in regression.coefficients]
     return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
 
 
-def fit_facts(found: FittedRegression) -> dict[str, str]:
+def fit_facts(regression: FittedRegression) -> dict[str, str]:
     """Return the facts of a fit, as text."""
-    return {"samples": found.size} | {
+    return {"samples": regression.size} | {
         key.replace("_", " "): "-" if value is None else f"{value:.6g}"
-        for key, value in found.facts.items()
+        for key, value in regression.facts.items()
         if key not in {"samples", "held_out", "converged"}
     }
 
 
-def importance(found: FeatureImportance) -> list[str]:
+def importance(score: FeatureImportance) -> list[str]:
     """Return the cells of an importance: name, share, total gain and splits.
 
     Examples
@@ -76,10 +78,10 @@ def importance(found: FeatureImportance) -> list[str]:
     >>> importance(FeatureImportance("age", 0.25, 31.5, 4))
     ['age', '0.2500', '31.5', '4']
     """
-    return [found.name, f"{found.importance:.4f}", f"{found.total_gain:.5g}", str(found.weight)]
+    return [score.name, f"{score.importance:.4f}", f"{score.total_gain:.5g}", str(score.weight)]
 
 
-def coefficient(found: FittedCoefficient) -> list[str]:
+def coefficient(estimate: FittedCoefficient) -> list[str]:
     """Return the cells of a coefficient: name, estimate, standard error, z, p and interval.
 
     Examples
@@ -87,10 +89,10 @@ def coefficient(found: FittedCoefficient) -> list[str]:
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
     ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
     """
-    likely = "" if found.p is None else "< 0.0001" if found.p < MIN_PRINTED_P else f"{found.p:.4f}"
-    between = "" if found.low is None else f"{found.low:.5g} to {found.high:.5g}"
-    numbers = (_shown(found.estimate, ".5g"), _shown(found.error, ".5g"), _shown(found.z, ".3f"))
-    return [found.name, *numbers, likely, between]
+    likely = "" if estimate.p is None else "< 0.0001" if estimate.p < MIN_PRINTED_P else f"{estimate.p:.4f}"
+    between = "" if estimate.low is None else f"{estimate.low:.5g} to {estimate.high:.5g}"
+    numbers = (_shown(estimate.estimate, ".5g"), _shown(estimate.error, ".5g"), _shown(estimate.z, ".3f"))
+    return [estimate.name, *numbers, likely, between]
 
 
 def _shown(value: float | None, form: str) -> str:

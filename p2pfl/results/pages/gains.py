@@ -53,25 +53,25 @@ MISSING = (
 def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
     """Return the result of a run of so many rounds in a sentence or two."""
     if not summary:
-        found = len({record.round for record in metrics})
-        return f"The run is not finished; {found} of {rounds} rounds are recorded."
+        recorded = len({record.round for record in metrics})
+        return f"The run is not finished; {recorded} of {rounds} rounds are recorded."
     stop = stop_of(summary)
     early = "" if stop is None else f" It stopped after {stop}."
     if "scores" in summary:
-        said = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
+        result = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
         alone = "".join(f" {sentence}" for sentence in gained_by(summary))
-        if not said:  # a statistic, or a learner that does not evaluate
+        if not result:  # a statistic, or a learner that does not evaluate
             return f"{summary['peer']} has the result; there is no score.{early}"
-        return f"{summary['peer']} learned a model with {said}.{alone}{early}"
+        return f"{summary['peer']} learned a model with {result}.{alone}{early}"
     if summary["metric"] is None:
         took = counted(summary["rounds"], "round")
         return f"{summary['peers']} peers learned together for {took}; there is no score.{early}"
     means = [("Together", "together"), ("alone", "alone")]
-    said = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
-    said += f" ({summary['metric']}, mean of the peers)"
+    result = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
+    result += f" ({summary['metric']}, mean of the peers)"
     if summary["pooled"] is not None:
-        said += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
-    return f"{said}.{_gained(summary)}{early}"
+        result += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
+    return f"{result}.{_gained(summary)}{early}"
 
 
 def _gained(summary: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTab
     samples = sum(each.get("samples") or 0 for _, each in everyone)
     common = summary.get("common") or {}
     totals = {"one model on all data": summary["pooled"], "one model of all peers": common.get(metric)}
-    totals |= {said: common.get(name) for name, said in COMMON.items()}
+    totals |= {label: common.get(name) for name, label in COMMON.items()}
     rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
     bold = len(rows) - 1
     rows += [[name, samples or "", "", number(value), "", ""] for name, value in totals.items() if value is not None]
@@ -132,34 +132,34 @@ def _row(name: str, score: Mapping[str, Any], metric: str) -> list[object]:
 def _note(summary: Mapping[str, Any]) -> str:
     """Return what the table says about chance, and what it does not."""
     each = list(summary["per_peer"].values())
-    said = _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
+    methods = _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
     lossless = f"{LOSSLESS} " if summary.get("lossless") else ""
     return (
         f"{lossless}This is one run with one seed: a difference may be chance. "
-        f"{said}p2pfl sweep repeats a run with several seeds and gives intervals over these."
+        f"{methods}p2pfl sweep repeats a run with several seeds and gives intervals over these."
     )
 
 
 def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[str, Any]) -> str:
     """Return how the intervals of gains were computed, and why some are missing; empty without gains."""
-    known = [each for each in intervals if each]
-    said = ""
-    if known:
+    present = [each for each in intervals if each]
+    sentence = ""
+    if present:
         sizes = sorted({each["tested"] for each in per_peer.values() if each.get("tested")})
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else ""
         samples = f", from {span} test samples of each model" if span else ""
-        methods = "; ".join(dict.fromkeys(map(_method, known)))
-        said = (
+        methods = "; ".join(dict.fromkeys(map(_method, present)))
+        sentence = (
             f"Intervals are 95 % confidence intervals of the gain on new data{samples} ({methods}). They do not "
             "contain the variation between seeds. "
         )
-    return said + (MISSING if len(known) < len(intervals) else "")
+    return sentence + (MISSING if len(present) < len(intervals) else "")
 
 
 def _method(interval: Mapping[str, Any]) -> str:
     """Return the method of an interval in words, or as the file has it where this release does not know it."""
-    said = METHODS.get(interval["method"])
-    return str(interval["method"]) if said is None else said.format(interval["draws"])
+    template = METHODS.get(interval["method"])
+    return str(interval["method"]) if template is None else template.format(interval["draws"])
 
 
 def _known(score: Mapping[str, Any]) -> Mapping[str, Any] | None:

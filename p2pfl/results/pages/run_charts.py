@@ -28,18 +28,18 @@ def scores(run: Run) -> Iterator[Chart]:
         curve = over_rounds(rounds, score(name), label=label_of(run))
         averaged = {record.round + 1: record.mean_model[name] for record in run.metrics if name in record.mean_model}
         means = [Curve("mean of all models", [*averaged], [*averaged.values()], style=1)] if averaged else []
-        known = [
+        levels = [
             (label.removesuffix(", mean") if "scores" in run.summary else label, value)
             for key, label in LEVELS.items()
             if (value := _level(run, key, name)) is not None
         ]
-        about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in known)
-        yield Chart(f"{name} by round", about, "round", name, [curve, *means], levels=known, whole=True)
+        about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in levels)
+        yield Chart(f"{name} by round", about, "round", name, [curve, *means], levels=levels, whole=True)
         if name == main:
             sent = sent_megabytes(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
             whose = "MB sent" if "scores" in run.summary else "MB sent by all peers"
-            yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=known)
+            yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=levels)
 
 
 def _level(run: Run, key: str, name: str) -> float | None:

@@ -81,8 +81,8 @@ def _head(run: Run) -> Iterator[Note]:
     for alarm, more in grouped(alarms_of(summary)):
         if alarm.cancelled:
             partners = ", ".join(alarm.partners)
-            said = f"In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
-            yield Note(f"{alarm.peer}: {said}", style="warning")
+            sentence = f"In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
+            yield Note(f"{alarm.peer}: {sentence}", style="warning")
         else:
             yield Note(f"{alarm.peer}: {alarm}{more}", style="alarm")
     for alert in () if summary else alerts_of_run(run):
@@ -101,37 +101,37 @@ def _curves(run: Run) -> list[Block | None]:
         figure for chart in (*run_charts.scores(run), run_charts.consensus(run)) if (figure := chart_figure(chart))
     ]
     about = evaluation_of(run.summary) if drawn else None
-    said = Note(f"{about[:1].upper()}{about[1:]}.", style="small") if about else None
-    return [BlockGroup(drawn, "figures") if drawn else None, said]
+    note = Note(f"{about[:1].upper()}{about[1:]}.", style="small") if about else None
+    return [BlockGroup(drawn, "figures") if drawn else None, note]
 
 
 def _privacy(run: Run) -> list[Block | None]:
     """Return the statement of the run, word by word, what stands behind it, and room for a signature."""
-    found = run.summary.get("privacy")
-    if found is None:
+    privacy = run.summary.get("privacy")
+    if privacy is None:
         return []
-    facts = {label: found[key] for key, label in PROTECTION.items() if found.get(key) is not None}
+    facts = {label: privacy[key] for key, label in PROTECTION.items() if privacy.get(key) is not None}
     facts = {label: f"{value:.4g}" if isinstance(value, float) else value for label, value in facts.items()}
-    learned, chart = found.get("learned"), chart_figure(run_charts.spending(run))
+    learned, chart = privacy.get("learned"), chart_figure(run_charts.spending(run))
     return [
-        Note(found["statement"], style="verdict", lead="Statement of the run:"),
+        Note(privacy["statement"], style="verdict", lead="Statement of the run:"),
         pairs("What hides the models", facts),
         pairs("Who learns what", learned) if learned else None,
-        *_observers(found.get("observers", ())),
+        *_observers(privacy.get("observers", ())),
         None if chart is None else BlockGroup([chart], "figures"),
         Note("", style="signature"),
     ]
 
 
-def _observers(found: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _observers(observers: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Return the guarantee against each observer over all rounds that ran; the promised one is in bold."""
-    if not found:
+    if not observers:
         return []
     rows = [
         [each["observer"], each.get("peer") or ""]
         + ["unbounded" if each["epsilon"] is None else f"{each['epsilon']:.3g}"]
         + [f"{each[name]:.3f}" for name in ("auc", "tpr")]
-        for each in found
+        for each in observers
     ]
     note = (
         "Epsilon of the peer that is worst off. AUC and TPR are those of the best attack that there can be: TPR is its "
@@ -139,7 +139,7 @@ def _observers(found: Sequence[Mapping[str, Any]]) -> list[Block]:
         "isolates a peer. The run promises the line in bold. The table counts the rounds of this run and assumes "
         "that no peer disappears."
     )
-    promised = [place for place, each in enumerate(found) if each["promised"]]
+    promised = [number for number, each in enumerate(observers) if each["promised"]]
     heads = ("who looks", "peer", "epsilon", "AUC", "TPR at 1 %")
     caption = "What all rounds give away, by observer"
     return [FactTable(caption, heads, rows, text=2, bold=promised), Note(note, style="small")]
@@ -188,10 +188,10 @@ def _totals(run: Run) -> dict[str, str]:
 
 def _events(run: Run) -> Block | None:
     """Return what happened in words, without what always happens."""
-    found = grouped(event for event in run.events if event.severity != "info")
-    lines = [_event(event, more) for event, more in found[:MOST_EVENTS]]
-    if len(found) > MOST_EVENTS:
-        lines.append(Happening(f"and {len(found) - MOST_EVENTS} more, in events.jsonl"))
+    groups = grouped(event for event in run.events if event.severity != "info")
+    lines = [_event(event, more) for event, more in groups[:MOST_EVENTS]]
+    if len(groups) > MOST_EVENTS:
+        lines.append(Happening(f"and {len(groups) - MOST_EVENTS} more, in events.jsonl"))
     for peer, open_ in run.summary.get("unsettled", {}).items():
         left = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
         lines.append(Happening(f"{left} masks, gossip steps or sums stayed open at the end", peer))
@@ -219,13 +219,13 @@ def _repeat(run: Run) -> list[Block | None]:
 
 def provenance(run: Run, *, whose: str) -> list[Block | None]:
     """Return the experiment of a run, its start, seed, software and machine."""
-    found = run.provenance or run.summary
+    record = run.provenance or run.summary
     usual, experiment = flat(Experiment()), _portable(run.experiment)
     changed = {key: Styled(shown(value), "code") for key, value in flat(experiment).items() if usual.get(key) != value}
     return [
         pairs("Keys of the experiment that are not the default", changed),
         BlockGroup([Note(write(experiment), style="code")], "details", f"{whose} whole experiment file"),
-        _software(found),
+        _software(record),
     ]
 
 
@@ -261,24 +261,24 @@ def _portable(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def _software(found: Mapping[str, Any]) -> FactTable | None:
+def _software(record: Mapping[str, Any]) -> FactTable | None:
     """Return seed, start, versions and machine of a run."""
-    known = found.get("versions")
-    if not known:
+    versions = record.get("versions")
+    if not versions:
         return None
     names = {"cpus": "logical CPUs", "python": "Python", "commit": "commit of p2pfl", "cpu": "processor"}
     names |= {"kernels": "kernels of torch", "gpu": "GPU"}
-    facts = {"began": moment(found.get("began")), "seed": found.get("seed", "unknown")}
-    facts |= {} if found.get("commit") is None else {"commit of own modules": found["commit"]}
-    facts |= {names.get(key, key): value for key, value in known.items() if value is not None}
+    facts = {"began": moment(record.get("began")), "seed": record.get("seed", "unknown")}
+    facts |= {} if record.get("commit") is None else {"commit of own modules": record["commit"]}
+    facts |= {names.get(key, key): value for key, value in versions.items() if value is not None}
     return pairs("Start, seed, software and machine", facts)
 
 
 def _digests(folder: Path) -> FactTable | None:
     """Return the digests of a run's files, by which a copy is recognised."""
-    found = {
+    digests = {
         name: Styled(hashlib.sha256((folder / name).read_bytes()).hexdigest(), "code")
         for name in FILES
         if (folder / name).is_file()
     }
-    return pairs(f"SHA-256 of the files in {folder.name}", found) if found else None
+    return pairs(f"SHA-256 of the files in {folder.name}", digests) if digests else None

@@ -43,8 +43,8 @@ def digests(federation: Federation) -> dict[str, Any]:
         return {}
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     distinct = {id(samples): samples for part in parts.values() for samples in part.values()}  # peers may share a part
-    known = {key: _digest(federation.dataset, samples) for key, samples in distinct.items()}
-    peers = {peer: {name: known[id(part[peer])] for name, part in parts.items()} for peer in federation.peers}
+    digest_by_part = {key: _digest(federation.dataset, samples) for key, samples in distinct.items()}
+    peers = {peer: {name: digest_by_part[id(part[peer])] for name, part in parts.items()} for peer in federation.peers}
     return {"algorithm": "blake3", "peers": peers}
 
 

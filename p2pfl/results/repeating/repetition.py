@@ -97,7 +97,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
     """
     before, after = run.folder or Path(), repeated.folder or Path()
     names = sorted(path.name for path in {*before.glob("peers/*.safetensors")})
-    models = [found for name in names if (found := _model(before / "peers" / name, after / "peers" / name)) is not None]
+    models = [model for name in names if (model := _model(before / "peers" / name, after / "peers" / name)) is not None]
     old, new = (one.provenance.get("versions") or {} for one in (run, repeated))
     kept, made = (table_of(folder / "data.json", what="digests of data") for folder in (before, after))
     codes = [(one.provenance.get("code") or {}).get("digest") for one in (run, repeated)]
@@ -145,32 +145,32 @@ def _bits(tensor: Any) -> bytes:
 
 def _records(run: Run) -> dict[tuple[str, Any], Any]:
     """Return what is compared of the records of a run, by field or score, peer and round."""
-    found: dict[tuple[str, Any], Any] = {}
+    values: dict[tuple[str, Any], Any] = {}
     for record in run.metrics:
         fields = msgspec.structs.asdict(record)
         fields |= fields.pop("scores")
-        found |= {(name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING}
-    return found
+        values |= {(name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING}
+    return values
 
 
 def _results(run: Run) -> dict[tuple[str, Any], Any]:
     """Return the scores and costs of a run that are compared, by name."""
     peers = run.summary.get("per_peer", {}).items()
-    found = {name: run.summary.get(name) for name in RESULTS}
-    found |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORES}
-    return {(name, None): value for name, value in found.items()}
+    values = {name: run.summary.get(name) for name in RESULTS}
+    values |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORES}
+    return {(name, None): value for name, value in values.items()}
 
 
 def _differences(mine: Mapping[tuple[str, Any], Any], theirs: Mapping[tuple[str, Any], Any]) -> Iterator[RunDifference]:
     """Yield the names whose values differ, or that only one of the two has somewhere."""
-    found: dict[str, list[float | None]] = {}
+    distances_by_name: dict[str, list[float | None]] = {}
     for key in {**mine, **theirs}:
         one, other = mine.get(key), theirs.get(key)
         if not _equal(one, other):
-            found.setdefault(key[0], []).append(_distance(one, other))
-    for name, distances in sorted(found.items()):
-        known = [distance for distance in distances if distance is not None]
-        yield RunDifference(name, max(known) if len(known) == len(distances) else None, len(distances))
+            distances_by_name.setdefault(key[0], []).append(_distance(one, other))
+    for name, distances in sorted(distances_by_name.items()):
+        finite = [distance for distance in distances if distance is not None]
+        yield RunDifference(name, max(finite) if len(finite) == len(distances) else None, len(distances))
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -68,8 +68,8 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
         Seconds since the start of the run.
     """
     stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
-    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm)]
-    return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
+    entries = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm)]
+    return sorted(entries, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
 def _harm(swarm: Swarm) -> Iterator[Alert]:
@@ -90,16 +90,16 @@ def _notices(swarm: Swarm) -> Iterator[Alert]:
     return _grouped([(at, notice, notice.severity == "resolved") for at, notice in swarm.notices])
 
 
-def _grouped(found: Sequence[tuple[float, Notice, bool]]) -> Iterator[Alert]:
+def _grouped(entries: Sequence[tuple[float, Notice, bool]]) -> Iterator[Alert]:
     """Yield an alert for each group of notices that repeat each other; given are times, notices and what is over."""
     for over in (False, True):
-        those = [(at, notice) for at, notice, done in found if done is over]
-        for places in alike(notice for _, notice in those):
-            group = [those[place][1] for place in places]
-            first, last, latest = those[places[0]][0], those[places[-1]][0], group[-1]
-            said = f"{str(latest).removeprefix('ALARM: ')}{repeated(group)}"
+        those = [(at, notice) for at, notice, done in entries if done is over]
+        for numbers in alike(notice for _, notice in those):
+            group = [those[number][1] for number in numbers]
+            first, last, latest = those[numbers[0]][0], those[numbers[-1]][0], group[-1]
+            sentence = f"{str(latest).removeprefix('ALARM: ')}{repeated(group)}"
             kind = kind_of(type(latest).__name__)
-            yield Alert(kind, latest.severity, latest.peer, last, said, over, count=len(group), began=first)
+            yield Alert(kind, latest.severity, latest.peer, last, sentence, over, count=len(group), began=first)
 
 
 def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:
@@ -107,16 +107,16 @@ def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:
     for blockage in blockages(waits_of(swarm)):
         since = blocked_since(swarm, blockage)
         if now - since >= limit:
-            first, said = blockage.blockers[0], why_blocked(swarm, blockage, tone="blocked", now=now)
-            said = said if blockage.cycle else said.removeprefix(f"{first} ")
-            yield Alert("blocked", "alarm", first, since + limit, f"{said}; look at the logs and the broker")
+            first, sentence = blockage.blockers[0], why_blocked(swarm, blockage, tone="blocked", now=now)
+            sentence = sentence if blockage.cycle else sentence.removeprefix(f"{first} ")
+            yield Alert("blocked", "alarm", first, since + limit, f"{sentence}; look at the logs and the broker")
 
 
 def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
     for peer in swarm.peers.values():
         if peer.activity == "silent" and peer.silent_since is not None:
-            said = str(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
-            yield Alert("hung", "alarm", peer.name, peer.silent_since, said)
+            sentence = str(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
+            yield Alert("hung", "alarm", peer.name, peer.silent_since, sentence)
 
 
 def _gone(swarm: Swarm) -> Iterator[Alert]:
@@ -125,19 +125,19 @@ def _gone(swarm: Swarm) -> Iterator[Alert]:
     for peer in swarm.peers.values():
         if peer.activity == "gone":
             since = peer.last if peer.lost_at is None else peer.lost_at
-            said = "is gone; look at its log, and start it again with --resume"
-            yield Alert("gone", "warning", peer.name, since or 0.0, said)
+            sentence = "is gone; look at its log, and start it again with --resume"
+            yield Alert("gone", "warning", peer.name, since or 0.0, sentence)
 
 
 def _parted(swarm: Swarm) -> Iterator[Alert]:
-    if (found := parting(swarm)) is not None:
-        groups = "; ".join(listed(group) for group in found.groups[:3])
-        more = "" if len(found.groups) <= 3 else f"; and {len(found.groups) - 3} more"
-        said = (
-            f"the peers fall into {len(found.groups)} groups that do not reach each other ({groups}{more}); check the "
-            "brokers and the bridges between them"
+    if (partition := parting(swarm)) is not None:
+        groups = "; ".join(listed(group) for group in partition.groups[:3])
+        more = "" if len(partition.groups) <= 3 else f"; and {len(partition.groups) - 3} more"
+        sentence = (
+            f"the peers fall into {len(partition.groups)} groups that do not reach each other ({groups}{more}); check "
+            "the brokers and the bridges between them"
         )
-        yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
+        yield Alert("parted", "alarm", partition.groups[0][0], partition.since, sentence)
 
 
 def _late(swarm: Swarm) -> Iterator[Alert]:
@@ -146,15 +146,15 @@ def _late(swarm: Swarm) -> Iterator[Alert]:
         slow = sorted(peer.late, key=lambda each: (-peer.late[each], each))
         more = f" and {len(slow) - NAMED} others" if len(slow) > NAMED else ""
         late, of = peer.late.total(), peer.late.total() + peer.received
-        said = (
+        sentence = (
             f"{late} of {of} models did not arrive in time, those of {listed(slow[:NAMED])}{more}; find out what slows "
             "this down, or raise transport.patience"
         )
-        yield Alert("late", "warning", name, at, said)
+        yield Alert("late", "warning", name, at, sentence)
 
 
 def _budgets(swarm: Swarm) -> Iterator[Alert]:
     for name, at in swarm.nearly_spent.items():
         spent, budget = swarm.peers[name].epsilon or 0.0, swarm.setting.epsilon or 0.0
-        said = f"epsilon {spent:.3g} of privacy.epsilon = {budget:g} is spent; the peer stops before it spends more"
-        yield Alert("budget_nearly_spent", "warning", name, at, said)
+        sentence = f"epsilon {spent:.3g} of privacy.epsilon = {budget:g} is spent; the peer stops before it spends more"
+        yield Alert("budget_nearly_spent", "warning", name, at, sentence)

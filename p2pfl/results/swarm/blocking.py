@@ -52,17 +52,17 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
     for peer, others in graph.items():
         for other in others:
             behind.setdefault(other, set()).add(peer)
-    found, known = list[Blockage](), set[str]()
+    result, seen = list[Blockage](), set[str]()
     for peer in (*graph, *behind):
-        if peer in known:
+        if peer in seen:
             continue
         end, ahead, back = peer, _reached(peer, graph), _reached(peer, behind)
         while further := ahead - back:  # from there no wait leads back
             end = next((each for each in further if each not in graph), None) or min(further)
             ahead, back = _reached(end, graph), _reached(end, behind)
-        known |= back
-        found.append(Blockage(tuple(sorted(ahead)), tuple(sorted(back - ahead))))
-    return sorted(found, key=lambda each: (-len(each.waiting), each.blockers))
+        seen |= back
+        result.append(Blockage(tuple(sorted(ahead)), tuple(sorted(back - ahead))))
+    return sorted(result, key=lambda each: (-len(each.waiting), each.blockers))
 
 
 def waits_of(swarm: Swarm) -> dict[str, tuple[str, ...]]:
@@ -70,23 +70,23 @@ def waits_of(swarm: Swarm) -> dict[str, tuple[str, ...]]:
     return {peer.name: peer.waits_for for peer in swarm.peers.values() if peer.activity == "waiting"}
 
 
-def urgent_first(found: Iterable[Blockage], swarm: Swarm) -> list[Blockage]:
+def urgent_first(blocked: Iterable[Blockage], swarm: Swarm) -> list[Blockage]:
     """Return blockages in their order, but those by a peer that is silent or gone first.
 
     When neighbours give up a silent peer, their reports arrive within a second of each other. Until all are here, a
     peer whose neighbours' reports are late seems to block them.
     """
-    return sorted(found, key=lambda each: all(swarm.peers[name].activity not in ABSENT for name in each.blockers))
+    return sorted(blocked, key=lambda each: all(swarm.peers[name].activity not in ABSENT for name in each.blockers))
 
 
 def _reached(start: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
     """Return the peers to which a path leads from one, with that one."""
-    found, pending = {start}, [start]
+    reached, pending = {start}, [start]
     while pending:
-        fresh = {*graph.get(pending.pop(), ())} - found
-        found |= fresh
+        fresh = {*graph.get(pending.pop(), ())} - reached
+        reached |= fresh
         pending += fresh
-    return found
+    return reached
 
 
 @dataclass(frozen=True)

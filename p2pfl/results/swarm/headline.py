@@ -70,21 +70,21 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     failed = [peer for peer in peers if peer.activity == "failed"]
     if failed:
         names, first = tuple(peer.name for peer in failed), failed[0]
-        said = "has failed:" if len(names) == 1 else f"have failed; {first.name}:"
-        return Headline("failed", f"{listed(names)} {said} {first.failure}", names)
+        verb = "has failed:" if len(names) == 1 else f"have failed; {first.name}:"
+        return Headline("failed", f"{listed(names)} {verb} {first.failure}", names)
     offline = [peer for peer in peers if peer.activity == "offline"]
     if offline:
         since = min(peer.waiting_since for peer in offline if peer.waiting_since is not None)
         return _named(offline, "has not reached the broker", "have not reached the broker", since, now=now)
-    found = urgent_first(blockages(waits_of(swarm)), swarm)
-    if found and _pressing(swarm, found[0], now=now):
-        return _blocked(swarm, found, now=now)
+    blocked = urgent_first(blockages(waits_of(swarm)), swarm)
+    if blocked and _pressing(swarm, blocked[0], now=now):
+        return _blocked(swarm, blocked, now=now)
     silent = [peer for peer in peers if peer.activity == "silent"]
     if silent:
         since = min(peer.silent_since for peer in silent if peer.silent_since is not None)
         return _named(silent, "gives no sign of life", "give no sign of life", since, now=now)
-    if found and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
-        return _blocked(swarm, found, now=now)
+    if blocked and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
+        return _blocked(swarm, blocked, now=now)
     return _course(swarm, doing, now=now)
 
 
@@ -176,11 +176,11 @@ def why_blocked(swarm: Swarm, blockage: Blockage, *, tone: Tone, now: float) -> 
     return f"{name} {blocks}: it {doing(swarm.peers[name], now=now)}; {waits}{chain}, for {lasted}"
 
 
-def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline:
-    tone: Tone = "blocked" if now - blocked_since(swarm, found[0]) >= patience(swarm) else "waiting"
-    others = [name for each in found[1:] for name in each.blockers]
+def _blocked(swarm: Swarm, blocked: Sequence[Blockage], *, now: float) -> Headline:
+    tone: Tone = "blocked" if now - blocked_since(swarm, blocked[0]) >= patience(swarm) else "waiting"
+    others = [name for each in blocked[1:] for name in each.blockers]
     more = f". Others wait for {listed(others)}" if others else ""
-    return Headline(tone, f"{why_blocked(swarm, found[0], tone=tone, now=now)}{more}", found[0].blockers)
+    return Headline(tone, f"{why_blocked(swarm, blocked[0], tone=tone, now=now)}{more}", blocked[0].blockers)
 
 
 def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:

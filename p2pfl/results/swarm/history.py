@@ -65,7 +65,7 @@ class History:
         peers[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
         while self._count > MAX_RECORDS and len(self._rounds) > 2:
             self._stride *= 2
-            self._rounds = {number: found for number, found in self._rounds.items() if not number % self._stride}
+            self._rounds = {number: scores for number, scores in self._rounds.items() if not number % self._stride}
             self._count = sum(map(len, self._rounds.values()))
 
     @property
@@ -85,21 +85,21 @@ class History:
         """
         import numpy as np  # noqa: PLC0415 (a page opens before it is there)
 
-        known = {
+        values_by_round = {
             number: values
-            for number, found in sorted(self._rounds.items())
-            if (values := {peer: scores[score] for peer, scores in found.items() if score in scores})
+            for number, by_peer in sorted(self._rounds.items())
+            if (values := {peer: scores[score] for peer, scores in by_peer.items() if score in scores})
         }
-        numbers = list(known)
+        numbers = list(values_by_round)
         step = max(1, math.ceil(len(numbers) / POINTS))
         numbers = sorted({*numbers[::step], *numbers[-1:]})
-        bands = [np.quantile([*known[number].values()], (0.5, 0.1, 0.9)).tolist() for number in numbers]
-        everyone = sorted({peer for found in known.values() for peer in found})
+        bands = [np.quantile([*values_by_round[number].values()], (0.5, 0.1, 0.9)).tolist() for number in numbers]
+        everyone = sorted({peer for by_peer in values_by_round.values() for peer in by_peer})
         shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= MAX_SINGLE_CURVES else [])
         return ScoreCurves(
             rounds=[number + 1 for number in numbers],
             median=[band[0] for band in bands],
             low=[band[1] for band in bands],
             high=[band[2] for band in bands],
-            peers={peer: [known[number].get(peer) for number in numbers] for peer in shown},
+            peers={peer: [values_by_round[number].get(peer) for number in numbers] for peer in shown},
         )

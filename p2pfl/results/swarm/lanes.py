@@ -57,12 +57,12 @@ class Lanes:
     def of(self, peer: str, *, since: float, until: float) -> list[Stretch]:
         """Return what a peer did between two times, in order."""
         changes = [*self._changes.get(peer, ()), (until, None)]
-        found = []
+        stretches = []
         for (at, doing), (end, _) in pairwise(changes):
             began, ended = max(at, since), min(end, until)
             if doing is not None and ended > began:
-                found.append(Stretch(doing, began, ended))
-        return found
+                stretches.append(Stretch(doing, began, ended))
+        return stretches
 
 
 def busiest(lanes: Lanes, peers: Sequence[str], *, since: float, until: float, most: int) -> list[str]:
@@ -71,8 +71,8 @@ def busiest(lanes: Lanes, peers: Sequence[str], *, since: float, until: float, m
         return [*peers]
 
     def trained(peer: str) -> float:
-        found = lanes.of(peer, since=since, until=until)
-        lost = sum(each.ended - each.began for each in found if each.doing != "training")
+        stretches = lanes.of(peer, since=since, until=until)
+        lost = sum(each.ended - each.began for each in stretches if each.doing != "training")
         return -lost
 
     chosen = {*sorted(peers, key=trained)[:most]}

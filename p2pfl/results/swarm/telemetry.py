@@ -140,8 +140,8 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
         table = _decoder.decode(data)
         kind = table.pop("kind", None)
         allowed = SCORES[kind]
-        found = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
-        entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **found, "peer": peer}, _CLASSES[kind])
+        scores = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
+        entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **scores, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
         raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
     return entry
@@ -190,20 +190,20 @@ class Recent:
         """Return entries that lead to the present state, with their times, in order."""
         there, lost = tuple(sorted(self._present)), tuple(sorted(self._lost))
         met = [(now, each) for each in _split(PresenceChanged(peer=self._peer, came=there, left=lost))]
-        order = {kind: place for place, kind in enumerate((PhaseBegan, Record, WaitBegan, PeerFinished, PeerFailed))}
+        order = {kind: number for number, kind in enumerate((PhaseBegan, Record, WaitBegan, PeerFinished, PeerFailed))}
         state = sorted(self._state.items(), key=lambda item: (item[1][0], order.get(item[0], 0)))
-        return [*sorted([*self._warnings, *(found for _, found in state)], key=lambda found: found[0]), *met]
+        return [*sorted([*self._warnings, *(item for _, item in state)], key=lambda item: item[0]), *met]
 
     def news(self) -> list[tuple[float, Entry]]:
         """Return what is new since the last call."""
-        found, self._news = [*self._news], deque(maxlen=self._news.maxlen)
-        return found
+        entries, self._news = [*self._news], deque(maxlen=self._news.maxlen)
+        return entries
 
     def _merged(self, record: Record) -> Record:
         """Return a record with the counts of one that nobody has taken, in its place."""
-        for place, (_, earlier) in enumerate(self._news):
+        for index, (_, earlier) in enumerate(self._news):
             if isinstance(earlier, Record):
-                del self._news[place]
+                del self._news[index]
                 counts = {"received": earlier.received + record.received, "missed": [*earlier.missed, *record.missed]}
                 return msgspec.structs.replace(record, **counts)
         return record

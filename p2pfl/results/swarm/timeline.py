@@ -39,7 +39,7 @@ def merged(entries: Iterable[Entry], *, began: datetime | None) -> list[tuple[fl
     >>> merged([], began=None)
     []
     """
-    return sorted(((seconds_of(entry, began=began), entry) for entry in entries), key=lambda found: found[0])
+    return sorted(((seconds_of(entry, began=began), entry) for entry in entries), key=lambda pair: pair[0])
 
 
 def setting_of(experiment: Experiment) -> Setting:

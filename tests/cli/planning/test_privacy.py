@@ -167,8 +167,8 @@ def test_a_promise_that_is_worth_nothing_is_called_that(changes, said, capsys):
 
 @pytest.mark.slow
 def test_a_clip_that_nobody_gave_is_said_to_be_one():
-    assert "clip 1 as none is given" in privacy.described(facts())["noise"]
-    assert privacy.described(facts("privacy.clip=2"))["noise"].endswith("clip 2")
+    assert "clip 1 as none is given" in privacy.describe(facts())["noise"]
+    assert privacy.describe(facts("privacy.clip=2"))["noise"].endswith("clip 2")
 
 
 def test_noise_next_to_none_is_refused_without_a_warning(p2pfl):
@@ -237,7 +237,7 @@ def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(
     ],
 )
 def test_the_verdict_names_what_is_in_the_way(changes, words):
-    found = privacy.compared(privacy.resolve(read(TABLE, changes=["privacy.colluders=1", *changes])))
+    found = privacy.compare_with_curator(privacy.resolve(read(TABLE, changes=["privacy.colluders=1", *changes])))
     assert words in found["sentence"]
     assert found["pays"] == words.endswith("can pay")
     if "peers of" in found["sentence"]:

@@ -89,9 +89,9 @@ def test_a_run_of_the_same_name_and_other_settings_is_refused(tmp_path):
 
 def test_a_run_that_has_ended_is_found_and_known_to_have_ended(tmp_path):
     own = begun(tmp_path, "clinic-20260101-000000-ada")
-    assert not folders.ended(own)
+    assert not folders.has_ended(own)
     (own / "summary.json").write_text("{}")
-    assert folders.ended(own)
+    assert folders.has_ended(own)
     assert folders.last(str(tmp_path), CLINIC, peer="ada") == own
 
 
@@ -100,17 +100,17 @@ def test_a_run_whose_experiment_was_emptied_is_not_gone_on_with_as_another(tmp_p
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     path.write_text("\n" * size)
     with pytest.raises(InputError, match=r"was cut off; restore it from a copy"):
-        folders.held(path.parent)
+        folders.read_experiment(path.parent)
 
 
 def test_a_run_whose_experiment_was_cut_anywhere_is_not_gone_on_with_as_another(tmp_path):
     path = begun(tmp_path, "clinic-20260101-000000-ada") / "experiment.toml"
     text = path.read_text()
-    assert folders.held(path.parent) == CLINIC
+    assert folders.read_experiment(path.parent) == CLINIC
     for place in range(0, len(text.rstrip()), 37):
         path.write_text(text[:place])
         with pytest.raises(InputError) as caught:
-            folders.held(path.parent)
+            folders.read_experiment(path.parent)
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
 

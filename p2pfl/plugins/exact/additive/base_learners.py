@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from p2pfl.core.encodings import Floats
+from p2pfl.data.data_description import FloatArray
 from p2pfl.plugins.exact.elementary import added, cholesky, eigen
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule
 
@@ -45,7 +45,7 @@ class BaseLearner:
     place: int
     size: int
 
-    def basis(self, features: npt.NDArray[np.float32], *, low: float, high: float) -> Floats:
+    def basis(self, features: FloatArray, *, low: float, high: float) -> Floats:
         """Return the values of its functions, ``[n, size]``; values beyond the ends are moved to them.
 
         Parameters

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Asked, Owns, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import TARGET, centered, check_named, ends, keeps_missing, located
@@ -94,7 +94,7 @@ class Design:
         """Q, numbers of a row."""
         return len(self.kept) + 1
 
-    def rows(self, features: npt.NDArray[np.float32]) -> Floats:
+    def rows(self, features: FloatArray) -> Floats:
         """Return rows ``[n, Q]``, the last number of which is 1; a missing value counts as the middle."""
         scaled = (features.astype(np.float64) - self.middle) / self.half
         inside = np.clip(np.nan_to_num(scaled, nan=0.0), -1.0, 1.0)

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.data.data_description import Field, feature_names
+from p2pfl.data.data_description import Field, FloatArray, feature_names
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
@@ -111,7 +110,7 @@ class Roles:
         """True if samples have weights."""
         return any(self.place(role) is not None for role in WEIGHTS)
 
-    def offsets(self, features: npt.NDArray[np.float32]) -> Floats:
+    def offsets(self, features: FloatArray) -> Floats:
         """Return what is added to the linear predictor of each sample, ``[n]``."""
         found = np.zeros(len(features))
         if (place := self.place("offset")) is not None:
@@ -120,7 +119,7 @@ class Roles:
             found = found + np.log(features[:, place].astype(np.float64))
         return found
 
-    def weights(self, features: npt.NDArray[np.float32]) -> Floats:
+    def weights(self, features: FloatArray) -> Floats:
         """Return the weight of each sample, ``[n]``."""
         found = np.ones(len(features))
         for role in WEIGHTS:
@@ -128,12 +127,12 @@ class Roles:
                 found = found * features[:, place].astype(np.float64)
         return found
 
-    def count(self, features: npt.NDArray[np.float32]) -> int:
+    def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
         place = self.place("freq_weights")
         return len(features) if place is None else int(features[:, place].astype(np.int64).sum())
 
-    def check(self, peer: str, features: npt.NDArray[np.float32]) -> None:
+    def check(self, peer: str, features: FloatArray) -> None:
         """Refuse values that a role does not allow.
 
         Raises

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact import sums
@@ -131,18 +132,18 @@ class Description(Statistic):
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
         return Outcome(self._kept(stated), over=True)
 
-    def values(self, own: Own) -> npt.NDArray[np.float32]:
+    def values(self, own: Own) -> FloatArray:
         """Return the columns of the samples of a peer, ``[n, K]``."""
         return np.concatenate([self._columns(part) for part in parts_of(own, owned=self.owned)])
 
-    def _columns(self, part: Part) -> npt.NDArray[np.float32]:
+    def _columns(self, part: Part) -> FloatArray:
         if self.classes is not None:
-            target = np.eye(self.classes, dtype=np.float32)[part.targets.astype(np.int64)]
+            target: FloatArray = np.eye(self.classes)[part.targets.astype(np.int64)]
         elif self.event:  # a time that is negative without the event
             target = np.column_stack([np.abs(part.targets), ~np.signbit(part.targets)])
         else:
             target = part.targets[:, None]
-        return np.concatenate([part.features, target.astype(np.float32)], axis=1)
+        return np.concatenate([part.features, target], axis=1)
 
     def _first(self, peer: str, own: Owns) -> Ints:
         """Return samples, values, different ones and fractions by column, their sums, and the magnitudes of values."""
@@ -245,7 +246,7 @@ def fraction(samples: int) -> int:
     return min(FINEST, (62 - math.ceil(math.log2(max(2, samples)))) // 2)
 
 
-def products(values: npt.NDArray[np.float32], *, middle: Floats, reach: Floats, bits: int) -> Ints:
+def products(values: FloatArray, *, middle: Floats, reach: Floats, bits: int) -> Ints:
     r"""Return what a peer adds: numbers of pairs, and sums of centred values and products over these, ``[4 K K]``.
 
     Parameters

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import TARGET, centered, check_named, ends, located
@@ -21,7 +20,7 @@ from p2pfl.plugins.exact.elementary import added
 from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic
 
-Selected = npt.NDArray[np.float32]
+Selected = FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

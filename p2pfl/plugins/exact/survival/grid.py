@@ -102,7 +102,7 @@ class UnionGrid:
         """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
         passed = np.abs(targets)
         beyond = passed > self.horizon
-        before = np.maximum(np.searchsorted(self.times, passed, side="right") - 1, 0)
+        before = np.maximum(np.searchsorted(self.times, passed.astype(np.float32), side="right") - 1, 0)
         return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
 
     def begins(self, cells: Ints) -> Floats:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ import torch
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import FeatureImportance
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins
@@ -43,6 +44,8 @@ class TreeModel(TensorModel):
     fields
         Columns of the table that the features come from; ``None`` if there is none.
     """
+
+    traits: ClassVar[ModelTraits] = ModelTraits(single=True)  # cuts are numbers of single precision
 
     features: int
     classes: int | None

@@ -31,6 +31,9 @@ MAX_BYTES = 4 * 2**20
 PACKAGE = 5
 """Type by which :mod:`modulefinder` marks a package."""
 
+LIBRARIES = frozenset({"torchvision", "timm", "transformers"})
+"""Libraries whose models have names of the form ``library:name``, which import nothing else."""
+
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders that hold installed packages, which a run directory does not copy."""
 
@@ -79,18 +82,18 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
         The modules; ``None`` if none of them lies in a folder of the user's.
     """
     roots = {name: root for name in names if (root := _root(name)) is not None}
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     size = 0
     for name, root in roots.items():
         for path in _reached(name, root):
-            place = path.relative_to(root).as_posix()
-            if place in found:
+            inner = path.relative_to(root).as_posix()
+            if inner in files:
                 continue
             size += path.stat().st_size
-            if len(found) == MAX_FILES or size > MAX_BYTES:
-                return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=False)
-            found[place] = path.read_bytes()
-    return OwnCode(next(iter(roots.values())), dict(sorted(found.items()))) if found else None
+            if len(files) == MAX_FILES or size > MAX_BYTES:
+                return OwnCode(next(iter(roots.values())), dict(sorted(files.items())), whole=False)
+            files[inner] = path.read_bytes()
+    return OwnCode(next(iter(roots.values())), dict(sorted(files.items()))) if files else None
 
 
 def named_modules(table: Mapping[str, Any]) -> list[str]:
@@ -103,12 +106,38 @@ def named_modules(table: Mapping[str, Any]) -> list[str]:
     >>> named_modules({"learning": {"loss": "clinic.losses:focal"}, "model": {"name": "mlp"}})
     ['clinic.losses']
     """
+    return sorted({each.partition(":")[0] for each in references(table)})
+
+
+def code_digests(table: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the SHA-256 of the code that each ``package.module:name`` in the table of an experiment runs, sorted.
+
+    Nothing is imported. The digest is that of the module and of what it imports from its folder; ``None`` for a module
+    that is installed, missing or too large. Names of models of libraries are left out.
+    """
+    digests = dict[str, str | None]()
+    for reference in references(table):
+        module = reference.partition(":")[0]
+        code = own_code([module])
+        if code is not None or module not in LIBRARIES:
+            digests[reference] = code.digest if code is not None and code.whole else None
+    return digests
+
+
+def references(table: Mapping[str, Any]) -> list[str]:
+    """Return each ``package.module:name`` in the table of an experiment that a run would import, sorted.
+
+    Options of p2pfl's own data sets, such as levels of columns, name none.
+    """
+    data = table.get("data")
+    if isinstance(data, Mapping) and ":" not in str(data.get("name")):
+        table = {**table, "data": {key: value for key, value in data.items() if key != "options"}}
     return sorted({*_named(table)})
 
 
 def _named(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
-        yield match[1]
+    if isinstance(value, str) and REFERENCE.fullmatch(value):
+        yield value
     elif isinstance(value, Mapping):
         for each in value.values():
             yield from _named(each)
@@ -120,17 +149,17 @@ def _named(value: Any) -> Iterator[str]:
 def _root(module: str) -> Path | None:
     """Return the folder of the user's from which a module is imported; ``None`` if it is not their own."""
     try:
-        found = importlib.util.find_spec(
+        spec = importlib.util.find_spec(
             module.partition(".")[0]
         )  # the top alone: to find what is in it would import it
     except (ImportError, ValueError):
         return None
-    if found is None:
+    if spec is None:
         return None
-    if found.submodule_search_locations:  # a package
-        folder = Path(next(iter(found.submodule_search_locations))).parent
-    elif found.origin is not None and found.has_location:
-        folder = Path(found.origin).parent
+    if spec.submodule_search_locations:  # a package
+        folder = Path(next(iter(spec.submodule_search_locations))).parent
+    elif spec.origin is not None and spec.has_location:
+        folder = Path(spec.origin).parent
     else:
         return None
     return folder.resolve() if _is_own(folder.resolve()) else None

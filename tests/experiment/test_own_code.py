@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from p2pfl.results.repeating import own_code as room
-from p2pfl.results.repeating.own_code import named_modules, own_code
+from p2pfl.experiment.file import own_code as room
+from p2pfl.experiment.file.own_code import named_modules, own_code
 
 
 @pytest.fixture
@@ -102,3 +102,9 @@ def test_names_are_found_wherever_they_are_in_an_experiment():
         "model": {"options": {"layers": ["d:h", "mqtt://host:1883", "C:/data"], "unicode": "módulo:función"}},
     }
     assert named_modules(table) == ["a.b", "c", "d", "módulo"]
+
+
+def test_levels_of_columns_are_no_names_of_code():
+    options = {"columns": {"dose": ["a:low", "a:high"]}, "target": "dose"}
+    assert named_modules({"data": {"name": "table", "options": options}}) == []
+    assert named_modules({"data": {"name": "clinic:load", "options": options}}) == ["a", "clinic"]
