@@ -116,8 +116,8 @@ def scale_columns(values: FloatArray, mean: FloatArray, deviation: FloatArray) -
     >>> scale_columns(values, *moments(values, np.array([0, 1]))).ravel().tolist()
     [-1.0, 1.0, 0.0, 7.0]
     """
-    found: FloatArray = (np.where(np.isnan(values), mean, values) - mean) / deviation
-    return found
+    scaled: FloatArray = (np.where(np.isnan(values), mean, values) - mean) / deviation
+    return scaled
 
 
 def digits(_: Path | None) -> Central:

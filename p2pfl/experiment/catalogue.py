@@ -114,10 +114,10 @@ class Catalogue:
         >>> ALGORITHMS.name_of(DPSGD())
         'dpsgd'
         """
-        place = f"{type(made).__module__}:{type(made).__qualname__}"
+        reference = f"{type(made).__module__}:{type(made).__qualname__}"
         known = {name: entry.value for name, entry in self._registered.items()}
         known |= {name: f"{self.package}.{each}" for name, each in self.places.items()}
-        return next((name for name, each in known.items() if each == place), place)
+        return next((name for name, each in known.items() if each == reference), reference)
 
 
 def _quoted(name: str) -> str:
@@ -182,8 +182,8 @@ ADDITIVE = "exact"
 
 def declared(part: object, neutral: T) -> T:
     """Return the traits of a part or its class; neutral ones where a class of your own declares none."""
-    found: T = getattr(part, "traits", neutral)
-    return found
+    traits: T = getattr(part, "traits", neutral)
+    return traits
 
 
 def model_traits(name: str) -> ModelTraits:

@@ -140,10 +140,10 @@ class Composition:
     def weighted(self) -> str:
         """The setting that gives models unequal weights; empty if none does."""
         privacy = self.experiment.privacy
-        found = {} if self.algorithm.full_participation else self._unequal
-        found["privacy.participation below 1"] = self.mode.hides and privacy.participation < 1
-        found['gossip.weights = "push"'] = self.experiment.gossip.weights == "push"
-        return next((name for name, given in found.items() if given), "")
+        causes = {} if self.algorithm.full_participation else self._unequal
+        causes["privacy.participation below 1"] = self.mode.hides and privacy.participation < 1
+        causes['gossip.weights = "push"'] = self.experiment.gossip.weights == "push"
+        return next((name for name, given in causes.items() if given), "")
 
     @property
     def unequal(self) -> bool:

@@ -59,9 +59,9 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
             "because they have too many sums; set privacy.colluders = 1, take fewer peers, or set privacy.mode to "
             '"pairwise"'
         )
-    found = view.exposed(min(wanted.colluders, peers - 2))
-    if found is not None:
-        _refuse_exposed(*found)
+    exposed = view.exposed(min(wanted.colluders, peers - 2))
+    if exposed is not None:
+        _refuse_exposed(*exposed)
     if wanted.epsilon is None and not wanted.noise:
         return view
     rounds = experiment.rounds

@@ -325,8 +325,8 @@ class Plan:
         if self.recomputable:
             return None
         delta = self.experiment.privacy.delta
-        found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
-        return found | {"delta": delta, "clip": learner.clip}
+        guarantee = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
+        return guarantee | {"delta": delta, "clip": learner.clip}
 
     def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[SampledSteps, int]]:
         """Return the sampling of the first rounds by peer, as if no peer were absent."""
@@ -398,9 +398,9 @@ class Plan:
 def _features(federation: Federation) -> str:
     """Return the shape of features and targets as text, and whether features are whole numbers."""
     dataset = federation.dataset
-    places = tuple(dataset.targets.shape[1:])
+    shape = tuple(dataset.targets.shape[1:])
     whole = "" if dataset.features.is_floating_point() else " whole numbers"
-    return f"{dataset.shape}{whole}" + (f", targets {places}" if places else "")
+    return f"{dataset.shape}{whole}" + (f", targets {shape}" if shape else "")
 
 
 def hides_samples(learner: Learner, traits: Traits) -> bool:

@@ -278,8 +278,8 @@ COMPRESSED = (
 
 
 def _averaged(it: Composition) -> str:
-    found = {"learning.consensus": it.experiment.learning.consensus, "data.scale": it.experiment.data.scale}
-    return next((key for key, given in found.items() if given), "")
+    causes = {"learning.consensus": it.experiment.learning.consensus, "data.scale": it.experiment.data.scale}
+    return next((key for key, given in causes.items() if given), "")
 
 
 CONTESTED = (
@@ -603,8 +603,8 @@ def check(it: Composition) -> None:
     p2pfl.core.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles \
 of their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
     """
-    for said in refusals(it):
-        raise ExperimentError(said)
+    for refusal in refusals(it):
+        raise ExperimentError(refusal)
 
 
 def refusals(it: Composition) -> Iterator[str]:

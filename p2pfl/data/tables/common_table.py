@@ -211,8 +211,8 @@ def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[f
             scale_columns(numbers, mean, deviation), Field(column.name, None, float(mean[0])), mean, deviation
         )
     levels = np.unique(column.cells[~column.missing])
-    found, counts = np.unique(column.cells[known], return_counts=True)
-    usual = found[counts.argmax()] if bounds is None else levels[0]
+    distinct, counts = np.unique(column.cells[known], return_counts=True)
+    usual = distinct[counts.argmax()] if bounds is None else levels[0]
     cells = np.where(column.missing, usual, column.cells)
     hot: FloatArray = (cells[:, None] == levels).astype(np.float32)  # [n, levels]
     field = Field(column.name, tuple(map(str, levels)), str(usual))

@@ -447,8 +447,8 @@ def _set(table: dict[str, Any], change: str) -> str:
         value = text
     *parents, key = dotted.strip().split(".")
     inner = table
-    for place, parent in enumerate(parents, 1):
-        if (name := TABLES.get(".".join(parents[:place]))) and not isinstance(inner.get(parent, {}), dict):
+    for depth, parent in enumerate(parents, 1):
+        if (name := TABLES.get(".".join(parents[:depth]))) and not isinstance(inner.get(parent, {}), dict):
             inner[parent] = {name: inner[parent]}
         inner = inner.setdefault(parent, {})
         if not isinstance(inner, dict):
@@ -510,10 +510,10 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     prefix, _, name = key.rpartition(".")
     if prefix in {"", "learning"} and name in MEANT:
         return f'did you mean "{MEANT[name]}"?'
-    places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
-    near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
+    homes = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
+    near = homes or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
     if near:
-        return f'did you mean "{near[0] if places or not prefix else f"{prefix}.{near[0]}"}"?'
+        return f'did you mean "{near[0] if homes or not prefix else f"{prefix}.{near[0]}"}"?'
     return f"the known keys are {', '.join(section.__struct_fields__)}"
 
 

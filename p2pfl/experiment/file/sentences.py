@@ -48,10 +48,10 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
     'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """
-    found = re.search(r" - at `\$\.([\w.]+)", message)
-    if found is None:  # the table itself, which is one by now
+    match = re.search(r" - at `\$\.([\w.]+)", message)
+    if match is None:  # the table itself, which is one by now
         return message
-    key = found[1].rstrip(".")
+    key = match[1].rstrip(".")
     value: Any = table
     kind: inspect.Type = inspect.type_info(section)
     for part in key.split("."):
@@ -200,11 +200,11 @@ def _unhidden(experiment: Experiment, algorithm: Traits) -> dict[str, str]:
 
 def _unused(mode: str) -> Mapping[str, str]:
     """Return the keys of ``[privacy]`` that a mode does not use; those without a parameter in a class of the user."""
-    found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
+    reasons: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
     if ":" not in mode:
-        return found
+        return reasons
     other = {key for key in PrivacySettings.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
-    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **found}
+    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **reasons}
 
 
 def _traits(name: str) -> Traits:

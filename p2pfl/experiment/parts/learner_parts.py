@@ -78,7 +78,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
     full, steps, schedule = traits.full_batch, _steps(experiment, traits), learning.scheduling
-    found = kind(
+    made = kind(
         _model(experiment, federation),
         federation,
         seed=experiment.seed,
@@ -104,17 +104,17 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision="mixed" if learning.dtype == "mixed" else "full",
     )
-    found.check_schedule(experiment.rounds)
-    return found
+    made.check_schedule(experiment.rounds)
+    return made
 
 
 def _loss(experiment: Experiment) -> PerSample | None:
     """Return the loss of an experiment; ``None`` for that of its data."""
     wanted = experiment.learning.loss
-    found: PerSample | None = None
+    loss: PerSample | None = None
     if wanted is not None:
-        found = choose_score(wanted, key="learning.loss", choices=LOSSES, find=imported)
-    return found
+        loss = choose_score(wanted, key="learning.loss", choices=LOSSES, find=imported)
+    return loss
 
 
 GIVEN = (*("rate", "batch", "epochs", "steps", "optimizer", "options", "max_norm", "device", "dtype"),)

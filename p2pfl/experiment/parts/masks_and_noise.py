@@ -100,8 +100,8 @@ def _shown(experiment: Experiment) -> str:
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
     shown = getattr(kind, "shown", None)
-    found: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
-    return found or "whatever the model asks for"
+    facts: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
+    return facts or "whatever the model asks for"
 
 
 def protection(
@@ -280,7 +280,7 @@ def _calibrated(
     if not mode.masks:
         change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
         return replace(settings, clip=clip, noise=change / mu), None
-    found = calibrate(
+    calibration = calibrate(
         graph,
         weights[0] if steps is not None and len(weights) == 1 else None,
         mu=mu,
@@ -292,8 +292,8 @@ def _calibrated(
         bits=wanted.bits,
         size=size,
     )
-    given, room = found.guarantee, 1.0
+    given, room = calibration.guarantee, 1.0
     if wanted.departures == "go_on" and settings.participation == 1:  # one round may cost its local floor: squares add
         room = math.sqrt((rounds - 1 + (given.local / given.mu) ** 2) / rounds)
     one = replace(given, mu=given.mu / room, local=given.local / room)
-    return replace(settings, clip=clip, noise=found.noise * room, mask=found.mask * room), one
+    return replace(settings, clip=clip, noise=calibration.noise * room, mask=calibration.mask * room), one

@@ -300,7 +300,7 @@ class Peer:
         agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
-            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, total_round=0, conserving=False)
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 

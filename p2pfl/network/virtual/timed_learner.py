@@ -51,15 +51,15 @@ class Timed:
         """Return the learner with other secrets, with the same durations."""
         return Timed(self.learner.drawing(source), takes=self.takes, spend=self.spend)
 
-    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train, and report the duration."""
-        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
-        return self.learner.fit(rows, **how)
+        self.spend(max(self.takes(peer, options["round"]) for peer in options["peers"]))
+        return self.learner.fit(rows, **options)
 
-    def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients, and report the duration."""
-        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
-        return self.learner.gradient(rows, **how)
+        self.spend(max(self.takes(peer, options["round"]) for peer in options["peers"]))
+        return self.learner.gradient(rows, **options)
 
 
 class Goals:

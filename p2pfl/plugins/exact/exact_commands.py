@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
@@ -29,6 +29,13 @@ class SurvivalOptions(StatisticsOptions):
     union: Annotated[bool, Option("the times of all samples as the grid, which every peer then learns")] = False
     width: Annotated[float | None, Option("width of a cell of the grid (default: 1)", "TIME")] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
+    interval: Annotated[
+        Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
+    ] = "log-log"
+    rmean: Annotated[float | None, Option("the mean time without the event up to this time", "TIME")] = None
+    unit: Annotated[str | None, Option("unit of the times, such as days", "TEXT")] = None
+    plot: Annotated[str | None, Option("draw the curves: .svg, .pdf or .png", "FILE")] = None
+    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
 
 
 class ComponentsOptions(StatisticsOptions):

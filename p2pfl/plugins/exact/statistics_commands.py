@@ -30,18 +30,25 @@ from p2pfl.plugins.exact.exact_commands import (
     SurvivalOptions,
 )
 from p2pfl.plugins.exact.statistics.described import described
-from p2pfl.plugins.exact.statistics.kaplan_meier import survival
 from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.plugins.exact.statistics.survival_results import survival
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
     description_page,
-    group_table,
     level_table,
     number_table,
-    sentences,
     strongest,
+)
+from p2pfl.plugins.exact.survival_page import (
+    draw_survival,
+    group_table,
+    risk_table,
+    sentences,
+    share_table,
     survival_page,
+    survival_rows,
+    survival_tex,
 )
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
@@ -94,12 +101,19 @@ def estimate_survival(options: SurvivalOptions) -> int:
             "every peer learns the times of all samples"
         )
     name, model, tensors, meaning = computed(options, "kaplan_meier", given)
-    end = model.horizon or float(max(tensors["times"], default=0.0))
-    results = survival(tensors, model) | {"time": meaning.target or "time", "horizon": end}
+    time = meaning.target or "time"
+    results = survival(tensors, model, interval=options.interval, rmean=options.rmean)
+    results |= {"time": f"{time}, {options.unit}" if options.unit else time}
+    results |= {"horizon": model.horizon or float(max(tensors["times"], default=0.0))}
+    if options.plot:
+        draw_survival(results, path=options.plot)
+    if options.tex:
+        with terminal.output(options.tex) as file:
+            file.write(survival_tex(results))
     return terminal.write(
         options,
         results,
-        rows=_survival_rows(results),
+        rows=survival_rows(results),
         page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
         show=_show_survival,
     )
@@ -314,16 +328,13 @@ def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
         yield [each["name"], "", each["count"], each["missing"], *values]
 
 
-def _survival_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
-    keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
-    yield ["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"]
-    for group in results["groups"]:
-        yield from ([group["name"], *row] for row in zip(*(group[key] for key in keys), strict=True))
-
-
 def _show_survival(results: Mapping[str, Any]) -> None:
     console = terminal.console()
     console.print(tables.render(group_table(results)))
+    for table in (share_table(results), risk_table(results)):
+        console.print()
+        console.print(table.caption)
+        console.print(tables.render(table))
     console.print()
     for line in sentences(results):
         console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -15,8 +15,9 @@ from p2pfl.cli import main
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.learning import ExactLearner
-from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
+from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
+from p2pfl.plugins.exact.statistics.survival_results import survival
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained
 
