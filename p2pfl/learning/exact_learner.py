@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -23,6 +24,8 @@ from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
 from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
+from p2pfl.learning.small_cells import CellCheck
+from p2pfl.privacy.keys import Source
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
@@ -64,6 +67,9 @@ class ExactLearner(SequentialLearner):
     def __init__(self, model: ExactModel, federation: Federation) -> None:
         self.model, self.federation, self.layout = model, federation, model.layout
         self.gradients_missing = f"{model.name} has no gradients; choose the algorithm exact"
+        self._source: Source | None = None
+        self._everyone = tuple(federation.peers)
+        self._least = 1
         own = model.traits
         self.traits = LearnerTraits(
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
@@ -92,7 +98,19 @@ class ExactLearner(SequentialLearner):
 
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
-        return type(self)(self.model, federation)
+        other = type(self)(self.model, federation)
+        if self._source is not None:
+            other._source, other._everyone = self._source, self._everyone  # noqa: SLF001
+        other._least = self._least  # noqa: SLF001
+        return other
+
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+        """Return the learner that hides from ``peers`` which cells are small, and wants ``least`` samples in each."""
+        other = copy(self)
+        if peers:
+            other._source, other._everyone = source, tuple(peers)  # noqa: SLF001
+        other._least = least  # noqa: SLF001
+        return other
 
     def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
         """Return the learner of one peer that holds the data of all; it takes as many rounds as they do."""
@@ -109,8 +127,11 @@ class ExactLearner(SequentialLearner):
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
-        del round
-        return (yield from self._asking(self.model, row))
+        tensors = self.tensors(row)
+        if not round and len(self._everyone) > 1:
+            check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
+            tensors = yield from self.model.check_cells(tensors, check)
+        return (yield from self._asking(self.model, tensors))
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model of a peer that learns alone, which takes its own answers for totals.
@@ -118,9 +139,8 @@ class ExactLearner(SequentialLearner):
         A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
         its loss is NaN.
         """
-        del round
         try:
-            step = alone(self._asking(self.model.alone, row), peer)
+            step = alone(self._asking_alone(row, peer=peer, round=round), peer)
         except LearningError:
             return row, math.nan
         return step.row, step.loss or 0.0
@@ -212,9 +232,30 @@ class ExactLearner(SequentialLearner):
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
 
-    def _asking(self, model: ExactModel, row: torch.Tensor) -> Asking:
-        outcome = yield from model.round(self.tensors(row), self.own)
+    def _wanted(self, peer: str) -> int:
+        """Return the least number of samples in a cell that a peer of this site wants."""
+        del peer
+        return max(self.model.least, self._least)
+
+    def _asking(self, model: ExactModel, tensors: Tensors) -> Asking:
+        outcome = yield from model.advance(tensors, self.own)
         return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+
+    def _asking_alone(self, row: torch.Tensor, *, peer: str, round: int) -> Asking:
+        """Return the questions to a peer that learns alone, which merges small cells as all would."""
+        tensors = self.tensors(row)
+        if not round and self.model.merges:
+            tensors = yield from self.model.check_cells(tensors, CellCheck(self._raw, (peer,), self._wanted, None))
+        return (yield from self._asking(self.model.alone, tensors))
+
+    def _raw(self, peer: str) -> Own:
+        """Return the samples of a peer with features in their own units."""
+        description, own = self.federation.dataset.description, self.own(peer)
+
+        def raw(part: Part) -> Part:
+            return Part(part.features * description.deviation + description.mean, part.targets)
+
+        return Own(raw(own.train), raw(own.validation), None if own.test is None else raw(own.test))
 
     def _row(self, tensors: Tensors) -> torch.Tensor:
         parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}

@@ -124,7 +124,7 @@ class GLM(Regression):
         facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error") if key in tensors)))
         if facts is None:
             return None
-        labels = self.labels(labels_of(fields), classes)
+        labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
         facts = with_aic(facts, tensors["covariance"], penalised=self.ridge > 0)
         return with_errors(self.name, self.stacked(tensors), tensors, labels, facts, ridge=self.ridge)
 
