@@ -13,6 +13,8 @@ from p2pfl.cli.options import (
     ModelOptions,
     OutputOptions,
     PeersOptions,
+    ReviewOptions,
+    TrustOptions,
     count,
     fork_server,
 )
@@ -65,12 +67,11 @@ class PeerOptions(TrainingOptions, ExperimentOptions):
     resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
 
 
-class RepeatOptions(OutputOptions, AccountingOptions):
+class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):
     """Run a simulation again from its directory, and compare to the bit."""
 
     run: Annotated[str, Argument("the run directory of a simulation, or of a run of a sweep", "RUN")]
     check: Annotated[bool, Option("end with status 1 if models, records or results differ")] = False
-    trust_code: Annotated[bool, Option("agree to run the code that the directory holds or names")] = False
     changes: Annotated[
         list[str],
         Option("where a file is on this machine, such as data.options.path=own.csv; again", "KEY=PATH", flag="--set"),
@@ -88,11 +89,11 @@ class TopologyOptions(JsonOptions):
     plot: Annotated[str | None, Option("draw it", "FILE")] = None
 
 
-class ExplainOptions(JsonOptions, PeersOptions):
+class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
     """Show the data split and the expected cost of an experiment before it runs."""
 
 
-class PrivacyOptions(JsonOptions, PeersOptions):
+class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
     """The guarantee by observer, and whether learning together can pay."""
 
     name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None

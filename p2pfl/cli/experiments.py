@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2pfl.cli import folders
-from p2pfl.cli.options import ExperimentOptions
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.options import ExperimentOptions, ReviewOptions
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
+from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.experiment.file.reading import draft, plain
 
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment import Plan
@@ -39,6 +41,8 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
         changes.append(f"topology.peers={options.peers}")
     if broker:
         changes.append(f"transport.broker={json.dumps(broker if broker[1:] else broker[0])}")
+    if isinstance(options, ReviewOptions):
+        check_trusted(options.experiment, changes, trust=options.trust_code)
     experiment = read(options.experiment, changes=changes)
     if options.peers is not None and experiment.topology.files:
         files = ", ".join(experiment.topology.files)
@@ -46,6 +50,28 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
             f"--peers does not work with topology.kind = {files}, because the file lists the peers; leave it out"
         )
     return experiment
+
+
+def check_trusted(source: str, changes: Sequence[str], *, trust: bool) -> None:
+    """Refuse to import what an experiment names, unless the user agrees or the policy beside the data lists it.
+
+    Raises
+    ------
+    InputError
+        The experiment names code; the message has each name, with the SHA-256 of the user's own files.
+    """
+    named = code_digests(plain(draft(source, changes=changes)))
+    if not named:
+        return
+    names = ", ".join(
+        f"{name} (SHA-256 {digest})" if digest else f"{name} (installed)" for name, digest in named.items()
+    )
+    if not trust:
+        raise InputError(
+            f"{source} names code, and this command would run it with your rights: {names}; read it, and agree with "
+            "--trust-code"
+        )
+    terminal.note(f"p2pfl: runs {names}, as --trust-code agrees")
 
 
 def warn_unaccounted(resolved: Plan) -> None:

@@ -277,11 +277,17 @@ class Plan:
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
-    def drawing(self, source: Source, *, unaccounted: bool = False) -> Plan:
-        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account."""
+    def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False, least: int = 1) -> Plan:
+        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account.
+
+        A ``live`` peer hides its samples from the others; ``least`` is the number of samples that its site wants in
+        whatever a total singles out, if that is more than the model asks for.
+        """
         protection = replace(self.protection, secret=source.secret)
         outside = self.unaccounted or unaccounted
-        made = replace(self, learner=self.learner.drawing(source), protection=protection, unaccounted=outside)
+        peers = self.topology.peers if live else ()
+        learner = self.learner.drawing(source, peers=peers, least=least)
+        made = replace(self, learner=learner, protection=protection, unaccounted=outside)
         return _admitted_again(made)
 
     def continuing(self, *, secret: bool) -> Plan:

@@ -326,9 +326,9 @@ class TorchLearner:
             made.steps = steps
         return made
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
         """Return the learner itself, as it draws no secrets."""
-        del source
+        del source, peers, least
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:

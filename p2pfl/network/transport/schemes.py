@@ -55,8 +55,8 @@ _MEMORY: dict[str, MemoryTransport] = {}
 def _mqtt(url: str, access: Access) -> Transport:
     kind: Any = importlib.import_module("p2pfl.network.transport.mqtt").MqttTransport
     names = ("user", "password", "ca", "certificate", "key", "version", "qos")
-    given = {name: getattr(access, name) for name in names}
-    made: Transport = kind(url, **given, **({} if access.limit is None else {"limit": access.limit}))
+    options = {name: getattr(access, name) for name in names}
+    made: Transport = kind(url, **options, **({} if access.limit is None else {"limit": access.limit}))
     return made
 
 
@@ -133,9 +133,9 @@ def found(url: str) -> Opener:
     if scheme not in SCHEMES and scheme in registered(GROUP):
         SCHEMES[scheme] = load(GROUP, scheme)
     if scheme not in SCHEMES:
-        known = ", ".join(sorted({*SCHEMES, *registered(GROUP)}))
+        schemes = ", ".join(sorted({*SCHEMES, *registered(GROUP)}))
         raise BrokerError(
-            f"no transport is registered for {scheme}:// (known: {known}); correct the URL, or register one with "
+            f"no transport is registered for {scheme}:// (known: {schemes}); correct the URL, or register one with "
             "p2pfl.transport.register"
         )
     return SCHEMES[scheme]

@@ -73,8 +73,8 @@ class Noise:
     def independent(self) -> Ints:
         """Return releases that share no mask: of every other peer, alternately those with even and with odd numbers."""
         number = np.arange(len(self.points))
-        turn, place = number // self.ring, number % self.ring
-        return self.points if self.ring == 1 else self.points[place % 2 == turn % 2]
+        turn, position = number // self.ring, number % self.ring
+        return self.points if self.ring == 1 else self.points[position % 2 == turn % 2]
 
     @property
     def apart(self) -> npt.NDArray[np.bool_] | None:
@@ -153,8 +153,8 @@ def check_outsider(fresh: Fresh) -> ExactClaim:
     genuine = neighbour_secrets(ada, peer="ada", publics={"bob": bob.public}, run="audit")
     eve.public = ada.public  # eve announces the key of ada
     guessed = neighbour_secrets(eve, peer="ada", publics={"bob": bob.public}, run="audit")
-    known = sum(guessed[edge] == secret for edge, secret in genuine.items())
-    return claim(STACKED, "masks need a private key", known)
+    guesses = sum(guessed[edge] == secret for edge, secret in genuine.items())
+    return claim(STACKED, "masks need a private key", guesses)
 
 
 def check_coins(target: Target) -> ExactClaim:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, ExperimentOptions, JsonOptions, ModelOptions, PageOptions, count
+from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
 
 
-class StatisticsOptions(PageOptions, AccountingOptions, ExperimentOptions):
+class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     """Arguments of all commands that print statistics."""
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]
