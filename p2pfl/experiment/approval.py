@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import tomli_w
@@ -87,7 +88,7 @@ class Approval(Section, frozen=True, kw_only=True):
     @property
     def message(self) -> bytes:
         """Bytes that the officer signs."""
-        return _canonical(msgspec.to_builtins(msgspec.structs.replace(self, signature="")))
+        return _canonical(msgspec.structs.replace(self, signature="").results())
 
     @property
     def valid(self) -> bool:
@@ -97,6 +98,11 @@ class Approval(Section, frozen=True, kw_only=True):
         except binascii.Error:
             return False
         return verify(parse_key(self.officer), self.message, signature, domain=DOMAIN)
+
+    def results(self) -> dict[str, Any]:
+        """Return the fields as values for JSON."""
+        table: dict[str, Any] = msgspec.to_builtins(self)
+        return table
 
 
 def experiment_digest(experiment: Experiment) -> str:

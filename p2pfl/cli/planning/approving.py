@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ApproveOptions
 from p2pfl.cli.experiments import experiment_of
@@ -38,7 +36,7 @@ def run(options: ApproveOptions) -> int:
         raise InputError(f"{path} {reasons[-1]}")
     approval = approve(experiment, policy, Identity.load(options.key), purpose=options.purpose, today=today)
     written = write_approval(approval, path)
-    return terminal.answer(options, msgspec.to_builtins(approval) | {"file": str(written)}, _show)
+    return terminal.answer(options, approval.results() | {"file": str(written)}, _show)
 
 
 def _policy_path(options: ApproveOptions, experiment: Experiment) -> Path:
