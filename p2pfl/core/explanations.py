@@ -88,6 +88,18 @@ class FittedRegression:
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
         return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path}
 
+    @property
+    def size(self) -> str:
+        """Number of samples in words, with that of samples which are held out where it is known.
+
+        Examples
+        --------
+        >>> FittedRegression("glm", (), {"samples": 189.0, "held_out": 0.0}, errors="likelihood").size
+        'n = 189, 0 held out'
+        """
+        held = self.facts.get("held_out")
+        return f"n = {self.facts.get('samples') or 0:.0f}" + ("" if held is None else f", {held:.0f} held out")
+
     def notes(self) -> list[str]:
         """Return sentences on what the coefficients lack."""
         notes = []

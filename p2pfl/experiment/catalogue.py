@@ -191,6 +191,11 @@ def model_traits(name: str) -> ModelTraits:
     return declared(MODELS.kind(name), ModelTraits()) if name in MODELS else ModelTraits()
 
 
+def exact_traits(name: str) -> ModelTraits:
+    """Return what a model of totals declares, which may be a class of your own."""
+    return declared(MODELS.kind(name), ModelTraits())
+
+
 CODECS = Catalogue(
     "compression.name",
     "p2pfl.core",

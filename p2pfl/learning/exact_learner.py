@@ -146,11 +146,12 @@ class ExactLearner(SequentialLearner):
         return step.row, step.loss or 0.0
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
 
-        Equal models on the same samples are evaluated once.
+        There are none of statistics, and none where no sample is held out. Equal models on the same samples are
+        evaluated once.
         """
-        if self.model.scored == "nothing":
+        if self.model.scored == "nothing" or (part == "test" and not self.federation.tests):
             return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
         personal = isinstance(self.model, Personal)

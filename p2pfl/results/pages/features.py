@@ -63,10 +63,10 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
 
 def fit_facts(regression: FittedRegression) -> dict[str, str]:
     """Return the facts of a fit, as text."""
-    return {
+    return {"samples": regression.size} | {
         key.replace("_", " "): "-" if value is None else f"{value:.6g}"
         for key, value in regression.facts.items()
-        if key != "converged"
+        if key not in {"samples", "held_out", "converged"}
     }
 
 

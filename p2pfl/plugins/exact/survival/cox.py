@@ -17,11 +17,11 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
-from p2pfl.plugins.exact.regression.fits import LikelihoodModel, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
 from p2pfl.plugins.exact.survival.grid import UNION_SHAPES, Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
@@ -32,12 +32,12 @@ HALVINGS = 12
 """Number of times that a step is halved; log risks are at their bound where that is not enough."""
 
 SCALARS = (
-    *("samples", "events", "likelihood", "objective", "null_likelihood"),
+    *("samples", "held_out", "events", "likelihood", "objective", "null_likelihood"),
     *("decrement", "steps", "halvings", "converged"),
 )
 """Numbers of a fit."""
 
-FACTS = ("samples", "events", "likelihood", "null_likelihood", "steps", "converged")
+FACTS = ("samples", "held_out", "events", "likelihood", "null_likelihood", "steps", "converged")
 """Numbers that are printed with the coefficients."""
 
 MAX_RISK_BINS, MIN_RISK_BINS = 256, 16
@@ -124,13 +124,14 @@ class Cox(LikelihoodModel, TimedModel):
         if tensors["converged"][0]:
             return Outcome(tensors, over=True)
         if not tensors["samples"][0]:
-            total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(self.features) + 1)
-            samples = int(total[-1])
+            total = yield Question(lambda peer: self._counted(peer, own(peer)), size=sums.size(self.features) + 2)
+            samples, held = (int(count) for count in total[-2:])
             if not samples:
                 return Outcome(tensors, over=True)
             self.check_coefficients(self.features, samples)
-            means = sums.numbers(total[:-1]) / samples
-            tensors = {**tensors, **scalars(samples=samples), "means": means}
+            means = sums.numbers(total[:-2]) / samples
+            counts = scalars(samples=samples, held_out=held if self.owned else UNKNOWN)
+            tensors = {**tensors, **counts, "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
         beta = tensors["weight"][0]
         found = yield from self._derived(beta, tensors, own)
@@ -165,11 +166,13 @@ class Cox(LikelihoodModel, TimedModel):
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)
 
-    def _counted(self, peer: str, part: Part) -> Ints:
+    def _counted(self, peer: str, own: Own) -> Ints:
+        part = own.train
         check_least(peer, len(part), least=self.least)
         part.check_complete(peer, model=self.name)
         wide = part.features.astype(np.float64)
-        return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), len(part))
+        counts = [len(part), self.held_out(own)]
+        return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), counts)
 
     def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
         """Ask for the sums by cell, and return likelihood, score and information."""
