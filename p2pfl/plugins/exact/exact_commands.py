@@ -6,7 +6,7 @@ import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, ExperimentOptions, JsonOptions, ModelOptions, PageOptions, count
+from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
 
 
 def cell_width(text: str) -> float | str:
@@ -17,7 +17,7 @@ def cell_width(text: str) -> float | str:
         raise argparse.ArgumentTypeError(f"{text} is no width of a cell; give a number, or auto") from None
 
 
-class StatisticsOptions(PageOptions, AccountingOptions, ExperimentOptions):
+class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     """Arguments of all commands that print statistics."""
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]

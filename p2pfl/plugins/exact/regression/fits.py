@@ -14,7 +14,7 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.learning.exact_model import Owns, Round, Tensors
+from p2pfl.learning.exact_model import Own, Owns, Round, Tensors
 from p2pfl.plugins.exact.design_cells import Design
 from p2pfl.plugins.exact.elementary import added, times
 from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, TensorModel
@@ -24,6 +24,9 @@ REACH = 1.959963984540054
 
 DECREMENT = 1e-22
 """A model is final where a step would change the log-likelihood or the deviance by less than this share."""
+
+UNKNOWN = -1.0
+"""Number of samples that are held out where all peers hold out the same ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +46,11 @@ class LikelihoodModel(TensorModel):
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
+    owned
+        True if peers own their data, so that the samples that each holds out add up.
     """
 
-    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
 
     features: int
     ridge: float = 0.0
@@ -53,11 +58,16 @@ class LikelihoodModel(TensorModel):
     merge: str = ""
     coefficients_per_sample: float = 0.33
     fields: tuple[Field, ...] | None = None
+    owned: bool = False
 
     @property
     def alone(self) -> Self:
         """The model without limits, for a peer that learns alone and shows its totals to nobody."""
         return replace(self, least=1, coefficients_per_sample=math.inf)
+
+    def held_out(self, own: Own) -> int:
+        """Return the number of samples that a peer holds out; 0 where all peers hold out the same ones."""
+        return len(own.test) if self.owned and own.test is not None else 0
 
     @property
     def merges_levels(self) -> bool:
@@ -248,6 +258,8 @@ def unbounded(step: Floats, moments: Floats, *, decrement: float, before: float 
 def converged(tensors: Tensors, keys: Sequence[str]) -> dict[str, float] | None:
     """Return some numbers of a fit, ``converged`` among them; ``None`` if it has not converged."""
     facts = {key: float(tensors[key][0]) for key in keys}
+    if facts.get("held_out") == UNKNOWN:
+        del facts["held_out"]
     return facts if facts["converged"] else None
 
 

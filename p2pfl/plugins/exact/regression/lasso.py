@@ -31,12 +31,12 @@ DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
 
 SCALARS = (
-    *("samples", "weight_sum", "saturated", "deviance", "null_deviance", "largest", "place"),
-    *("chosen", "converged"),
+    *("samples", "held_out", "weight_sum", "saturated", "deviance", "null_deviance"),
+    *("largest", "place", "chosen", "converged"),
 )
 """Numbers of a fit."""
 
-FACTS = ("samples", "deviance", "null_deviance", "chosen", "converged")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "chosen", "converged")
 """Numbers that are printed with the coefficients."""
 
 

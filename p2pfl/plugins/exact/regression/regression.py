@@ -30,7 +30,7 @@ ROLES = ("offset", "exposure", *WEIGHTS)
 """Roles by the name of their option, which statsmodels uses as well."""
 
 SCALARS = (
-    *("samples", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
+    *("samples", "held_out", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
     *("dispersion", "decrement", "steps", "converged"),
 )
 """Numbers of a fit."""

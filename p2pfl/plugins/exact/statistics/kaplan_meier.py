@@ -18,8 +18,8 @@ from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, T
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import Singled
-from p2pfl.plugins.exact.survival.grid import MAX_TIMES, UNION_SHAPES, Grid, TimedModel, UnionGrid
-from p2pfl.plugins.exact.survival.time_cells import check_time
+from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of, scalars
 
 
@@ -55,7 +55,7 @@ class KaplanMeier(Statistic, TimedModel):
     name: ClassVar[str] = "kaplan_meier"
     shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
     subject: ClassVar[str] = "a survival curve"
-    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="survival")
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="survival")
 
     group: str | None = None
     fields: tuple[Field, ...] | None = None
@@ -74,7 +74,7 @@ class KaplanMeier(Statistic, TimedModel):
     @property
     def cells(self) -> int:
         """Number of cells that the tensors have room for."""
-        return MAX_TIMES + 1 if self.listed else self.grid({}).cells
+        return self.room + 1 if self.listed else self.grid({}).cells
 
     @property
     def _column(self) -> tuple[Field, slice] | None:
@@ -91,7 +91,7 @@ class KaplanMeier(Statistic, TimedModel):
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
         shape = (len(self.groups), self.cells)
-        return {"samples": (1,), "events": shape, "leaving": shape} | (UNION_SHAPES if self.listed else {})
+        return {"samples": (1,), "events": shape, "leaving": shape} | self.time_shapes
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds change nothing."""
@@ -120,9 +120,8 @@ class KaplanMeier(Statistic, TimedModel):
             sets = [
                 Singled(names[place], (place,), 1.0) for place in range(self._column[1].start, self._column[1].stop)
             ]
-        return (
-            yield from check_time(self, tensors, agreed, sets=sets, parts=lambda own: parts_of(own, owned=self.owned))
-        )
+        cells = TimeCells(self.grid(tensors), sets, lambda own: parts_of(own, owned=self.owned))
+        return (yield from check_time(self, tensors, agreed, cells))
 
     def _parts(self, peer: str, own: Own) -> list[Part]:
         """Return the samples of a peer, which are not few."""

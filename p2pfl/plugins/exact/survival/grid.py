@@ -28,8 +28,8 @@ MAX_TIMES = 4096
 TIME_DIGITS = (9, 7, 8, 8)
 """Bits of a time, as an ordered float32, that the totals show one after another."""
 
-UNION_SHAPES: Shapes = {"times": (MAX_TIMES,), "time_count": (1,)}
-"""Tensors of a model with such a grid: its times, ascending, and how many there are."""
+MAX_CELLS = 128
+"""Largest number of cells of time that are found by cutting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,11 @@ class Grid:
         cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        cell = np.minimum(np.floor(times / self.width), self.cells - 2)
+        return np.where(times > 0, cell, -1).astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class UnionGrid:
@@ -105,13 +110,17 @@ class UnionGrid:
         before = np.maximum(np.searchsorted(self.times, passed.astype(np.float32), side="right") - 1, 0)
         return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        return np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
+
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""
         return self.times[cells]
 
 
 def united(targets: Callable[[str], npt.NDArray[Any]], *, horizon: float) -> Asked[dict[str, Floats]]:
-    """Return the different times of all samples, under the names of :data:`UNION_SHAPES`.
+    """Return the different times of all samples, under the names of :attr:`TimedModel.time_shapes`.
 
     Four totals count the samples by ever more digits of their times.
 
@@ -221,6 +230,16 @@ class TimedModel(TensorModel):
     def listed(self) -> bool:
         """True if a tensor has the begins of all cells."""
         return self.united or self.auto
+
+    @property
+    def room(self) -> int:
+        """Largest number of begins of cells."""
+        return MAX_CELLS if self.auto else MAX_TIMES
+
+    @property
+    def time_shapes(self) -> Shapes:
+        """Tensors of the begins of cells, ascending, and how many there are; none where they follow from options."""
+        return {"times": (self.room,), "time_count": (1,)} if self.listed else {}
 
     @property
     def merges(self) -> bool:

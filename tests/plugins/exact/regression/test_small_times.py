@@ -147,25 +147,21 @@ def lung(data_dir, monkeypatch):
 
 def read_off(monkeypatch, start):
     """Return the rows of those who are alone in a cell with the event or without, and whether in the whole cell."""
-    derived, likelihood, public, rows = Cox._derived, Cox._likelihood, [], {}
+    summed, rows = Cox._summed, {}
 
-    def keep_public(self, beta, tensors, own):
-        public[:] = [tensors]
-        return (yield from derived(self, beta, tensors, own))
-
-    def read_first(self, beta, by_cell, events, covered):
-        if not beta.any():  # the first total, whose weights are one
-            grid, means = self.grid(public[0]), public[0]["means"]
-            for sums, status in ((by_cell[1], 2.0), (by_cell[0] - by_cell[1], 1.0)):
-                alone = np.flatnonzero(np.abs(sums[:, 0] - 1) < 1e-6)
-                features = (sums[alone, 1 : 1 + len(means)] + means).round(4)
-                days = by_cell[0][alone, 0] < 1.5
+    def read_first(self, tensors, own):
+        found = yield from summed(self, tensors, own)
+        if not tensors["weight"].any():  # the first total, whose weights are one
+            grid, means = self.grid(tensors), tensors["means"]
+            for by_cell, status in ((found.events[0], 2.0), (found.leaving[0] - found.events[0], 1.0)):
+                alone = np.flatnonzero(np.abs(by_cell[:, 0] - 1) < 1e-6)
+                features = (by_cell[alone, 1 : 1 + len(means)] + means).round(4)
+                days = found.leaving[0, alone, 0] < 1.5
                 for row, begin, day in zip(features.tolist(), grid.begins(alone).tolist(), days.tolist(), strict=True):
                     rows[*row, begin, status] = day
-        return likelihood(self, beta, by_cell, events, covered)
+        return found
 
-    monkeypatch.setattr(Cox, "_derived", keep_public)
-    monkeypatch.setattr(Cox, "_likelihood", read_first)
+    monkeypatch.setattr(Cox, "_summed", read_first)
     with suppress(DataError):
         start()
     return rows
