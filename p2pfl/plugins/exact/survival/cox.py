@@ -161,7 +161,9 @@ class Cox(LikelihoodModel, TimedModel):
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        return with_errors(self.name, tensors["weight"][0], tensors, labels_of(fields), facts, ridge=self.ridge)
+        return with_errors(
+            self.name, tensors["weight"][0], tensors, labels_of(fields), facts, ridge=self.ridge, ratio="hazard ratio"
+        )
 
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)
