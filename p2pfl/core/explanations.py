@@ -86,6 +86,25 @@ def _exponential(value: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
+class FittedTest:
+    """Test of proportional hazards, of a column or of all of them.
+
+    Attributes
+    ----------
+    name
+    statistic
+        Chi-square.
+    freedom
+    p
+    """
+
+    name: str
+    statistic: float
+    freedom: int
+    p: float
+
+
+@dataclass(frozen=True)
 class FittedRegression:
     """Regression that has converged.
 
@@ -104,6 +123,8 @@ class FittedRegression:
         Degrees of freedom of t in tests and intervals; null where estimates are normal.
     ratio
         Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
+    tests
+        Tests of proportional hazards of ``cox``.
     """
 
     model: str
@@ -113,6 +134,7 @@ class FittedRegression:
     path: tuple[Mapping[str, float], ...] = ()
     freedom: float | None = None
     ratio: str = ""
+    tests: tuple[FittedTest, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
@@ -121,9 +143,11 @@ class FittedRegression:
             names = ("ratio", "ratio_low", "ratio_high")
             for row, each in zip(coefficients, self.coefficients, strict=True):
                 row |= dict(zip(names, each.ratio, strict=True))
-        more = {"freedom": self.freedom, "ratio": self.ratio or None}
+        more: dict[str, Any] = {"freedom": self.freedom, "ratio": self.ratio or None}
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
-        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **more, **self.facts, **path}
+        tests = {"tests": [asdict(each) for each in self.tests]} if self.tests else {}
+        more |= path | tests
+        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **more}
 
     @property
     def size(self) -> str:

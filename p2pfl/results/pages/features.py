@@ -39,6 +39,7 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
         return [importance_table(explained.importances), *notes]
     return [
         BlockGroup([coefficient_table(explained.regression), pairs("Fit", fit_facts(explained.regression))], "beside"),
+        proportionality_table(explained.regression) if explained.regression.tests else None,
         *notes,
     ]
 
@@ -64,6 +65,12 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     heads = ("feature", "estimate", "std. error", statistic, "p", *ratio, "95 % interval")
     rows = [coefficient(each, ratio=bool(ratio)) for each in regression.coefficients]
     return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
+
+
+def proportionality_table(found: FittedRegression) -> FactTable:
+    """Return the tests of proportional hazards."""
+    rows = [(each.name, f"{each.statistic:.3f}", each.freedom, p_value(each.p)) for each in found.tests]
+    return FactTable("Test of proportional hazards", ("column", "chi2", "df", "p"), rows)
 
 
 def fit_facts(regression: FittedRegression) -> dict[str, str]:
