@@ -51,6 +51,10 @@ class ComponentsOptions(StatisticsOptions):
 class CoefficientsOptions(JsonOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
+    against: Annotated[
+        str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
+    ] = None
+
 
 RUN = "p2pfl.plugins.exact.statistics_commands"
 

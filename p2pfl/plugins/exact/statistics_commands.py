@@ -28,6 +28,7 @@ from p2pfl.plugins.exact.exact_commands import (
     DescribeOptions,
     StatisticsOptions,
 )
+from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.pca import projected
 from p2pfl.plugins.exact.statistics_pages import (
@@ -96,10 +97,16 @@ def find_components(options: ComponentsOptions) -> int:
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
     regression = regression_of(results_commands.predictor(options).saved)
+    test = None
+    if options.against is not None:
+        test = compare_nested(regression, regression_of(load(options.against)))
     if options.json:
-        print(json.dumps(regression.results(), allow_nan=False))
+        results = regression.results() | ({} if test is None else {"against": test.results()})
+        print(json.dumps(results, allow_nan=False))
     else:
         tables.regression(regression)
+        if test is not None:
+            print(f"\nagainst {options.against}: {test.sentence()}")
     return 0
 
 

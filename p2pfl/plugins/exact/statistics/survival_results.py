@@ -10,7 +10,7 @@ import numpy as np
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
 from p2pfl.learning.exact_model import Tensors
-from p2pfl.plugins.exact.regression.fits import REACH
+from p2pfl.plugins.exact.regression.inference import REACH
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.plugins.exact.survival.curves import BANDS, SurvivalCurve, band, kaplan_meier, log_rank, time_of_share
 from p2pfl.plugins.exact.survival.grid import Grid, UnionGrid, round_times
