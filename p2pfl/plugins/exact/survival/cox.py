@@ -247,9 +247,8 @@ class Cox(LikelihoodModel, TimedModel):
         if facts is None:
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
-        found = with_errors(
-            self.name, self._beta(tensors), tensors, [labels[place] for place in kept], facts, ridge=self.ridge
-        )
+        beta, names = self._beta(tensors), [labels[place] for place in kept]
+        found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio="hazard ratio")
         if self.ridge or found.regression is None:
             return found
         tests = proportionality(tensors, kept, located(self.features, fields))

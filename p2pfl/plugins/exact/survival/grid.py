@@ -31,6 +31,12 @@ TIME_DIGITS = (9, 7, 8, 8)
 MAX_CELLS = 128
 """Largest number of cells of time that are found by cutting."""
 
+RISK_TIMES = 6
+"""Number of times after the begin that tables have at most."""
+
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Steps between round times, up to a power of ten."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
@@ -262,3 +268,27 @@ class TimedModel(TensorModel):
     def last(self) -> float:
         """Time beyond which nobody is observed."""
         return math.inf if self.horizon is None else self.horizon
+
+
+def round_times(end: float, width: float | None = None) -> list[float]:
+    """Return round times from 0 to an end.
+
+    Parameters
+    ----------
+    end
+        Largest time.
+    width
+        Width of the cells, of which all times are multiples; any times if ``None``.
+
+    Examples
+    --------
+    >>> round_times(1022.0), round_times(52.0, 7.0)
+    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.0, 14.0, 28.0, 42.0])
+    """
+    if not end > 0:
+        return [0.0]
+    scale = 10.0 ** math.floor(math.log10(end / RISK_TIMES))
+    step = next(scale * each for each in STEPS if scale * each * RISK_TIMES >= end * (1 - 1e-12))
+    if width is not None:
+        step = width * math.ceil(step / width - 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(int(end / step + 1e-9) + 1)]
