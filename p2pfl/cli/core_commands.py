@@ -96,9 +96,16 @@ class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
 class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
     """The guarantee by observer, and whether learning together can pay."""
 
-    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
     no_baselines: Annotated[bool, Option("do not compare with peers that learn alone")] = False
     plot: Annotated[str | None, Option("draw epsilon over rounds", "FILE")] = None
+
+
+class ApproveOptions(JsonOptions, ReviewOptions):
+    """Sign an experiment as the officer whom the policy beside the data names."""
+
+    key: Annotated[str, Option("private key of the officer, as p2pfl identity makes it", "FILE")]
+    purpose: Annotated[str, Option("for which the policy allows runs", "PURPOSE")]
+    policy: Annotated[str | None, Option("of the site (default: policy.toml beside the data of --name)", "FILE")] = None
 
 
 class ColumnsOptions(JsonOptions):
@@ -231,6 +238,7 @@ COMMANDS = {
     "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.topologies:run"),
     "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.explain:run"),
     "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.privacy:run"),
+    "approve": Command("plan", ApproveOptions, "p2pfl.cli.planning.approving:run"),
     "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results_commands:columns"),
     "predict": Command("models", PredictOptions, "p2pfl.cli.results_commands:predict"),
     "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results_commands:evaluate"),

@@ -68,6 +68,8 @@ class TrustOptions(Options):
 class ReviewOptions(TrustOptions, ExperimentOptions):
     """An experiment to review: nothing that it names is imported without consent."""
 
+    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
+
 
 class ModelOptions(Options):
     """A saved model."""

@@ -74,3 +74,17 @@ def test_an_experiment_without_code_needs_no_consent(p2pfl):
     said = p2pfl("explain", "small.toml")
     assert said.status == 0, said.err
     assert "trust-code" not in said.err
+
+
+@pytest.mark.parametrize(("digest", "runs"), [("listed", True), ("another", False)])
+def test_code_that_the_policy_of_the_site_lists_by_its_digest_runs(p2pfl, place, evil, digest, runs):
+    content = (place / "evil.py").read_bytes()
+    listed = hashlib.sha256(f"evil.py\0{len(content)}\0".encode() + content).hexdigest()
+    (place / "policy.toml").write_text(f'[code]\n"evil:M" = "{listed if digest == "listed" else "0" * 64}"\n')
+    (place / "peer0.csv").write_text("age,low\n31,0\n32,1\n")
+    columns = 'data.options.columns={age = "number", low = [0, 1]}'
+    changes = ("data.name=table", f"data.options.path={place}/{{peer}}.csv", "data.options.target=low", columns)
+    options = [part for change in (*changes, "model.name=evil:M") for part in ("--set", change)]
+    said = p2pfl("privacy", "small.toml", "--name", "peer0", "--no-baselines", *options)
+    assert evil.exists() is runs
+    assert ("agree with --trust-code" in said.err) is not runs
