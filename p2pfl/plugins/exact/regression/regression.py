@@ -39,6 +39,16 @@ ESTIMATE = "estimate"
 """Value of ``alpha`` with which it is estimated."""
 
 
+RATIOS = {
+    ("binomial", "logit"): "odds ratio",
+    ("multinomial", "logit"): "odds ratio",
+    ("poisson", "log"): "rate ratio",
+    ("negative_binomial", "log"): "rate ratio",
+    ("gamma", "log"): "ratio of means",
+}
+"""Meaning of the exponential of a coefficient, by family and link."""
+
+
 @dataclass(frozen=True)
 class Roles:
     """Positions of the columns of numbers that have a role, and of the features.
@@ -129,6 +139,11 @@ class Roles:
                 found = found * features[:, place].astype(np.float64)
         return found
 
+    def precisions(self, features: FloatArray) -> Floats:
+        """Return what divides the variance of each sample, ``[n]``."""
+        place = self.place("var_weights")
+        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+
     def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
         place = self.place("freq_weights")
@@ -205,6 +220,11 @@ class Regression(LikelihoodModel):
     def kind(self) -> Response:
         """The family with its link; that of alpha = 1 if alpha is estimated."""
         return self.response(self.alpha if isinstance(self.alpha, float | int) else 1.0)
+
+    @property
+    def ratio(self) -> str:
+        """Meaning of the exponential of a coefficient; empty where it has none."""
+        return RATIOS.get((self.chosen, self.kind.link.name), "")
 
     def response(self, alpha: float) -> Response:
         """Return the family with its link under some alpha."""
