@@ -191,18 +191,18 @@ class _Case:
         engine = self.engine.kernels if isinstance(self.engine, Perceptrons) else self.engine
         return engine.outputs(self.parts, self.features, shared=True)[0]
 
-    def _drawn(self, purpose: str) -> IntArray:
+    def _draw(self, purpose: str) -> IntArray:
         return keys(self.learner.seed, purpose, self.work.peers, self.work.round)[self.chosen]
 
     @property
     def signs(self) -> torch.Tensor:
         """A keyed sign for each row, ``[K]``."""
-        return to_device(torch.from_numpy(1 - 2 * (self._drawn("proof") & 1)), self.features.device)
+        return to_device(torch.from_numpy(1 - 2 * (self._draw("proof") & 1)), self.features.device)
 
     @property
     def keys(self) -> torch.Tensor:
         """Keys of dropout in this step, ``[K]``."""
-        return subkeys(to_device(torch.from_numpy(self._drawn("dropout")), self.features.device), self.work.first)
+        return subkeys(to_device(torch.from_numpy(self._draw("dropout")), self.features.device), self.work.first)
 
 
 def repeatable(
@@ -236,7 +236,7 @@ def repeatable(
     """
     drawn, before = generators(), state()
     result = compute()
-    changed = before.changed(state())
+    changed = before.find_change(state())
     if not find_used_generators(drawn) and changed is None:
         return result
     drawn = generators()

@@ -37,7 +37,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     exact average, are evaluated once.
     """
     if part.shared and len(rows) > 1 and alike(rows):
-        once = evaluate(learner, rows[:1], part.first(), engine=engine)
+        once = evaluate(learner, rows[:1], part.first_row(), engine=engine)
         return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
@@ -62,7 +62,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     counts = to_device(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
-        scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
+        scores["r2"] = _determination(scores["r2"], part.target_variances(learner.targets))
     sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
         each = [metric.score(own) if size else math.nan for own, size in zip(kept[name], sizes, strict=True)]

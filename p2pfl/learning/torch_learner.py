@@ -194,14 +194,14 @@ class TorchLearner:
         self.metrics, self.whole = scores_of(wanted)
         self.order: Sequence[str] = ("loss", *wanted, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
-        self.parts = self._held(self.federation)
+        self.parts = self._samples_of_parts(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
-    def _held(self, federation: Federation) -> dict[str, PeerSamples]:
+    def _samples_of_parts(self, federation: Federation) -> dict[str, PeerSamples]:
         """Return the samples of all peers in each part."""
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
         return {name: PeerSamples(each, self.device) for name, each in parts.items()}
@@ -266,7 +266,7 @@ class TorchLearner:
             tensors = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
             other.features, other.targets = tensors
         other.federation = federation
-        other.parts = self._held(federation)
+        other.parts = self._samples_of_parts(federation)
         other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 

@@ -86,7 +86,7 @@ class ModelState:
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
-    def changed(self, later: ModelState) -> str | None:
+    def find_change(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
         names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
         return next(names, None)
@@ -99,7 +99,7 @@ class ModelState:
         later
             State of the same model after a call.
         """
-        if (name := self.changed(later)) is not None:
+        if (name := self.find_change(later)) is not None:
             raise ModelError(CHANGES.format(name))
 
 

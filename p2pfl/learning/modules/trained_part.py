@@ -60,13 +60,13 @@ class DividedModel:
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
-        return self._named(row, self.saved)
+        return self._tensors(row, self.saved)
 
-    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+    def trained_tensors(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, without the constants."""
-        return self._named(row, [name for name in self.saved if name not in self.constants])
+        return self._tensors(row, [name for name in self.saved if name not in self.constants])
 
-    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    def _tensors(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
         saved = {name: self.saved[name] for name in names}
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}

@@ -103,11 +103,11 @@ class DeviceSamples:
         start = int(positions[0])
         return start if np.array_equal(positions, np.arange(start, start + len(positions))) else None
 
-    def first(self) -> DeviceSamples:
+    def first_row(self) -> DeviceSamples:
         """Return the samples of the first row."""
         return DeviceSamples(self._each[:1], self.samples.device)
 
-    def spread(self, targets: torch.Tensor) -> torch.Tensor:
+    def target_variances(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""
         if self._spread is None:
             variances = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]

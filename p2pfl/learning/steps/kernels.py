@@ -52,7 +52,7 @@ class Kernels:
     def copies(self, count: int) -> "list[Kernels]":
         """Return so many engines, this one first, of which each may run in a thread of its own."""
         while len(self._others) < count - 1:
-            layers = [layer.apart() for layer in self.layers]
+            layers = [layer.copy_for_thread() for layer in self.layers]
             self._others.append(Kernels(layers, loss=self.loss, footprint=self.footprint))
         return [self, *self._others[: count - 1]]
 
@@ -145,7 +145,7 @@ def compile_kernels(
             sample = module(sample)
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    patches = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    patches = sum(layer.patch_size for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
     return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + patches))
 
 

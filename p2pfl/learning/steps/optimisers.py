@@ -74,18 +74,18 @@ class SettingsTable:
 
     def __init__(self, settings: Iterable[Mapping[str, object]]) -> None:
         self._rest = iter(settings)
-        self._known: list[Mapping[str, object]] = []
+        self._computed: list[Mapping[str, object]] = []
         self._alone = one_at_a_time()  # several blocks of rows read it
 
     def at(self, number: int) -> Mapping[str, object]:
         """Return the settings of a number."""
         with self._alone:
-            while len(self._known) <= number:
+            while len(self._computed) <= number:
                 following = next(self._rest, None)
                 if following is None:
                     break
-                self._known.append(following)
-            return self._known[min(number, len(self._known) - 1)]
+                self._computed.append(following)
+            return self._computed[min(number, len(self._computed) - 1)]
 
 
 @dataclass(frozen=True)
@@ -355,11 +355,11 @@ class Recipe:
         """Arguments of the optimiser under a schedule of torch, by the number of times that it was stepped."""
         if self.schedule is None:
             return SettingsTable([self._constant])
-        return SettingsTable(self._stepped())
+        return SettingsTable(self._step_schedule())
 
-    def _stepped(self) -> Iterator[Mapping[str, object]]:
+    def _step_schedule(self) -> Iterator[Mapping[str, object]]:
         """Yield the arguments of the optimiser while the schedule is stepped."""
-        name, optimiser = str(self.schedule), self._opened()
+        name, optimiser = str(self.schedule), self._make_optimiser()
         kind: Any = getattr(optim.lr_scheduler, name, None)
         is_scheduler = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
         if not is_scheduler or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
@@ -388,13 +388,13 @@ class Recipe:
                 )
             yield settings
 
-    def _opened(self) -> optim.Optimizer:
+    def _make_optimiser(self) -> optim.Optimizer:
         """Return the optimiser on one number, to validate its arguments."""
         kind = self.kind
         try:
             return kind([torch.zeros(1, requires_grad=True)], lr=self.rate, **self.options)
         except Exception as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
     def attempt(self, dtype: torch.dtype) -> None:
         """Take a step on one number, as some arguments are validated no earlier."""
@@ -405,9 +405,9 @@ class Recipe:
         try:
             self.kind([number], **self.settings(0)).step()
         except Exception as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
-    def _refused(self, error: Exception) -> ModelError:
+    def _refusal(self, error: Exception) -> ModelError:
         return ModelError(
             f"learning.optimizer {self.optimizer!r} does not accept its arguments "
             f"({describe_error(error, module='')}); fix learning.rate or learning.options"
@@ -420,7 +420,7 @@ class Recipe:
     @cached_property
     def _constant(self) -> Mapping[str, object]:
         if not self._plain:
-            return self._read(self._opened())
+            return self._read(self._make_optimiser())
         taken = inspect.signature(self.kind).parameters.values()
         return {each.name: each.default for each in taken if each.name != "params"} | {"lr": self.rate}
 

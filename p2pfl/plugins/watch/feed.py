@@ -139,7 +139,7 @@ class Feed:
         self._past: Following | None = None
         self._began: datetime | None = None
         self.timed = self.observed = False
-        self._held: list[Entry] = []
+        self._delayed: list[Entry] = []
         self._swarm: Swarm | None = None
         self.summary: dict[str, Any] = {}
 
@@ -234,7 +234,7 @@ class Feed:
             return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
 
     def _start_again(self) -> None:
-        self._swarm, self.summary, self._began, self._held = None, {}, None, []
+        self._swarm, self.summary, self._began, self._delayed = None, {}, None, []
 
     def _take(self, entries: list[Entry], *, now: datetime) -> None:
         """Apply entries in the order of their times.
@@ -246,7 +246,7 @@ class Feed:
             self._began = beginning(_began(self.folder), entries)
             self.timed = any(entry.time is not None for entry in entries)
         fresh = [entry for entry in entries if entry.time is not None and now - SETTLED < entry.time <= now]
-        delayed, self._held = self._held, fresh
+        delayed, self._delayed = self._delayed, fresh
         late = {id(entry) for entry in fresh}
         ready = [*delayed, *(entry for entry in entries if id(entry) not in late)]
         for at, entry in merged(ready, began=self._began):

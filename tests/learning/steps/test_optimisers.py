@@ -209,7 +209,7 @@ def test_arguments_that_torch_looks_at_only_in_a_step_are_refused():
 
 def test_plain_descent_has_the_settings_that_torch_reads_out_of_its_class():
     recipe = Recipe("sgd", rate=0.3)
-    assert recipe.settings(4) == recipe._read(recipe._opened())
+    assert recipe.settings(4) == recipe._read(recipe._make_optimiser())
 
 
 @pytest.mark.slow
