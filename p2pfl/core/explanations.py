@@ -60,6 +60,25 @@ class FittedCoefficient:
 
 
 @dataclass(frozen=True)
+class FittedTest:
+    """Test of proportional hazards, of a column or of all of them.
+
+    Attributes
+    ----------
+    name
+    statistic
+        Chi-square.
+    freedom
+    p
+    """
+
+    name: str
+    statistic: float
+    freedom: int
+    p: float
+
+
+@dataclass(frozen=True)
 class FittedRegression:
     """Regression that has converged.
 
@@ -74,6 +93,8 @@ class FittedRegression:
         Standard errors: ``likelihood``, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
+    tests
+        Tests of proportional hazards of ``cox``.
     """
 
     model: str
@@ -81,12 +102,14 @@ class FittedRegression:
     facts: Mapping[str, float | None]
     errors: str
     path: tuple[Mapping[str, float], ...] = ()
+    tests: tuple[FittedTest, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
         coefficients = [asdict(each) for each in self.coefficients]
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
-        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path}
+        tests = {"tests": [asdict(each) for each in self.tests]} if self.tests else {}
+        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path, **tests}
 
     @property
     def size(self) -> str:

@@ -165,7 +165,10 @@ class ExactModel(ABC):
     @property
     @abstractmethod
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``.
+
+        ``tallied risks`` have strata or times of entry, so that the tallies of the model alone compare the right pairs.
+        """
 
     @abstractmethod
     def start(self) -> Tensors:

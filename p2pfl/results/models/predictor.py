@@ -172,7 +172,7 @@ class Predictor:
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
-        if self.saved.exact is not None and self.saved.exact.scored == "risks":
+        if self.saved.exact is not None and "risks" in self.saved.exact.scored:
             raise InputError(
                 f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
             )

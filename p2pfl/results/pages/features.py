@@ -39,6 +39,7 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
         return [importance_table(explained.importances), *notes]
     return [
         BlockGroup([coefficient_table(explained.regression), pairs("Fit", fit_facts(explained.regression))], "beside"),
+        proportionality_table(explained.regression) if explained.regression.tests else None,
         *notes,
     ]
 
@@ -59,6 +60,12 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     heads = ("feature", "estimate", "std. error", "z", "p", "95 % interval")
     rows = [coefficient(each) for each in regression.coefficients]
     return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
+
+
+def proportionality_table(found: FittedRegression) -> FactTable:
+    """Return the tests of proportional hazards."""
+    rows = [(each.name, f"{each.statistic:.3f}", each.freedom, _likely(each.p)) for each in found.tests]
+    return FactTable("Test of proportional hazards", ("column", "chi2", "df", "p"), rows)
 
 
 def fit_facts(regression: FittedRegression) -> dict[str, str]:
@@ -89,7 +96,7 @@ def coefficient(estimate: FittedCoefficient) -> list[str]:
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
     ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
     """
-    likely = "" if estimate.p is None else "< 0.0001" if estimate.p < MIN_PRINTED_P else f"{estimate.p:.4f}"
+    likely = "" if estimate.p is None else _likely(estimate.p)
     between = "" if estimate.low is None else f"{estimate.low:.5g} to {estimate.high:.5g}"
     numbers = (_shown(estimate.estimate, ".5g"), _shown(estimate.error, ".5g"), _shown(estimate.z, ".3f"))
     return [estimate.name, *numbers, likely, between]
@@ -97,3 +104,7 @@ def coefficient(estimate: FittedCoefficient) -> list[str]:
 
 def _shown(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
+
+
+def _likely(p: float) -> str:
+    return "< 0.0001" if p < MIN_PRINTED_P else f"{p:.4f}"

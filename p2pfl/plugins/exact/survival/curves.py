@@ -149,7 +149,7 @@ def time_of_share(times: Floats, shares: Floats, share: float, *, end: float) ->
     return first if len(passed) and passed[0] == reached[0] else (first + until) / 2
 
 
-def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
+def kaplan_meier(events: Ints, leaving: Ints, entering: Ints | None = None) -> SurvivalCurve:
     r"""Return the curve that follows from totals.
 
     .. math:: S(c) = \prod_{c' \le c} \Bigl(1 - \frac{d_{c'}}{n_{c'}}\Bigr), \qquad
@@ -159,6 +159,8 @@ def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
     ----------
     events, leaving
         Events in each cell, and samples that leave in it with or without the event, ``[cells]``.
+    entering
+        Samples that enter in each cell, and are at risk in later ones; all enter before the first one if ``None``.
 
     Examples
     --------
@@ -169,7 +171,8 @@ def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
     ----------
     Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53, 1958.
     """
-    at_risk = np.cumsum(leaving[::-1])[::-1]
+    present = leaving if entering is None else leaving - entering
+    at_risk = np.cumsum(present[::-1])[::-1]
     survival, hazard = np.ones(len(events)), np.zeros(len(events))
     alive, spread = 1.0, 0.0
     for cell, (died, there) in enumerate(zip(events.tolist(), at_risk.tolist(), strict=True)):

@@ -70,6 +70,11 @@ class Grid:
         cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        cell = np.minimum(np.floor(times / self.width), self.cells - 2)
+        return np.where(times > 0, cell, -1).astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class UnionGrid:
@@ -104,6 +109,10 @@ class UnionGrid:
         beyond = passed > self.horizon
         before = np.maximum(np.searchsorted(self.times, passed.astype(np.float32), side="right") - 1, 0)
         return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
+
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        return np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
 
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""
