@@ -35,13 +35,13 @@ from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepCloc
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
-LOUDEST = 2.0**15
+MAX_NOISE = 2.0**15
 """Largest noise multiplier: the points of larger noise would not be told apart by a double."""
 
-LARGEST_BATCH = 2**21
+MAX_BATCH = 2**21
 """Batches have fewer samples in the mean: a sum of twice as many is a whole number that a double counts exactly."""
 
-SLACK = 2.0**-24
+CLIP_SLACK = 2.0**-24
 """Share by which gradients are clipped below the clip, more than lengths of up to 2^30 numbers are rounded by."""
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
@@ -133,9 +133,9 @@ class ExamplePrivateLearner(TorchLearner):
                 "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
                 f"they are {noise} and {clip}; 1 and 1 are usual"
             )
-        if noise > LOUDEST or (noise and batch is not None and batch >= LARGEST_BATCH):
+        if noise > MAX_NOISE or (noise and batch is not None and batch >= MAX_BATCH):
             raise ModelError(
-                f"learning.example_noise must be at most {LOUDEST:g} and learning.batch below {LARGEST_BATCH}, but "
+                f"learning.example_noise must be at most {MAX_NOISE:g} and learning.batch below {MAX_BATCH}, but "
                 f"they are {noise:g} and {batch}; choose smaller ones"
             )
         if batch is None:
@@ -282,7 +282,7 @@ class ExamplePrivateLearner(TorchLearner):
         of each sample, where there are any.
         """
         changing = iter(seeds)
-        bound = self.clip * (1 - SLACK) if self.noise else self.clip
+        bound = self.clip * (1 - CLIP_SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
         for some in torch.split(to_device(torch.from_numpy(chosen), self.device), self.engine.block(1)):

@@ -21,7 +21,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.checks import check_inputs, inputs
-from p2pfl.learning.engine_proof import SLOWER, EngineProof, FastEngine, Result, repeatable
+from p2pfl.learning.engine_proof import SLOWER_SENTENCE, EngineProof, FastEngine, Result, repeatable
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -30,7 +30,7 @@ from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
-from p2pfl.learning.set_scores import WHOLE, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
+from p2pfl.learning.set_scores import SET_SCORES, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augment, make_augmentation
 from p2pfl.learning.steps.autograd import PlainEngine
@@ -249,7 +249,7 @@ class TorchLearner:
         other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
         if self.proof.holds(work, learner=other, engine=engine):
             return engine
-        warnings.warn(SLOWER, stacklevel=3)
+        warnings.warn(SLOWER_SENTENCE, stacklevel=3)
         self.perceptrons, self.engine = None, self.plain
         return self.plain
 
@@ -541,7 +541,7 @@ class TorchLearner:
     def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; of whole sets only those of p2pfl."""
         scores: dict[str, PerSample | SetScore] = {"loss": self.loss, **self.metrics}
-        scores |= {name: metric for name, metric in self.whole.items() if metric in WHOLE.values()}
+        scores |= {name: metric for name, metric in self.whole.items() if metric in SET_SCORES.values()}
         return scores | ({"r2": r2} if self.r2 else {})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:

@@ -171,7 +171,7 @@ def test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_
     assert all(math.hypot(*points[0].tolist()) * step <= clip for points in singles)
     without = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
     for place, points in enumerate(singles):  # rounded towards zero, so that no gradient gets longer, however large P
-        plain = without.clipped(parts, np.array([place]))[1] / step
+        plain = without.clip_gradients(parts, np.array([place]))[1] / step
         assert bool((points * plain.sign() <= plain.abs()).all())
         torch.testing.assert_close(points, plain, rtol=2.0**-23, atol=1.0)
     torch.testing.assert_close(whole, sum(singles), rtol=0, atol=2.0**10)  # stacks round gradients otherwise

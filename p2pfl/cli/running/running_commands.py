@@ -226,7 +226,7 @@ def _own_tables(
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
-    from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
+    from p2pfl.results.lock import LOCK_SECONDS, PEER_LOCK, own_directory  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -234,9 +234,9 @@ def _own_tables(
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
         stack.enter_context(_kept(folder, again="--resume"))
         own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
-        stack.enter_context(owned(folder / PEER))
+        stack.enter_context(own_directory(folder / PEER_LOCK))
         return folder, own, None
-    stack.enter_context(owned(last / PEER, within=WITHIN))
+    stack.enter_context(own_directory(last / PEER_LOCK, within=LOCK_SECONDS))
     if folders.has_ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))

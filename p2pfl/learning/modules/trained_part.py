@@ -16,7 +16,7 @@ from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, key_dropout
 from p2pfl.learning.models import fill
 from p2pfl.learning.modules.model_copy import check_hooks_left, find_hooked, own_copy
-from p2pfl.learning.modules.norms import STATISTICS, Norm, replace_norms
+from p2pfl.learning.modules.norms import STATISTIC_NAMES, Norm, replace_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def divide_model(
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     checks.check_trained(parameters)
     buffers = dict(model.named_buffers())
-    statistics = {name: buffers[name] for path in local for name in (f"{path}.{kind}" for kind in STATISTICS)}
+    statistics = {name: buffers[name] for path in local for name in (f"{path}.{kind}" for kind in STATISTIC_NAMES)}
     row = parameters | statistics
     kept = tuple(name for name in row if name.rpartition(".")[0] in local)
     trained, layout = _layout(parameters, kept), _layout(row, kept)

@@ -21,7 +21,7 @@ generator of torch is on the CPU.
 """
 
 
-SEEDS = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """Largest seed of a generator of torch that is a key."""
 
 
@@ -143,11 +143,11 @@ def make_augmentation(function: Augment | None) -> Augmentation | None:
 
 def step_keys(round_keys: IntArray, step: int) -> list[int]:
     """Return seeds of generators in one step, from the keys of rows in a round."""
-    seeds: list[int] = (subkeys(round_keys, step) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(round_keys, step) & MAX_SEED).tolist()
     return seeds
 
 
 def sample_keys(key: int, positions: IntArray) -> list[int]:
     """Return seeds of generators for single samples of a step, by their places among the samples of their peer."""
-    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & MAX_SEED).tolist()
     return seeds

@@ -15,10 +15,10 @@ import torch
 from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray, Orders
 
-LOCATED = 2**18
+POSITIONS_PER_CHUNK = 2**18
 """Positions of samples that are found at once on the CPU."""
 
-WIDE = 2**26
+POSITIONS_PER_DEVICE_CHUNK = 2**26
 """Positions of samples that are found at once on another device."""
 
 
@@ -229,7 +229,7 @@ class StepPlan:
     def _until(self, step: int) -> int:
         """Return the step up to which positions are found at once; at least half of the rows are still active then."""
         active, width = self.active[step], max(self.widths[step:])
-        most = LOCATED if self._numbers.device.type == "cpu" else WIDE
+        most = POSITIONS_PER_CHUNK if self._numbers.device.type == "cpu" else POSITIONS_PER_DEVICE_CHUNK
         last = min(len(self.active), step + max(1, most // (active * width)))
         return bisect.bisect_right(self.active, -active // 2, step + 1, last, key=operator.neg)
 

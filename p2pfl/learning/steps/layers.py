@@ -393,7 +393,7 @@ def gelu(approximate: str) -> Pointwise:
     )
 
 
-POINTWISE: dict[type[nn.Module], Pointwise] = {
+POINTWISE_FUNCTIONS: dict[type[nn.Module], Pointwise] = {
     nn.Tanh: Pointwise(torch.tanh, aten.tanh_backward),
     nn.Sigmoid: Pointwise(torch.sigmoid, aten.sigmoid_backward),
 }

@@ -30,7 +30,7 @@ from p2pfl.learning.learner import Memory
 Factor = Callable[..., float]
 """Function that returns a factor of the learning rate, see :class:`OwnSchedule`."""
 
-COUNTS = ("round", "step", "steps")
+SCHEDULE_PARAMETERS = ("round", "step", "steps")
 """Parameters by which a schedule of the user's own receives its place in a run."""
 
 
@@ -104,7 +104,7 @@ class OwnSchedule:
     options
         Further keyword arguments.
     takes
-        Which of :data:`COUNTS` it receives.
+        Which of :data:`SCHEDULE_PARAMETERS` it receives.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class OwnSchedule:
     function: Factor
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
-    takes: tuple[str, ...] = COUNTS
+    takes: tuple[str, ...] = SCHEDULE_PARAMETERS
 
     @classmethod
     def of(cls, wanted: str | Factor, *, options: Mapping[str, object], by: str) -> OwnSchedule:
@@ -132,13 +132,13 @@ class OwnSchedule:
         if not callable(wanted):
             raise ModelError(f"learning.schedule is {kind_of(wanted)}; give a function, or the name of a schedule")
         parameters = inspect.signature(wanted).parameters
-        takes = tuple(count for count in COUNTS if count in parameters)
+        takes = tuple(count for count in SCHEDULE_PARAMETERS if count in parameters)
         try:
             inspect.signature(wanted).bind(**dict.fromkeys(takes, 0), **options)
         except TypeError as error:
             raise ModelError(
                 f"learning.schedule {name} does not accept its arguments ({error}); give it parameters out of "
-                f"{', '.join(COUNTS)}, and the others in learning.schedule.options"
+                f"{', '.join(SCHEDULE_PARAMETERS)}, and the others in learning.schedule.options"
             ) from None
         if "step" in takes and by == "round":
             raise ModelError(
@@ -184,7 +184,7 @@ def warm_up(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping
     return {**settings, "lr": float(settings["lr"]) * (time + 1) / steps}  # type: ignore[arg-type]
 
 
-ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
+ELEMENTWISE_OPTIMISERS: Mapping[str, type[optim.Optimizer]] = {
     kind.__name__.lower(): kind
     for kind in (
         optim.SGD,
@@ -202,7 +202,7 @@ ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
 }
 
 
-CHECKED = 10_000
+MAX_CHECKED_STEPS = 10_000
 """Most rounds or steps of a schedule that are checked before a run."""
 
 
@@ -277,7 +277,7 @@ class Recipe:
         rounds
             Number of rounds.
         steps
-            Most steps of a peer in a round. Of a schedule by step, the first :data:`CHECKED` steps are checked.
+            Most steps of a peer in a round. Of a schedule by step, the first :data:`MAX_CHECKED_STEPS` are checked.
 
         Raises
         ------
@@ -288,13 +288,13 @@ class Recipe:
             return
         clock = StepClock(max(1, steps))
         if self._own is not None:
-            for round in range(min(rounds, CHECKED)):
+            for round in range(min(rounds, MAX_CHECKED_STEPS)):
                 self.at(round, 0, clock)
             self.at(rounds - 1, clock.steps - 1, clock)
         elif self.schedule_by == "round":
             self.settings(rounds - 1)
         else:
-            last = min(rounds * clock.steps, CHECKED) - 1
+            last = min(rounds * clock.steps, MAX_CHECKED_STEPS) - 1
             self.at(last // clock.steps, last % clock.steps, clock)
 
     @property
@@ -329,11 +329,11 @@ class Recipe:
                 f"learning.optimizer is an object of {type_name}; give the class, or its name, {type_name.lower()!r}"
             )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
-        kind = ELEMENTWISE.get(name.lower())
+        kind = ELEMENTWISE_OPTIMISERS.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
             raise ModelError(
                 f"learning.optimizer {name!r} does not update every parameter independently; choose one of "
-                f"{', '.join(ELEMENTWISE)}"
+                f"{', '.join(ELEMENTWISE_OPTIMISERS)}"
             )
         return kind
 

@@ -59,7 +59,7 @@ def straggler_work(peer: str, *, seed: int, round: int, share: float, most: int)
     return int(draw(seed, "straggler's work", peer, round).integers(1, most + 1))
 
 
-TINY = 1e-6
+NORM_EPSILON = 1e-6
 """Number that :func:`torch.nn.utils.clip_grad_norm_` adds to the norm before it divides."""
 
 
@@ -86,7 +86,7 @@ def clip(gradients: Sequence[torch.Tensor], *, max_norm: float) -> list[torch.Te
     """
     each = [torch.linalg.vector_norm(part.unsqueeze(-1).flatten(1), dim=1) for part in gradients]  # [K] each
     norms = torch.linalg.vector_norm(torch.stack(each), dim=0)  # [K]
-    shares = (max_norm / (norms + TINY)).clamp_max(1.0)  # [K]
+    shares = (max_norm / (norms + NORM_EPSILON)).clamp_max(1.0)  # [K]
     return [part * shares.view(-1, *[1] * (part.dim() - 1)) for part in gradients]
 
 

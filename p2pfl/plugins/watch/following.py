@@ -14,7 +14,7 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.records import Record
-from p2pfl.results.run_files import check_schema, restored
+from p2pfl.results.run_files import check_schema, restore
 from p2pfl.results.swarm.state import Entry
 
 CHUNK = 4 * 2**20
@@ -202,7 +202,7 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Ent
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
             check_schema(table, path)
-            entry = msgspec.convert(restored(table), decoder.type)
+            entry = msgspec.convert(restore(table), decoder.type)
         except msgspec.MsgspecError:
             return None
     return entry

@@ -30,7 +30,7 @@ FORMULA = {
 """Instructions for applying the numbers, in words for a reader."""
 
 
-def described(plan: Plan) -> dict[str, Any]:
+def describe_model(plan: Plan) -> dict[str, Any]:
     """Return the content of ``model.json``.
 
     Parameters
