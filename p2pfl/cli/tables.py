@@ -219,8 +219,10 @@ def regression(fitted: FittedRegression) -> None:
     console = terminal.console()
     console.print(render(coefficient_table(fitted)))
     if fitted.tests:
+        tests = proportionality_table(fitted)
         console.print()
-        console.print(render(proportionality_table(fitted)))
+        console.print(tests.caption)
+        console.print(render(tests))
     if fitted.path:
         console.print()
         console.print(_penalties(fitted))

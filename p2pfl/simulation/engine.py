@@ -17,8 +17,8 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.composing import RunParts, wanted
-from p2pfl.experiment.swarm_agreement import reported
+from p2pfl.experiment.composing import RunParts, wanted_experiment
+from p2pfl.experiment.swarm_agreement import report_statistics
 from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
@@ -130,7 +130,7 @@ def simulate(
     """
     keep_freed_memory()
     first, began = time.perf_counter(), began or datetime.now(UTC)
-    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    made = wanted_experiment(experiment, learner, topology, peers=peers, parts=parts)
     if isinstance(made, partial):
         made = made(unaccounted=unaccounted)
     options, begun = RunOptions(baselines, resume, source), RunStart(first, began)
@@ -221,8 +221,8 @@ async def simulating(
             resolved = resolved.continuing(secret=left.facts.secret)
         if wanted.data.scale:
             resolved, statistics = opened(resolved, shard, sent=sent)
-            agreed["statistics"] = reported(statistics)
-        run.describe(describe_model(resolved))
+            agreed["statistics"] = report_statistics(statistics)
+        run.describe(described(resolved))
         evaluator = Evaluator(resolved, shard)
         state, work, meter, final, best = await _recorded(
             resolved,

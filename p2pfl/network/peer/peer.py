@@ -13,7 +13,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import scaled
+from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
@@ -277,7 +277,7 @@ class Peer:
     def _rest(self, last: Checkpoint) -> State:
         """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
         if last.statistics is not None:
-            self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
+            self.plan, self.statistics = scale(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
         self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
         self._rested, self._ended = last, PeerEnd(last.state)

@@ -10,7 +10,7 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.regression.fits import REACH
+from p2pfl.plugins.exact.regression.inference import REACH
 
 BANDS = ("log-log", "log", "plain")
 """Transformations on which an interval is symmetric; lifelines and Stata take the first by default, R the second."""
