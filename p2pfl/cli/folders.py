@@ -11,7 +11,7 @@ from pathlib import Path
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat, read_kept
-from p2pfl.results.lock import PEER, RUN
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 
 
 def add_present() -> None:

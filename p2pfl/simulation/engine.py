@@ -222,7 +222,7 @@ async def simulating(
         if wanted.data.scale:
             resolved, statistics = opened(resolved, shard, sent=sent)
             agreed["statistics"] = report_statistics(statistics)
-        run.describe(described(resolved))
+        run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
         state, work, meter, final, best = await _recorded(
             resolved,

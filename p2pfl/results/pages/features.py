@@ -66,7 +66,7 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     ratio = (regression.ratio,) if regression.ratio else ()
     heads = ("feature", "estimate", "std. error", statistic, "p", *ratio, "95 % interval")
     rows = [coefficient(each, ratio=bool(ratio)) for each in regression.coefficients]
-    return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
+    return FactTable("Coefficients", heads, shorten(rows, MAX_COEFFICIENTS, rest=REST_SENTENCE)).dense()
 
 
 def proportionality_table(found: FittedRegression) -> FactTable:
@@ -160,8 +160,8 @@ def coefficient(estimate: FittedCoefficient, *, ratio: bool = False) -> list[str
     """
     exponential, low, high = estimate.ratio if ratio else (None, estimate.low, estimate.high)
     between = "" if low is None or high is None else f"{low:.5g} to {high:.5g}"
-    numbers = (_shown(estimate.estimate, ".5g"), _shown(estimate.error, ".5g"), _shown(estimate.z, ".3f"))
-    exponentials = [_shown(exponential, ".5g")] if ratio else []
+    numbers = (_format(estimate.estimate, ".5g"), _format(estimate.error, ".5g"), _format(estimate.z, ".3f"))
+    exponentials = [_format(exponential, ".5g")] if ratio else []
     return [estimate.name, *numbers, p_value(estimate.p), *exponentials, between]
 
 
