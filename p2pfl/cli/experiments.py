@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from p2pfl.cli import folders
 from p2pfl.cli.options import ExperimentOptions
 from p2pfl.core.errors import InputError
+from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
 
@@ -52,6 +53,13 @@ def warn_unaccounted(resolved: Plan) -> None:
     """Print a warning if the account of its data lacks a plan."""
     if not resolved.accounted:
         _warn(beside(resolved.experiment))
+
+
+def note_tables(resolved: Plan) -> None:
+    """Print what the owner of a table should know of it; nothing of this leaves the computer."""
+    for peer, sentences in sorted(resolved.federation.notes.items()):
+        for sentence in sentences:
+            print(printable(f"note: table of {peer}: {sentence}"), file=sys.stderr)
 
 
 def warn_of_exact(resolved: Plan) -> None:
