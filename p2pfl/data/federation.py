@@ -114,6 +114,13 @@ class Federation:
         return any(len(part) for part in self.validation.values())
 
     @property
+    def tests(self) -> bool:
+        """True if some peer of the run has samples in its test part."""
+        if self.elsewhere is not None:
+            return any(sizes.test for sizes in self.elsewhere.sizes.values())
+        return any(len(part) for part in self.test.values())
+
+    @property
     def common(self) -> bool:
         """True if all peers of the run have the same test part."""
         if self.elsewhere is not None:

@@ -115,7 +115,7 @@ class _Loading:
         else:
             self.tests[peer] = own[self.source.held(peer=peer, peers=self.names)]
             kept = np.setdiff1d(own, self.tests[peer])
-        if not len(self.tests[peer]):
+        if test and not len(self.tests[peer]):
             raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
         parts = set_aside(kept, peer, "validation", seed=self.seed, fraction=validation)
         self.train[peer], self.validations[peer] = parts

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from p2pfl.core import importing
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModelTraits, ModeTraits, RuleTraits, Traits
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Catalogue:
 
     @property
     def _registered(self) -> Mapping[str, EntryPoint]:
-        return registered(self.group) if self.group else {}
+        return find_entry_points(self.group) if self.group else {}
 
     def check(self, name: str) -> None:
         """Refuse a name that is neither in the catalogue nor of the form ``package.module:Class``.
@@ -189,6 +189,11 @@ def declared(part: object, neutral: T) -> T:
 def model_traits(name: str) -> ModelTraits:
     """Return what a registered model declares; the neutral traits for other models, which are not imported."""
     return declared(MODELS.kind(name), ModelTraits()) if name in MODELS else ModelTraits()
+
+
+def exact_traits(name: str) -> ModelTraits:
+    """Return what a model of totals declares, which may be a class of your own."""
+    return declared(MODELS.kind(name), ModelTraits())
 
 
 CODECS = Catalogue(

@@ -22,7 +22,7 @@ from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
-from p2pfl.privacy.normal_stream import REACH, Ints
+from p2pfl.privacy.normal_stream import MAX_DEVIATIONS, Ints
 from p2pfl.privacy.secagg.in_process import senders
 from p2pfl.privacy.secagg.protocol import enough, fewest
 from p2pfl.privacy.secagg.weighted_sums import width
@@ -148,7 +148,7 @@ def ring_width(
     heaviest = (matrix - scipy.sparse.diags_array(matrix.diagonal())).max()
     terms = int(senders(weights).max())
     low, high = masses
-    move = clip + REACH * noise
+    move = clip + MAX_DEVIATIONS * noise
     largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
     return width(terms, largest=largest, bits=asked.experiment.privacy.bits)
 

@@ -255,7 +255,7 @@ def federated(
         total=None if share is None else share.total,
         split=data.split,
         seed=experiment.seed,
-        test=data.test,
+        test=Composition.of(experiment).test_share,
         validation=data.validation,
         alpha=options.get("alpha", 0.3),
         shards_per_peer=options.get("shards", 2),

@@ -318,6 +318,16 @@ CONTESTED = (
 )
 """Robust rules and attacks: both need single, true models that are averaged plainly."""
 
+UNSCORED = (
+    SettingsRule(
+        "data.test",
+        lambda it: it.experiment.data.test == 0 and not it.algorithm.additive,
+        "with {algorithm}, whose models are compared by their scores on samples that nobody trains on",
+        "set it above 0, or take a model from exact totals",
+    ),
+)
+"""Models without scores."""
+
 MIXED = (
     SettingsRule(
         "gossip.weights",
@@ -583,7 +593,7 @@ SHARED = tuple(
 )
 """Telemetry for observers."""
 
-RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *UNSCORED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

@@ -50,6 +50,25 @@ HELD = ("privacy.budget",)
 S = TypeVar("S", bound=Section)
 
 
+def draft(source: str | Path, *, changes: Sequence[str] = ()) -> Experiment:
+    """Return the experiment of a file with changes, validated key by key; nothing that it names is imported.
+
+    So it may come from anybody. Keys without effect are kept, see :func:`read`.
+
+    Raises
+    ------
+    ExperimentError
+        The file is missing, a key is unknown, or a value is wrong.
+    """
+    path = find(source)
+    table = load_table(path)
+    _resolve(table, path.parent)
+    for change in changes:
+        _set(table, change)
+    _resolve(table, Path.cwd())
+    return check(table, origin=str(path))
+
+
 def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
     """Read an experiment.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.importing import calling
+from p2pfl.core.importing import translate_errors
 from p2pfl.experiment.catalogue import TOPOLOGIES, imported
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
@@ -124,7 +124,7 @@ def own_graph(
         )
 
     def called() -> graphs.Topology | graphs.Schedule:
-        with calling(reference, key=key, module=function.__module__, refused=ExperimentError):
+        with translate_errors(reference, key=key, module=function.__module__, refused=ExperimentError):
             found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
         return graphs.as_topology(found)
 

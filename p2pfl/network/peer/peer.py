@@ -109,9 +109,10 @@ class Peer:
         store: CheckpointStore | None = None,
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
+        least: int = 1,
     ) -> None:
         source = source or SecretSource()
-        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source)
+        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True, least=least)
         self.name, self.plan = name, plan
         self.transport = opened(transport) if isinstance(transport, str) else transport
         self.observe, self.notice = observe, notice
@@ -300,7 +301,7 @@ class Peer:
         agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
-            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, total_round=0, conserving=False)
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 

@@ -81,9 +81,9 @@ class Network(Section, frozen=True):
 
     def takes(self, peer: str, *, seed: int) -> float:
         """Return the seconds that a peer trains in each round."""
-        given = self.peers.get(peer, One()).seconds
-        if given is not None:
-            return given
+        seconds = self.peers.get(peer, One()).seconds
+        if seconds is not None:
+            return seconds
         some, training = draw(seed, "world training", peer), self.training
         slow = some.random() < training.stragglers
         usual = training.seconds * float(some.lognormal(0.0, training.spread))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, ExperimentOptions, JsonOptions, ModelOptions, PageOptions, count
+from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
 
 
-class StatisticsOptions(PageOptions, AccountingOptions, ExperimentOptions):
+class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     """Arguments of all commands that print statistics."""
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]
@@ -23,7 +23,7 @@ class DescribeOptions(StatisticsOptions):
 
 
 class SurvivalOptions(StatisticsOptions):
-    """Kaplan-Meier curves and the log-rank test over the data of all peers."""
+    """Kaplan-Meier curves and the log-rank test over the data of all peers, or what a model cox predicts."""
 
     horizon: Annotated[float | None, Option("end of the grid of times", "TIME")] = None
     union: Annotated[bool, Option("the times of all samples as the grid, which every peer then learns")] = False
@@ -36,6 +36,9 @@ class SurvivalOptions(StatisticsOptions):
     unit: Annotated[str | None, Option("unit of the times, such as days", "TEXT")] = None
     plot: Annotated[str | None, Option("draw the curves: .svg, .pdf or .png", "FILE")] = None
     tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    profiles: Annotated[
+        str | None, Option("of a model cox: predict the survival of the rows of this table", "FILE")
+    ] = None
 
 
 class ComponentsOptions(StatisticsOptions):
@@ -48,10 +51,14 @@ class ComponentsOptions(StatisticsOptions):
 class CoefficientsOptions(JsonOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
+    against: Annotated[
+        str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
+    ] = None
+
 
 RUN = "p2pfl.plugins.exact.statistics_commands"
 
 DESCRIBE = Command("statistics", DescribeOptions, f"{RUN}:describe")
-SURVIVAL = Command("statistics", SurvivalOptions, f"{RUN}:estimate_survival")
+SURVIVAL = Command("statistics", SurvivalOptions, "p2pfl.plugins.exact.survival_commands:estimate_survival")
 COMPONENTS = Command("statistics", ComponentsOptions, f"{RUN}:find_components")
 COEFFICIENTS = Command("models", CoefficientsOptions, f"{RUN}:print_coefficients")

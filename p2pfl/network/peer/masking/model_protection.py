@@ -50,8 +50,8 @@ def last(kept: Journal, reached: int) -> frozenset[Slot]:
     The others may have played the round again without it. Not if it is charged already.
     """
     until = kept.until
-    found = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
-    return frozenset(found) - kept.uncovered
+    previous = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
+    return frozenset(previous) - kept.uncovered
 
 
 class ModelProtection:
@@ -145,7 +145,7 @@ class ModelProtection:
         if plan.masked:
             kind = AttemptCover if plan.commits else Cover
             least = plan.protection.partners
-            self.cover = kind(self.masks(), ledger, places=self._places, least=least, charged=self._alone)
+            self.cover = kind(self.masks(), ledger, positions=self._places, least=least, charged=self._alone)
         if isinstance(self.cover, AttemptCover):
             self.attempts = Attempts(
                 connection,

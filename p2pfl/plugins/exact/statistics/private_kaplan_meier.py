@@ -49,7 +49,7 @@ class PrivateKaplanMeier(KaplanMeier):
     shows: ClassVar[str] = (
         "with private noise, how many samples of each group leave in each cell of time, with the event and without it"
     )
-    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="survival")
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="survival")
 
     def __post_init__(self) -> None:
         if self.times != "grid":

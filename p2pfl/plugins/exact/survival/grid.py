@@ -28,6 +28,12 @@ MAX_TIMES = 4096
 TIME_DIGITS = (9, 7, 8, 8)
 """Bits of a time, as an ordered float32, that the totals show one after another."""
 
+RISK_TIMES = 6
+"""Number of times after the begin that tables have at most."""
+
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Steps between round times, up to a power of ten."""
+
 UNION_SHAPES: Shapes = {"times": (MAX_TIMES,), "time_count": (1,)}
 """Tensors of a model with such a grid: its times, ascending, and how many there are."""
 
@@ -70,6 +76,11 @@ class Grid:
         cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        cell = np.minimum(np.floor(times / self.width), self.cells - 2)
+        return np.where(times > 0, cell, -1).astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class UnionGrid:
@@ -104,6 +115,10 @@ class UnionGrid:
         beyond = passed > self.horizon
         before = np.maximum(np.searchsorted(self.times, passed.astype(np.float32), side="right") - 1, 0)
         return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
+
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        return np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
 
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""
@@ -217,3 +232,27 @@ class TimedModel(TensorModel):
     @property
     def _last(self) -> float:
         return math.inf if self.horizon is None else self.horizon
+
+
+def round_times(end: float, width: float | None = None) -> list[float]:
+    """Return round times from 0 to an end.
+
+    Parameters
+    ----------
+    end
+        Largest time.
+    width
+        Width of the cells, of which all times are multiples; any times if ``None``.
+
+    Examples
+    --------
+    >>> round_times(1022.0), round_times(52.0, 7.0)
+    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.0, 14.0, 28.0, 42.0])
+    """
+    if not end > 0:
+        return [0.0]
+    scale = 10.0 ** math.floor(math.log10(end / RISK_TIMES))
+    step = next(scale * each for each in STEPS if scale * each * RISK_TIMES >= end * (1 - 1e-12))
+    if width is not None:
+        step = width * math.ceil(step / width - 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(int(end / step + 1e-9) + 1)]

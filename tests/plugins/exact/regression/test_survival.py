@@ -19,7 +19,8 @@ from p2pfl.learning import ExactLearner
 from p2pfl.learning.metrics import concordance
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact.regression.fits import coefficients
-from p2pfl.plugins.exact.survival.cox import Cox, risk_bins
+from p2pfl.plugins.exact.survival.concordance import risk_bins
+from p2pfl.plugins.exact.survival.cox import Cox
 from p2pfl.plugins.exact.survival.curves import kaplan_meier, log_rank
 from p2pfl.plugins.exact.survival.grid import Grid
 from p2pfl.privacy.keys import SeededSource
