@@ -1,5 +1,7 @@
 """How one owner's table is written: separator, decimal, encoding and dates, in a file beside it."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,7 @@ def test_one_table_for_everybody_may_be_european_too(table):
         ("a,b\n1,2\n", 'separator = ";;"', r"toml: separator is ';;'; write one character, such as ;$"),
         ("a,b\n1,2\n", 'decimal = ","', r"toml: decimal is ','; write a point or a comma that is not the separator"),
         ("a,b\n1,2\n", 'encoding = "latin-0"', r"toml: encoding 'latin-0' is unknown; write one of Python, such as"),
+        ("a,b\n1,2\n", 'dates = "%d.%B"', r"toml: dates is '%d\.%B'; write %d, %m and %Y, such as %d\.%m\.%Y$"),
         ("a,b\n1,2\n", "separator = ;", r"toml is no TOML file \(.*\); correct it, or remove it$"),
     ],
 )
@@ -107,3 +110,22 @@ def test_the_file_beside_a_table_belongs_to_its_owner_alone(table):
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9))
 def test_a_decimal_comma_changes_no_number(number):
     assert FileFormat(decimal=",").number(str(number).replace(".", ",")) == FileFormat().number(str(number))
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "days"),
+    [
+        ("%Y-%m-%d", "2020-01-02", 1),
+        ("%Y-%m-%d", "2020-01-02T06:00:00.5", 1.25 + 0.5 / 86_400),
+        ("%d.%m.%Y", "2.1.2020 12:00", 1.5),
+        ("%m/%d/%y", "01/02/20", 1),
+        ("%m/%d/%y", "12/31/99", -7306),
+        ("%d%m%Y", "03012020", 2),
+        ("%Y-%m-%d", "2020-02-30", None),
+        ("%Y-%m-%d", "today", None),
+        ("%d.%m.%Y", "2020-01-02", None),
+    ],
+)
+def test_a_date_is_read_in_its_form_or_is_none(form, cell, days):
+    found = FileFormat(dates=form).days(cell, since="2020-01-01")
+    assert found == pytest.approx(math.nan if days is None else days, abs=1e-9, nan_ok=True)

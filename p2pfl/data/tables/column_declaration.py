@@ -1,7 +1,6 @@
 """Declaration of one column: its type or levels, and the rules for its cells."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,12 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field
 from p2pfl.data.sources import nearest
 from p2pfl.data.tables.cells import drop_decimal_point, is_missing
+from p2pfl.data.tables.file_format import PLAIN
 
 TYPES = ("number", "integer", "date")
 """Types of a column of numbers."""
+
+ISO_LENGTH = len("2000-01-01")
 
 DROP = "drop"
 """Rule `missing` that leaves a row out of training."""
@@ -146,10 +148,9 @@ def _since(name: str, value: Mapping[str, Any]) -> str | None:
         raise _wrong(name, 'needs both the type "date" and `since`', remedy)
     if since is None:
         return None
-    try:
-        return date.fromisoformat(str(since)).isoformat()
-    except ValueError:
-        raise _wrong(name, f"has since = {since!r}", 'write a date such as "2000-01-01"') from None
+    if not PLAIN.days(str(since), since="2000-01-01").is_integer():
+        raise _wrong(name, f"has since = {since!r}", 'write a date such as "2000-01-01"')
+    return str(since)[:ISO_LENGTH]
 
 
 def _is_number(value: Any) -> bool:

@@ -11,7 +11,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing
-from p2pfl.data.tables.file_format import DECIMAL_COMMA, FileFormat, advised
+from p2pfl.data.tables.file_format import DECIMAL_COMMA, PLAIN, FileFormat, advised
 
 EXACT = 2**24
 """Whole numbers up to this one are exact in single precision, in which models take them."""
@@ -214,7 +214,7 @@ def _kind(field: Field) -> str:
 def _remedy(cells: TextCells, field: Field, wrong: np.ndarray, *, role: Role) -> str:
     """Return what to do about cells that are no numbers."""
     table, cell = Path(cells.source), cells.column(field.name)[int(np.flatnonzero(wrong)[0])]
-    if field.since is not None and not cells.format.dates:
+    if field.since is not None and cells.format.dates == PLAIN.dates:
         return f"write it as 2020-12-31, or {advised(table, {'dates': '%d.%m.%Y'})}"
     if cells.format.decimal == "." and DECIMAL_COMMA.fullmatch(cell):
         return f"correct the cell, or {advised(table, {'decimal': ','})}"

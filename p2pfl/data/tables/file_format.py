@@ -7,8 +7,10 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from p2pfl.core.errors import DataError
 from p2pfl.data.sources import nearest
@@ -21,6 +23,20 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bar
 
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 """Number with a decimal comma."""
+
+DATE_PARTS = {
+    "%d": "(?P<d>[0-9]{1,2})",
+    "%m": "(?P<m>[0-9]{1,2})",
+    "%Y": "(?P<Y>[0-9]{4})",
+    "%y": "(?P<y>[0-9]{2})",
+}
+"""Parts of the form of a date, with the digits that they stand for."""
+
+TIME = r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?))?"
+"""Time of the day after a date."""
+
+CENTURY = "69"
+"""First year of two digits that is one of the last century, as POSIX has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +52,8 @@ class FileFormat:
     encoding
         Encoding of the text, as Python names it.
     dates
-        Form of dates, as Python's ``strptime`` takes it, such as ``%d.%m.%Y``; empty for that of ISO 8601.
+        Form of dates: ``%d``, ``%m`` and ``%Y`` stand for day, month and year, ``%y`` for its last two digits, of which
+        69 to 99 mean the last century. A time of the day may follow.
 
     Examples
     --------
@@ -48,7 +65,7 @@ class FileFormat:
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
-    dates: str = ""
+    dates: str = "%Y-%m-%d"
 
     @classmethod
     def beside(cls, table: Path) -> FileFormat:
@@ -87,6 +104,8 @@ class FileFormat:
             codecs.lookup(self.encoding)
         except LookupError:
             errors.append((f"encoding {self.encoding!r} is unknown", 'write one of Python, such as "latin-1"'))
+        if any(self.dates.count(part) != 1 for part in ("%d", "%m")) or len(re.findall("%[Yy]", self.dates)) != 1:
+            errors.append((f"dates is {self.dates!r}", "write %d, %m and %Y, such as %d.%m.%Y"))
         return errors
 
     @property
@@ -105,14 +124,23 @@ class FileFormat:
 
     def days(self, cell: str, *, since: str) -> float:
         """Return the days from a date in ISO 8601 to the date in a cell; NaN if it is none."""
+        match = self._date.fullmatch(cell)
+        if match is None:
+            return float("nan")
+        parts = match.groupdict()
+        year = parts.get("Y") or f"{'19' if parts['y'] >= CENTURY else '20'}{parts['y']}"
         try:
-            if self.dates:
-                day = datetime.strptime(cell, self.dates).replace(tzinfo=UTC)
-            else:
-                day = _aware(datetime.fromisoformat(cell))
+            day = np.datetime64(f"{year}-{parts['m']:>02}-{parts['d']:>02}T{parts['time'] or '00:00'}", "us")
         except ValueError:
             return float("nan")
-        return (day - _aware(datetime.fromisoformat(since))).total_seconds() / 86_400
+        return float((day - np.datetime64(since)) / np.timedelta64(1, "D"))
+
+    @cached_property
+    def _date(self) -> re.Pattern[str]:
+        pattern = re.escape(self.dates)
+        for part, digits in DATE_PARTS.items():
+            pattern = pattern.replace(part, digits)
+        return re.compile(pattern + TIME)
 
     def other_separator(self, rows: Sequence[Sequence[str]]) -> dict[str, str]:
         """Return the keys that a file needs whose rows have one cell each, because another character separates them.
@@ -147,7 +175,3 @@ def advised(table: Path, keys: dict[str, str]) -> str:
     """
     written = " and ".join(f'{key} = "{value}"'.replace("\t", r"\t") for key, value in keys.items())
     return f"write {written} to {table.name}{SUFFIX} beside it"
-
-
-def _aware(day: datetime) -> datetime:
-    return day if day.tzinfo else day.replace(tzinfo=UTC)

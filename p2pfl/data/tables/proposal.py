@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl.core.errors import DataError
 from p2pfl.data.tables.cells import TextCells, drop_decimal_point, is_missing
-from p2pfl.data.tables.file_format import advised
+from p2pfl.data.tables.file_format import PLAIN, advised
 
 FEW_ROWS = 8
 """Rows of a table that is an example rather than data: any text in it may be a category."""
@@ -34,7 +34,7 @@ IDENTIFIED_ROWS = 100
 FEW_WORDS = 3
 """Mean number of words of a cell above which a column is free text."""
 
-ISO = "%Y-%m-%d"
+ISO = PLAIN.dates
 
 DATE_FORMS = (ISO, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y")
 """Forms of dates, the first of which needs no file beside the table."""
@@ -197,7 +197,7 @@ def _reason(known: list[str], cells: TextCells) -> str:
     if different == 1:
         return "has the same value in all rows and is left out; declare it if others have another"
     if form := _dates(known, cells):
-        written = "" if form == ISO else f", and {advised(Path(cells.source), {'dates': form})}"
+        written = "" if form == cells.format.dates else f", and {advised(Path(cells.source), {'dates': form})}"
         declared = '{ type = "date", since = "2000-01-01" }'
         return f"has dates and is left out; if it is a feature, declare it as {declared}{written}"
     if sum(len(cell.split()) for cell in known) > FEW_WORDS * len(known):
@@ -211,9 +211,9 @@ def _dates(known: list[str], cells: TextCells) -> str:
     """Return the form of the dates in all cells; nothing if they are no dates."""
     if not known or math.isfinite(cells.format.number(known[0])):
         return ""
-    forms = (cells.format.dates,) if cells.format.dates else DATE_FORMS
+    forms = DATE_FORMS if cells.format.dates == ISO else (cells.format.dates,)
     for form in forms:
-        parsed = replace(cells.format, dates="" if form == ISO else form)
+        parsed = replace(cells.format, dates=form)
         if all(math.isfinite(parsed.days(cell, since="2000-01-01")) for cell in known):
-            return ISO if form == cells.format.dates else form
+            return form
     return ""
