@@ -63,8 +63,8 @@ class State:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors to save beside the models, by name."""
-        known = {name: value.rows for name, value in self.known.items()}
-        groups = {"memory": self.memory or {}, "extra": self.extra, "known": known}
+        known_rows = {name: value.rows for name, value in self.known.items()}
+        groups = {"memory": self.memory or {}, "extra": self.extra, "known": known_rows}
         named = {f"{group}.{name}": value for group, each in groups.items() for name, value in each.items()}
         return {"public": self.public.rows, **named}
 
@@ -73,11 +73,11 @@ class State:
         """Return the state of models and tensors; the inverse of :meth:`tensors`."""
 
         def group(prefix: str) -> dict[str, torch.Tensor]:
-            found = (name for name in tensors if name.startswith(prefix))
-            return {name.removeprefix(prefix): tensors[name] for name in found}
+            names = (name for name in tensors if name.startswith(prefix))
+            return {name.removeprefix(prefix): tensors[name] for name in names}
 
-        known = {name: Public(value) for name, value in group("known.").items()}
-        return State(rows, Public(tensors["public"]), group("memory.") or None, group("extra."), known=known)
+        known_models = {name: Public(value) for name, value in group("known.").items()}
+        return State(rows, Public(tensors["public"]), group("memory.") or None, group("extra."), known=known_models)
 
     def where(self, present: torch.Tensor, before: State) -> State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
@@ -87,9 +87,11 @@ class State:
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}
-        known = {name: derived(chosen, value, before.known.get(name, value)) for name, value in self.known.items()}
+        known_models = {
+            name: derived(chosen, value, before.known.get(name, value)) for name, value in self.known.items()
+        }
         rows, public = chosen(self.rows, before.rows), derived(chosen, self.public, before.public)
-        return State(rows, public, self.memory, extra, self.report, known)
+        return State(rows, public, self.memory, extra, self.report, known_models)
 
 
 class AsyncLearner(Protocol):
@@ -100,11 +102,11 @@ class AsyncLearner(Protocol):
         """The underlying learner."""
         ...
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the models ``[R, P]``, each on its own data, like :meth:`p2pfl.learning.Learner.fit`."""
         ...
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients ``[R, P]`` like :meth:`p2pfl.learning.Learner.gradient`."""
         ...
 
@@ -150,14 +152,14 @@ class Idle:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Return the models unchanged, after zero steps."""
         none = torch.zeros(len(rows))
-        return Fitted(rows, dict(how.get("memory") or {}), Report(none.double(), none.long()))
+        return Fitted(rows, dict(options.get("memory") or {}), Report(none.double(), none.long()))
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return zero gradients ``[R, P]``."""
-        del how
+        del options
         return torch.zeros_like(rows)
 
 

@@ -145,8 +145,8 @@ def average_of(algorithm: Algorithm) -> Averaging | None:
     >>> from p2pfl.algorithms import DPSGD
     >>> average_of(DPSGD())
     """
-    found = algorithm.average if isinstance(algorithm, Averages) else None
-    return found if isinstance(found, Averaging) else None
+    average = algorithm.average if isinstance(algorithm, Averages) else None
+    return average if isinstance(average, Averaging) else None
 
 
 def count_shared(algorithm: Algorithm, size: int) -> int:
@@ -162,12 +162,12 @@ def count_extra(algorithm: Algorithm) -> int:
     ExperimentError
         The algorithm declares something else than a number.
     """
-    found: object = algorithm.beside if isinstance(algorithm, SendsMore) else 0
-    if not isinstance(found, int) or found < 0:
+    count: object = algorithm.beside if isinstance(algorithm, SendsMore) else 0
+    if not isinstance(count, int) or count < 0:
         raise ExperimentError(
-            f"{type(algorithm).__name__}: beside is {found!r}; declare a property that returns a whole number >= 0"
+            f"{type(algorithm).__name__}: beside is {count!r}; declare a property that returns a whole number >= 0"
         )
-    return found
+    return count
 
 
 def share_all(algorithm: Algorithm, size: int) -> Algorithm:

@@ -62,7 +62,7 @@ def _after(state: State, step: Step) -> State:
     """Return the state after a round; rows share their memory, as all of them are equal."""
     public = derived(lambda rows: step.row.to(rows).expand_as(rows), state.public)  # [R, P]
     peers = len(public.rows)
-    known = step.loss is not None
+    has_loss = step.loss is not None
     loss = torch.full((peers,), step.loss if step.loss is not None else 0.0, dtype=torch.float64)  # [R]
-    report = Report(loss, torch.full((peers,), int(known), dtype=torch.int64))
+    report = Report(loss, torch.full((peers,), int(has_loss), dtype=torch.int64))
     return State(public.rows, public, report=report, over=step.over)

@@ -68,10 +68,10 @@ class IFCA:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round: choose a model, train it, and average each model among the peers that chose it."""
         peers = net.peers
-        known = state.known.get("models")
-        if known is None:
-            known = derived(self.starts, state.public)
-        models = known.rows  # [R, M, P]
+        previous = state.known.get("models")
+        if previous is None:
+            previous = derived(self.starts, state.public)
+        models = previous.rows  # [R, M, P]
         active = self.average.participants(peers, round=round)  # [R]
         choice = self._choice(models, learner, peers)  # [R]
         mine = torch.arange(len(peers), device=choice.device), choice
@@ -83,7 +83,7 @@ class IFCA:
             share = masses if self.clusters == 1 else (chose == number) * (1.0 if masses is None else masses)
             rows = torch.where(chosen, fitted.rows, model)
             weights = None if share is None else share.to(torch.float64)
-            since = derived(operator.itemgetter((slice(None), number)), known)
+            since = derived(operator.itemgetter((slice(None), number)), previous)
             averaged.append(await self.average(net, rows, since=since, masses=weights))
         after = derived(lambda *rows: torch.stack(rows, dim=1), *averaged)  # [R, M, P]
         public = derived(operator.itemgetter(mine), after)

@@ -37,16 +37,16 @@ def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:
     tensor([0, 1, 2])
     """
     declared = getattr(algorithm, "places", None)
-    found: torch.Tensor = torch.arange(size) if declared is None else declared(size, round=round)  # [Q]
-    return found
+    positions: torch.Tensor = torch.arange(size) if declared is None else declared(size, round=round)  # [Q]
+    return positions
 
 
 def settling_places(algorithm: Algorithm, size: int, *, rounds: Iterable[int]) -> torch.Tensor:
     """Return the places that an algorithm releases in any of the rounds, ``[Q]`` int64 in rising order."""
     if getattr(algorithm, "places", None) is None:
         return torch.arange(size)
-    found = [places(algorithm, size, round=round) for round in rounds]
-    released: torch.Tensor = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *found]))  # sorted
+    positions = [places(algorithm, size, round=round) for round in rounds]
+    released: torch.Tensor = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *positions]))  # sorted
     return released
 
 

@@ -44,7 +44,7 @@ def slots(
     >>> [each.tolist() for each in slots(path(4), ("peer1",), both)]
     [[0, 0], [1, 2], [0, 1], [0, 0]]
     """
-    place = {
+    slot_of = {
         peer: {sender: number for number, sender in enumerate(topology.senders(peer))}
         for peer in {*peers, *received.peers}
     }
@@ -52,7 +52,7 @@ def slots(
     for listener, sender in zip(received.listener.tolist(), received.sender.tolist(), strict=True):
         me, other = peers[listener], received.peers[sender]
         if me != other:
-            edges.append((listener, sender, place[me][other], place[other].get(me, -1)))
+            edges.append((listener, sender, slot_of[me][other], slot_of[other].get(me, -1)))
     numbers = to_device(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back

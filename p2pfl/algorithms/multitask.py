@@ -121,14 +121,14 @@ def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spre
     """
     numbers = torch.bincount(listener, minlength=count)  # [R]
     most = max([1, *numbers.tolist()])
-    places = torch.arange(len(listener)) - (numbers.cumsum(0) - numbers)[listener]  # [F], among one's own
-    listener, place, degrees = (to_device(each, squares.device) for each in (listener, places, numbers))
+    slots = torch.arange(len(listener)) - (numbers.cumsum(0) - numbers)[listener]  # [F], among one's own
+    listener, slot, degrees = (to_device(each, squares.device) for each in (listener, slots, numbers))
     means = squares.new_zeros(count).index_add_(0, listener, squares) / degrees.clamp_min(1)  # [R]
     tiny = torch.finfo(squares.dtype).tiny
     values = squares.new_full((count, most), -torch.inf)  # [R, D]
-    values[listener, place] = -squares / (2 * spread * means.clamp_min(tiny)[listener])
+    values[listener, slot] = -squares / (2 * spread * means.clamp_min(tiny)[listener])
     ordered = values.sort(descending=True).values  # [R, D]
     ranks = torch.arange(1, values.shape[1] + 1, device=values.device)  # [D]
     excess = (ordered.cumsum(-1) - 1) / ranks  # [R, D]
     kept = (ordered > excess).sum(-1, keepdim=True).clamp_min(1)  # [R, 1]
-    return (values - excess.gather(-1, kept - 1)).clamp_min(0)[listener, place]  # [F]
+    return (values - excess.gather(-1, kept - 1)).clamp_min(0)[listener, slot]  # [F]

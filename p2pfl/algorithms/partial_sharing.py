@@ -67,15 +67,15 @@ class PartialSharing:
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        places = to_device(self.places(state.rows.shape[-1], round=round), state.rows.device)  # [share P]
+        positions = to_device(self.places(state.rows.shape[-1], round=round), state.rows.device)  # [share P]
 
         def part(rows: torch.Tensor) -> torch.Tensor:
-            return rows.index_select(-1, places)  # [R, share P]
+            return rows.index_select(-1, positions)  # [R, share P]
 
         mean = await self.average(net, part(fitted.rows), since=derived(part, state.public), masses=masses)
 
         def with_part(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-            return rows.index_copy(-1, places, mean)  # [R, P]
+            return rows.index_copy(-1, positions, mean)  # [R, P]
 
         public = derived(with_part, state.public, mean)  # elsewhere as last seen
         return replace(state, rows=with_part(fitted.rows, mean.rows), public=public, report=fitted.report)

@@ -106,8 +106,8 @@ class PowerGossip:
     @property
     def beside(self) -> int:
         """Largest count of numbers that a message has beside a model."""
-        places = width(self.topology.at(0))
-        return max(0, *(places * (sum(self._sizes(odd=odd)) + 1) for odd in (False, True)))
+        degree = width(self.topology.at(0))
+        return max(0, *(degree * (sum(self._sizes(odd=odd)) + 1) for odd in (False, True)))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round: a local step and its gossip steps."""
@@ -142,23 +142,25 @@ class PowerGossip:
         """
         odd, graph = bool(number % 2), self.topology.at(0)
         matrices, vectors = self._split(rows, odd=odd)  # [R, n, m] each, [R, V]
-        found = self._found(warm, rows, number=number)  # [R, D, F]
-        flags = found.any(-1).to(rows)  # [R, D]
-        along = self._orthonormal(net.peers, found, number=number)  # [R, D, m, r] each
+        previous = self._found(warm, rows, number=number)  # [R, D, F]
+        flags = previous.any(-1).to(rows)  # [R, D]
+        along = self._orthonormal(net.peers, previous, number=number)  # [R, D, m, r] each
         products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
-        own = torch.cat([found[..., :0], *products], dim=-1)  # [R, D, L]
+        own = torch.cat([previous[..., :0], *products], dim=-1)  # [R, D, L]
         received = await net.receive(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
         others = received.sender != received.listener  # [E]
         listener, sender, slot, back = slots(graph, net.peers, received)  # [E] each
-        theirs, told, whole = received.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
-        alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
+        theirs, their_flags, whole = received.rows.tensor_split(
+            [own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1
+        )
+        alike = (their_flags[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
         gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
         pulls = torch.zeros_like(own)  # [R, D, L]
         weights = to_device(received.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
         pulls[listener, slot] = weights * gap
         moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
         vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
-        fresh = torch.zeros_like(found)
+        fresh = torch.zeros_like(previous)
         fresh[listener, slot, : own.shape[-1]] = gap * to_device(_signs(graph, net.peers, received), gap.device).to(gap)
         after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
@@ -205,27 +207,27 @@ class PowerGossip:
             return nothing
         return torch.where((warm["number"] == number).unsqueeze(-1), warm["direction"], nothing)
 
-    def _orthonormal(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> list[torch.Tensor]:
+    def _orthonormal(self, peers: tuple[str, ...], previous: torch.Tensor, *, number: int) -> list[torch.Tensor]:
         """Return the directions by which each matrix is multiplied, ``[R, D, m, r]``; drawn where none was found."""
         odd, graph = not number % 2, self.topology.at(0)
-        parts = self._parts(found, odd=odd)
+        parts = self._parts(previous, odd=odd)
         counts = torch.tensor([len(graph.senders(peer)) for peer in peers])  # [R]
-        real = to_device(torch.arange(found.shape[1]) < counts.unsqueeze(-1), found.device)  # [R, D]
+        real = to_device(torch.arange(previous.shape[1]) < counts.unsqueeze(-1), previous.device)  # [R, D]
         cold = [real & ~part.flatten(2).any(-1) for part in parts]  # [R, D] each
-        if found.device.type != "cpu" or any(bool(each.any()) for each in cold):
-            drawn = self._parts(self._drawn(peers, found, number=number), odd=odd)
+        if previous.device.type != "cpu" or any(bool(each.any()) for each in cold):
+            drawn = self._parts(self._drawn(peers, previous, number=number), odd=odd)
             parts = [torch.where(c[..., None, None], n, p) for c, n, p in zip(cold, drawn, parts, strict=True)]
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
-        return [(each * real[..., None, None]).to(found) for each in wide]
+        return [(each * real[..., None, None]).to(previous) for each in wide]
 
-    def _drawn(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> torch.Tensor:
+    def _drawn(self, peers: tuple[str, ...], previous: torch.Tensor, *, number: int) -> torch.Tensor:
         """Return a direction for each edge, ``[R, D, F]``: numbers uniform in [-1, 1), the same at both ends."""
-        count, places, longest = found.shape
+        count, degree, longest = previous.shape
         names = [["\0".join(sorted((peer, other))) for other in self.topology.at(0).senders(peer)] for peer in peers]
-        padded = tuple(name for each in names for name in (*each, *[""] * (places - len(each))))
-        each = torch.from_numpy(keys(self.seed, "power gossip", padded, number)).view(count, places, 1)
-        bits = subkeys(to_device(each, found.device), torch.arange(longest, device=found.device))  # [R, D, F]
-        return ((bits >> 11).double() * 2.0**-52).to(found.dtype)
+        padded = tuple(name for each in names for name in (*each, *[""] * (degree - len(each))))
+        each = torch.from_numpy(keys(self.seed, "power gossip", padded, number)).view(count, degree, 1)
+        bits = subkeys(to_device(each, previous.device), torch.arange(longest, device=previous.device))  # [R, D, F]
+        return ((bits >> 11).double() * 2.0**-52).to(previous.dtype)
 
 
 def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
@@ -241,12 +243,12 @@ def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
 
 def _signs(graph: Topology, peers: tuple[str, ...], received: ReceivedModels) -> torch.Tensor:
     """Return 1 where the receiver precedes the sender, else -1, ``[E, 1]``, so both ends keep one direction."""
-    place = {peer: number for number, peer in enumerate(graph.peers)}
+    order = {peer: number for number, peer in enumerate(graph.peers)}
     pairs = zip(
         received.listener.tolist(),
         received.sender.tolist(),
         received.sender.ne(received.listener).tolist(),
         strict=True,
     )
-    ahead = [place[peers[to]] < place[received.peers[by]] for to, by, other in pairs if other]
+    ahead = [order[peers[to]] < order[received.peers[by]] for to, by, other in pairs if other]
     return torch.tensor(ahead).to(torch.float64).reshape(-1, 1) * 2 - 1  # [E, 1]

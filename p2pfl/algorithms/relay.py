@@ -124,18 +124,18 @@ async def relay(
     listener, sender, slot, back = slots(tree, net.peers, arrived)  # [E] each
     came, flags = arrived.rows[sender].tensor_split([own.shape[-1]], dim=-1)  # [E, P + 1], [E, D]
     had = flags.gather(1, back.unsqueeze(-1))  # [E, 1]: whether what the listener told is in it
-    fresh, told = torch.zeros_like(received), torch.zeros_like(included)
+    fresh, included_now = torch.zeros_like(received), torch.zeros_like(included)
     fresh[listener, slot] = came - had * sent[listener, slot]
-    told.index_put_((listener, slot), told.new_ones(()))  # a number of the CPU would be waited for
+    included_now.index_put_((listener, slot), included_now.new_ones(()))  # a number of the CPU would be waited for
     now = torch.full((len(values), 1), round, device=values.device)  # [R, 1]
-    relayed = {"received": fresh, "sent": total.unsqueeze(1) - received, "included": told, "round": now}
+    relayed = {"received": fresh, "sent": total.unsqueeze(1) - received, "included": included_now, "round": now}
     return own + fresh.sum(dim=1), relayed
 
 
-def _memory(before: Relayed, own: Rows, places: int, *, round: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _memory(before: Relayed, own: Rows, slots: int, *, round: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return what was received and sent in the round before, ``[R, D, P + 1]`` each, and from which, ``[R, D]``."""
     if not before:
-        nothing = own.new_zeros(len(own), places, own.shape[-1])  # [R, D, P + 1]
+        nothing = own.new_zeros(len(own), slots, own.shape[-1])  # [R, D, P + 1]
         return nothing, nothing, nothing[..., 0]
     recent = before["round"] == round - 1  # [R, 1]
     received = torch.where(recent.unsqueeze(-1), before["received"], 0.0)  # [R, D, P + 1]

@@ -56,8 +56,8 @@ class StopCondition:
             ``[R, 1]``: 1 where a peer still finds better models; ``None`` without ``patience``.
         """
         moved = None if self.change is None else change(before, after)  # [R, 1]
-        given = [each for each in (moved, improving) if each is not None]
-        columns = torch.cat([each.to(after.rows.device, torch.float64) for each in given], dim=1)  # [R, K]
+        criteria = [each for each in (moved, improving) if each is not None]
+        columns = torch.cat([each.to(after.rows.device, torch.float64) for each in criteria], dim=1)  # [R, K]
         limits = [limit for limit, each in ((self.change, moved), (1.0, improving)) if each is not None]
         largest = await maximum(net, columns, steps=self.steps)  # [R, K]
         return bool((largest < torch.tensor(limits, dtype=torch.float64).to(largest)).all(dim=0).any())

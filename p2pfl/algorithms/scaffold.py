@@ -74,11 +74,11 @@ class SCAFFOLD(Local):
         drift = constant(common - own)
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active, correction=drift)
         if self.option == "I":
-            found = await learner.gradient(state.rows, peers=net.peers, round=round, whole=True, active=active)
+            variates = await learner.gradient(state.rows, peers=net.peers, round=round, whole=True, active=active)
         else:
-            found = own - common + self._slope(state.rows, fitted, rate=learner.learner.rate(round))
+            variates = own - common + self._slope(state.rows, fitted, rate=learner.learner.rate(round))
         moved = to_device(fitted.report.steps > 0, own.device).unsqueeze(-1)  # [R, 1]
-        own = torch.where(moved, found, own)
+        own = torch.where(moved, variates, own)
         weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
         masses = None if weights is None else weights * active.unsqueeze(-1)
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)

@@ -102,9 +102,9 @@ async def score_pooled(
     sums = torch.where(counts > 0, own * counts, 0.0)  # [R, S]; without samples a score is not a number
     pooled = await total(torch.cat([sums, targets], dim=-1))  # [R, S + 3]
     samples = pooled[:, len(names)]  # [R]
-    found = {name: pooled[:, column] / samples for column, name in enumerate(names)}
+    means = {name: pooled[:, column] / samples for column, name in enumerate(names)}
     if "r2" in scores and squared:
         first, second = pooled[:, -2] / samples, pooled[:, -1] / samples  # [R]
         variance = second - first.square()
-        found["r2"] = torch.where(variance > 0, 1 - found["loss"] / variance, 0.0)
-    return found
+        means["r2"] = torch.where(variance > 0, 1 - means["loss"] / variance, 0.0)
+    return means

@@ -281,13 +281,13 @@ class CheckedLearner:
         self.learner: Learner = training.learner
         self._training, self._waits = training, waits
 
-    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Coroutine[Any, Any, Fitted]:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Coroutine[Any, Any, Fitted]:
         """Train as the wrapped learner does."""
-        return self._waits.within(self._training.fit(rows, **how))
+        return self._waits.within(self._training.fit(rows, **options))
 
-    def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Coroutine[Any, Any, Rows]:
+    def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Coroutine[Any, Any, Rows]:
         """Return gradients as the wrapped learner does."""
-        return self._waits.within(self._training.gradient(rows, **how))
+        return self._waits.within(self._training.gradient(rows, **options))
 
 
 def _described(rows: torch.Tensor) -> str:

@@ -59,6 +59,18 @@ class PeersOptions(ExperimentOptions):
     peers: Annotated[int | None, Option("instead of topology.peers", "N", count)] = None
 
 
+class TrustOptions(Options):
+    """Option of commands that read what others have written, and run none of its code unasked."""
+
+    trust_code: Annotated[bool, Option("agree to run the code that the experiment or the directory names")] = False
+
+
+class ReviewOptions(TrustOptions, ExperimentOptions):
+    """An experiment to review: nothing that it names is imported without consent."""
+
+    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
+
+
 class ModelOptions(Options):
     """A saved model."""
 

@@ -19,7 +19,7 @@ from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
 from p2pfl.results.notices.grouping import grouped
-from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
+from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
 from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
@@ -218,6 +218,11 @@ def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
     console.print(render(coefficient_table(fitted)))
+    if fitted.tests:
+        tests = proportionality_table(fitted)
+        console.print()
+        console.print(tests.caption)
+        console.print(render(tests))
     if fitted.path:
         console.print()
         console.print(_penalties(fitted))

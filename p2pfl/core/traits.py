@@ -228,6 +228,8 @@ class ModelTraits:
         False for a statistic, which has no scores.
     command
         Command of p2pfl that prints a saved model; empty if none does.
+    test
+        Share of the data that is held out for scores where ``data.test`` is not set.
     single
         True if it takes features in single precision, which need half the memory, as trees do.
 
@@ -241,4 +243,5 @@ class ModelTraits:
     converges: bool = False
     predicts: bool = True
     command: str = ""
+    test: float = 0.2
     single: bool = False

@@ -88,15 +88,15 @@ def read_bundled(name: str) -> Bundled:
 def _folder(name: str) -> Path:
     """Return the folder of scikit-learn's tables."""
     try:
-        found = find_spec("sklearn")
+        spec = find_spec("sklearn")
     except ValueError:  # a module without a specification stands in its place
-        found = None
-    if found is None or found.origin is None:
+        spec = None
+    if spec is None or spec.origin is None:
         raise DataError(
             f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install '
             '"p2pfl-mqtt[local]"`'
         )
-    return Path(found.origin).parent / "datasets" / "data"
+    return Path(spec.origin).parent / "datasets" / "data"
 
 
 def _with_header(folder: Path, name: str) -> Bundled:

@@ -132,7 +132,7 @@ def feature_names(features: int, columns: Sequence[Field] | None) -> list[str]:
     ['age', 'sex=f', 'sex=m']
     """
     if columns is None:
-        return [f"x{place}" for place in range(features)]
+        return [f"x{position}" for position in range(features)]
     return [
         column.name if level is None else f"{column.name}={level}"
         for column in columns

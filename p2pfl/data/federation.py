@@ -111,6 +111,13 @@ class Federation:
         return any(len(part) for part in self.validation.values())
 
     @property
+    def tests(self) -> bool:
+        """True if some peer of the run has samples in its test part."""
+        if self.elsewhere is not None:
+            return any(sizes.test for sizes in self.elsewhere.sizes.values())
+        return any(len(part) for part in self.test.values())
+
+    @property
     def common(self) -> bool:
         """True if all peers of the run have the same test part."""
         if self.elsewhere is not None:
@@ -118,7 +125,7 @@ class Federation:
         return len({id(part) for part in self.test.values()}) == 1
 
 
-def nothing(peers: Sequence[str]) -> Federation:
+def no_data(peers: Sequence[str]) -> Federation:
     """Return a federation of peers of whose data nobody knows anything but their owners.
 
     Examples
@@ -209,8 +216,8 @@ def check_positions(federation: Federation, *, apart: bool = True) -> None:
         raise DataError(f"the data set of the federation is of type {kind}; give a p2pfl.data.Dataset")
     for name in PARTS:
         _check_part(name, getattr(federation, name), federation)
-    if found := clash(federation.train):
-        sample, one, other = found
+    if shared := clash(federation.train):
+        sample, one, other = shared
         if one == other:
             raise DataError(f'the training part of "{one}" contains sample {sample} twice; name each position once')
         raise DataError(
@@ -371,8 +378,8 @@ def standardise(federation: Federation, *, mean: torch.Tensor, deviation: torch.
     description = federation.dataset.description.scaled(mean=_numbers(mean), deviation=_numbers(deviation))
     kind = features.dtype if features.is_floating_point() else torch.float32
     scaled = torch.empty_like(features, dtype=kind, memory_format=torch.contiguous_format)
-    for part, place in zip(torch.split(features, BLOCK), torch.split(scaled, BLOCK), strict=True):
-        place.flatten(1).copy_((part.flatten(1).double() - mean.double()) / deviation.double())  # [BLOCK, F]
+    for part, target in zip(torch.split(features, BLOCK), torch.split(scaled, BLOCK), strict=True):
+        target.flatten(1).copy_((part.flatten(1).double() - mean.double()) / deviation.double())  # [BLOCK, F]
     dataset = replace(federation.dataset, features=scaled, description=description)
     return replace(federation, dataset=dataset)
 

@@ -74,7 +74,8 @@ def federate(
         A key of :data:`~p2pfl.data.splits.SPLITS`, or a ``package.module:function``
         (:func:`~p2pfl.data.user_functions.own_split`), for data that the peers do not own already.
     test
-        Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data.
+        Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data. With 0
+        there are no scores.
         MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
     validation
         Share of its own training part that each peer sets aside.
@@ -120,10 +121,10 @@ def federate(
     hands = names if only is None else _checked_peers(only)
     for peer in sorted(set(hands) - set(names)):
         raise DataError(f'peer "{peer}" is not part of the run; {nearest(peer, names)}')
-    if not 0 < test < 1 or not 0 <= validation < 1:
+    if not 0 <= test < 1 or not 0 <= validation < 1:
         raise DataError(
-            f"test must be above 0 and below 1, and validation at least 0 and below 1, but they are {test} and "
-            f"{validation}; both are shares of the samples"
+            f"test and validation must be at least 0 and below 1, but they are {test} and {validation}; both are "
+            "shares of the samples"
         )
     check_split(split)
     source = _source(name, data_dir, options or {})
@@ -134,7 +135,7 @@ def federate(
             )
         return load_peers(source, names, hands, seed=seed, test=test, validation=validation, total=total, dtype=dtype)
     values = _values(source, column, name) if split == "column" else None
-    whole, held = _test_part(source, seed=seed, fraction=test)
+    whole, tested = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
     if values is not None:
         given["values"] = values[whole]
@@ -145,9 +146,9 @@ def federate(
         parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
     among = hands if total is None else names
     cut = {peer: set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in among}
-    sizes = {peer: Sizes(len(own), len(aside), len(held)) for peer, (own, aside) in cut.items()}
+    sizes = {peer: Sizes(len(own), len(aside), len(tested)) for peer, (own, aside) in cut.items()}
     elsewhere = None if total is None else Elsewhere(sizes, common=True)
-    return _central(source, {peer: cut[peer] for peer in hands}, whole, held, elsewhere, dtype=dtype)
+    return _central(source, {peer: cut[peer] for peer in hands}, whole, tested, elsewhere, dtype=dtype)
 
 
 def check_split(name: str) -> None:
@@ -269,30 +270,30 @@ def _values(source: Central, column: str | None, name: str) -> Any:
 def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
     if source.test is not None:
         return np.setdiff1d(np.arange(len(source.targets)), source.test), source.test
-    whole, held = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
-    if not len(held):
+    whole, test = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
+    if fraction and not len(test):
         raise DataError(
             f"no class has two samples, for training and test, among {len(source.targets)} samples; add data"
         )
-    return whole, held
+    return whole, test
 
 
 def _central(
     source: Central,
     cut: Mapping[str, tuple[IntArray, IntArray]],
     whole: IntArray,
-    held: IntArray,
+    test: IntArray,
     elsewhere: Elsewhere | None,
     *,
     dtype: torch.dtype,
 ) -> Federation:
     """Build the data set of the samples that local peers hold, and renumber them."""
-    keep = np.unique(np.concatenate([held, *(part for parts in cut.values() for part in parts)]))
+    keep = np.unique(np.concatenate([test, *(part for parts in cut.values() for part in parts)]))
     targets = source.targets[keep]
     features, description = source.encode(whole, keep)
     if source.classes is None:
-        found = sources.moments(source.targets[:, None], whole)
-        mean, deviation = (float(each[0]) for each in found) if source.units is None else source.units
+        moments = sources.moments(source.targets[:, None], whole)
+        mean, deviation = (float(each[0]) for each in moments) if source.units is None else source.units
         targets = (source.targets[keep] - mean) / deviation
         description = replace(description, target_mean=mean, target_deviation=deviation)
     dataset = Dataset(
@@ -304,4 +305,4 @@ def _central(
     )
     train = {peer: np.searchsorted(keep, own) for peer, (own, _) in cut.items()}
     validation = {peer: np.searchsorted(keep, own) for peer, (_, own) in cut.items()}
-    return Federation(dataset, train, validation, dict.fromkeys(cut, np.searchsorted(keep, held)), elsewhere)
+    return Federation(dataset, train, validation, dict.fromkeys(cut, np.searchsorted(keep, test)), elsewhere)

@@ -112,7 +112,7 @@ class _Loading:
         else:
             self.tests[peer] = own[self.source.held(peer=peer, peers=self.names)]
             kept = np.setdiff1d(own, self.tests[peer])
-        if not len(self.tests[peer]):
+        if test and not len(self.tests[peer]):
             raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
         parts = set_aside(kept, peer, "validation", seed=self.seed, fraction=validation)
         self.train[peer], self.validations[peer] = parts
@@ -137,19 +137,19 @@ class _Loading:
         P2PFLError
             Another process could not load its data, or they are of another kind.
         """
-        places = {peer: place for place, peer in enumerate(self.names)}
-        told = np.zeros((len(self.names), 5), np.int64)
+        positions = {peer: position for position, peer in enumerate(self.names)}
+        table = np.zeros((len(self.names), 5), np.int64)
         if refused is None:
             kind = zlib.crc32(str(*self.kinds).encode())
             for peer, own in self.train.items():
                 sizes = len(own), len(self.validations[peer]), len(self.tests[peer])
-                told[places[peer]] = (*sizes, self.classes or 0, kind)
-        told = total(told.ravel(), refused=refused).reshape(told.shape)
-        if len(np.unique(told[:, 4])) > 1:
+                table[positions[peer]] = (*sizes, self.classes or 0, kind)
+        table = total(table.ravel(), refused=refused).reshape(table.shape)
+        if len(np.unique(table[:, 4])) > 1:
             raise _different([str(kind) for kind in self.kinds] + ["others in other processes"])
-        self.classes = int(told[:, 3].max()) or None
-        found = {peer: Sizes(*told[place, :3].tolist()) for peer, place in places.items()}
-        return Elsewhere(found, common=len(self.names) == 1)
+        self.classes = int(table[:, 3].max()) or None
+        sizes_of = {peer: Sizes(*table[position, :3].tolist()) for peer, position in positions.items()}
+        return Elsewhere(sizes_of, common=len(self.names) == 1)
 
     def _classes(self, targets: torch.Tensor) -> int | None:
         """Return the number of classes that the targets so far show; ``None`` for fractions."""
@@ -166,8 +166,8 @@ def set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: fl
     """Split the positions of a peer into those that it keeps and those that it sets aside."""
     if not fraction:
         return own, own[:0]
-    kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
-    return own[kept], own[held]
+    kept, aside = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
+    return own[kept], own[aside]
 
 
 def _kind(features: torch.Tensor, targets: torch.Tensor) -> Kind:

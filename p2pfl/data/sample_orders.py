@@ -59,11 +59,11 @@ def batches(
     each = -(-samples // batch)
     count = epochs * each if steps is None else steps
     key = torch.from_numpy(keys(seed, "batches", (peer,), round))  # [1]
-    found: list[IntArray] = []
+    groups: list[IntArray] = []
     for epoch in range(-(-count // each)):
         order = permutations(subkeys(key, epoch), samples)[0].numpy()
-        found += [order[start : start + batch] for start in range(0, samples, batch)]
-    return found[:count]
+        groups += [order[start : start + batch] for start in range(0, samples, batch)]
+    return groups[:count]
 
 
 def check_batch(batch: int | None) -> None:
@@ -138,8 +138,8 @@ def orders(
         own = np.repeat(rows, times)  # [K]
         each = subkeys(to_device(drawn[own], device), to_device(torch.from_numpy(epoch), device))  # [K]
         even = sizes[rows[-1]] == width
-        held = None if even else to_device(torch.from_numpy(sizes[own]), device)  # [K]
-        pieces.append(permutations(each, width, sizes=held).flatten())
+        own_sizes = None if even else to_device(torch.from_numpy(sizes[own]), device)  # [K]
+        pieces.append(permutations(each, width, sizes=own_sizes).flatten())
         base[rows], stride[rows] = end + begins * width, width
         end += len(own) * width
     return Orders(torch.cat(pieces), base, stride)
@@ -166,12 +166,12 @@ def permutations(each: torch.Tensor, width: int, *, sizes: torch.Tensor | None =
     tensor([[3, 2, 1, 0, 4],
             [3, 1, 0, 2, 4]])
     """
-    place = torch.arange(width, device=each.device)
-    hashed = subkeys(each[:, None], place)  # [K, width]
+    position = torch.arange(width, device=each.device)
+    hashed = subkeys(each[:, None], position)  # [K, width]
     hashed &= ~PLACE
-    hashed |= place
+    hashed |= position
     if sizes is not None:
-        hashed = torch.where(place < sizes[:, None], hashed, torch.iinfo(torch.int64).max)
+        hashed = torch.where(position < sizes[:, None], hashed, torch.iinfo(torch.int64).max)
     if hashed.device.type == "cpu":
         hashed.numpy().sort(axis=-1)  # a tenth of the time of torch.sort
     else:

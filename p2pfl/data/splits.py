@@ -154,13 +154,13 @@ def hold_out(targets: Targets, *, fraction: float, rng: np.random.Generator) -> 
     """
     labels = np.zeros(len(targets), np.int64) if targets.dtype.kind == "f" else targets
     order = rng.permutation(len(targets))
-    held = np.zeros(len(targets), bool)
+    aside = np.zeros(len(targets), bool)
     if fraction:
         for label in np.unique(labels):
             members = order[labels[order] == label]
             count = int(np.rint(len(members) * fraction))
-            held[members[: min(max(count, 1), len(members) - 1)]] = True
-    return np.flatnonzero(~held), np.flatnonzero(held)
+            aside[members[: min(max(count, 1), len(members) - 1)]] = True
+    return np.flatnonzero(~aside), np.flatnonzero(aside)
 
 
 def _check_enough(samples: int, peers: int) -> None:

@@ -135,13 +135,13 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
 
     def called() -> Parts:
         try:
-            found = function(targets, **{key: value for key, value in offered.items() if key in takes})
+            parts = function(targets, **{key: value for key, value in offered.items() if key in takes})
         except DataError:
             raise
         except Exception as error:
             reason = describe_error(error, module=name.partition(":")[0])
             raise DataError(f"data.split: {name} raised {reason}; fix the function") from error
-        return _checked(name, _by_peer(name, found, peers), count=len(targets))
+        return _checked(name, _by_peer(name, parts, peers), count=len(targets))
 
     parts, again = called(), called()
     if not all(np.array_equal(part, again[peer]) for peer, part in parts.items()):
@@ -152,26 +152,26 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
     return parts
 
 
-def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
+def _by_peer(name: str, parts: object, peers: Sequence[str]) -> dict[str, Any]:
     """Return what a function gives each peer."""
-    if isinstance(found, Mapping):
-        if odd := sorted({*map(str, found)} ^ {*peers}):
+    if isinstance(parts, Mapping):
+        if odd := sorted({*map(str, parts)} ^ {*peers}):
             raise DataError(
                 f'data.split: {name} does not return the positions of the peers of the run, but differs in "{odd[0]}"; '
                 "use the names in `peers`"
             )
-        return {str(peer): positions for peer, positions in found.items()}
-    if not isinstance(found, Sequence | np.ndarray) or len(found) != len(peers):
-        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else kind_of(found)
+        return {str(peer): positions for peer, positions in parts.items()}
+    if not isinstance(parts, Sequence | np.ndarray) or len(parts) != len(peers):
+        what = f"{len(parts)} lists" if isinstance(parts, Sequence | np.ndarray) else kind_of(parts)
         raise DataError(f"data.split: {name} returns {what}; return the positions of each of {len(peers)} peers")
-    return dict(zip(peers, found, strict=True))
+    return dict(zip(peers, parts, strict=True))
 
 
 def _checked(name: str, parts: Mapping[str, Any], *, count: int) -> Parts:
     """Return positions that are a part of the samples each, and of which no two peers have one."""
     checked = {peer: _positions(name, parts[peer], peer, count=count) for peer in sorted(parts)}
-    if found := clash(checked):
-        sample, one, other = found
+    if shared := clash(checked):
+        sample, one, other = shared
         if one == other:
             raise DataError(f'data.split: {name} gives "{one}" a sample twice; name each position once')
         raise DataError(

@@ -135,14 +135,14 @@ class Protection:
         if last != self.cost and not self.allows({last: 1}):
             return 0
         more = int(last != self.cost)
-        found = affordable(
+        rounds = affordable(
             self.cost,
             budget=self.wanted.epsilon * (1 + SLACK),
             delta=self.wanted.delta,
             rounds=self.rounds - more,
             before=before + Counter({last: more}),
         )
-        return found + more
+        return rounds + more
 
     @property
     def planned(self) -> Counter[Cost]:

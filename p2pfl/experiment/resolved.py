@@ -43,7 +43,7 @@ from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.trained_part import Divided
+from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -277,11 +277,17 @@ class Plan:
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
-    def drawing(self, source: Source, *, unaccounted: bool = False) -> Plan:
-        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account."""
+    def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False, least: int = 1) -> Plan:
+        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account.
+
+        A ``live`` peer hides its samples from the others; ``least`` is the number of samples that its site wants in
+        whatever a total singles out, if that is more than the model asks for.
+        """
         protection = replace(self.protection, secret=source.secret)
         outside = self.unaccounted or unaccounted
-        made = replace(self, learner=self.learner.drawing(source), protection=protection, unaccounted=outside)
+        peers = self.topology.peers if live else ()
+        learner = self.learner.drawing(source, peers=peers, least=least)
+        made = replace(self, learner=learner, protection=protection, unaccounted=outside)
         return _admitted_again(made)
 
     def continuing(self, *, secret: bool) -> Plan:
@@ -325,8 +331,8 @@ class Plan:
         if self.recomputable:
             return None
         delta = self.experiment.privacy.delta
-        found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
-        return found | {"delta": delta, "clip": learner.clip}
+        guarantee = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
+        return guarantee | {"delta": delta, "clip": learner.clip}
 
     def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[SampledSteps, int]]:
         """Return the sampling of the first rounds by peer, as if no peer were absent."""
@@ -338,7 +344,7 @@ class Plan:
         return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
-    def frozen(self) -> Divided | None:
+    def frozen(self) -> DividedModel | None:
         """The model, if files of its models leave frozen tensors out; ``None`` if they are whole.
 
         p2pfl builds its own models from their file alone, so those are whole.
@@ -398,9 +404,9 @@ class Plan:
 def _features(federation: Federation) -> str:
     """Return the shape of features and targets as text, and whether features are whole numbers."""
     dataset = federation.dataset
-    places = tuple(dataset.targets.shape[1:])
+    shape = tuple(dataset.targets.shape[1:])
     whole = "" if dataset.features.is_floating_point() else " whole numbers"
-    return f"{dataset.shape}{whole}" + (f", targets {places}" if places else "")
+    return f"{dataset.shape}{whole}" + (f", targets {shape}" if shape else "")
 
 
 def hides_samples(learner: Learner, traits: Traits) -> bool:

@@ -108,7 +108,7 @@ class PeersAgreement:
                 f"data.scale: the squares of the features of a peer add up to {largest:.3g}, which is too much for an "
                 "exact sum; give the features in larger units"
             )
-        return await _scaled(self.plan, net.peers, total=partial(self.total, net))
+        return await _scale_together(self.plan, net.peers, total=partial(self.total, net))
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
@@ -158,12 +158,12 @@ class PeersAgreement:
             tallied.append(added)
             return sums
 
-        found = await score_pooled(total, scores=scores, targets=targets, squared=squared)
+        results = await score_pooled(total, scores=scores, targets=targets, squared=squared)
         sums = tallied[0]
         curves: dict[str, float] = {}
         if isinstance(learner, Tallies) and len(sums):
             curves = learner.tallied(row, sums, copies=self._copies(net, sums))
-        return {name: float(values[0]) for name, values in found.items()} | curves
+        return {name: float(values[0]) for name, values in results.items()} | curves
 
     def _copies(self, net: Neighbourhood, total: Ints) -> int:
         """Return how many peers have counted each test sample: one, or all that share a common test part."""
@@ -172,7 +172,7 @@ class PeersAgreement:
         return max(1, count_samples(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
 
 
-def scaled(plan: Plan, found: Statistics) -> Plan:
+def scale(plan: Plan, statistics: Statistics) -> Plan:
     """Return the plan on features that are scaled by the statistics that all peers agreed on.
 
     Raises
@@ -180,7 +180,7 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
     ModelError
         A learner of one's own.
     """
-    federation = federations.standardise(plan.federation, mean=found.mean[0], deviation=found.deviation[0])
+    federation = federations.standardise(plan.federation, mean=statistics.mean[0], deviation=statistics.deviation[0])
     return replace(plan, federation=federation, learner=plan.learner.on(federation))
 
 
@@ -190,34 +190,34 @@ def directly(plan: Plan) -> tuple[Plan, Statistics]:
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)
 
-    return run_without_loop(_scaled(plan, plan.topology.peers, total=total))
+    return run_without_loop(_scale_together(plan, plan.topology.peers, total=total))
 
 
-async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:
+async def _scale_together(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:
     federation = plan.federation
-    found = await statistics(
+    result = await statistics(
         total,
         totals=federations.totals(federation, peers),
         squares=lambda middle: federations.squares(federation, peers, mean=middle),
         features=federation.dataset.features[0].numel(),
         resolution=2.0**-FRACTION,
     )
-    return scaled(plan, found), found
+    return scale(plan, result), result
 
 
-def reported(found: Statistics) -> dict[str, object]:
+def report_statistics(statistics: Statistics) -> dict[str, object]:
     """Return the statistics for a summary."""
     return {
-        "samples": int(found.samples[0]),
-        "classes": found.classes[0].tolist() or None,
-        "mean": found.mean[0].tolist(),
-        "deviation": found.deviation[0].tolist(),
+        "samples": int(statistics.samples[0]),
+        "classes": statistics.classes[0].tolist() or None,
+        "mean": statistics.mean[0].tolist(),
+        "deviation": statistics.deviation[0].tolist(),
     }
 
 
-def alike(said: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
+def alike(statements: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
     """Return the scores of the common model; nothing if the peers report different ones."""
-    return said[0] if all(each == said[0] for each in said) else None
+    return statements[0] if all(each == statements[0] for each in statements) else None
 
 
 def masks_of(plan: Plan, secrets: Mapping[Edge, bytes]) -> TotalMasks | None:

@@ -23,11 +23,11 @@ from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.engine_trial import AGAIN, ATTEMPTS, Tolerance, perturb_row
 from p2pfl.learning.modules.hidden_state import CHANGES, UNKEYED, ModelState
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.batching import Batch, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 from p2pfl.learning.steps.training import StackedLearner, Work, first_step, intra_op
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ MAX_COMPARED = 64
 MAX_ALONE = 32
 """Most peers of a model with dropout whose steps are taken one by one; the masks belong to places in their batch."""
 
-FastEngine = Kernels | Stacked | Perceptrons
+FastEngine = Kernels | StackedEngine | Perceptrons
 """Engines that do not run the module itself."""
 
 SLOWER = (
@@ -62,7 +62,7 @@ class EngineProof:
         Differences that count as rounding.
     """
 
-    plain: Plain
+    plain: PlainEngine
     initial: torch.Tensor
     tolerance: Tolerance
     _proven: dict[type, set[str]] = field(default_factory=dict, init=False)
@@ -72,7 +72,7 @@ class EngineProof:
         """Return whether there is nothing to compare: an engine is right for all of some peers, or is no fast one."""
         return not isinstance(engine, FastEngine) or self._proven.get(type(engine), set()).issuperset(peers)
 
-    def holds(self, work: Work, *, learner: StackedLearner, engine: Plain | FastEngine) -> bool:
+    def holds(self, work: Work, *, learner: StackedLearner, engine: PlainEngine | FastEngine) -> bool:
         """Return whether an engine computes the first steps of a round as plain torch does, for peers that are new.
 
         Each engine is called twice, and is compared in training and in evaluation. The model is in evaluation mode

@@ -16,11 +16,11 @@ from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.modules.hidden_state import UNKEYED, UNREPEATABLE, ModelState
-from p2pfl.learning.steps.autograd import Autocast, Plain
+from p2pfl.learning.steps.autograd import Autocast, PlainEngine
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
@@ -151,7 +151,7 @@ class Trial:
     features, targets
         A few samples.
     loss, dropouts, autocast
-        Arguments of :class:`~p2pfl.learning.steps.autograd.Plain`.
+        Arguments of :class:`~p2pfl.learning.steps.autograd.PlainEngine`.
     tolerance
         Differences between engines that count as rounding.
     """
@@ -166,7 +166,7 @@ class Trial:
     autocast: Autocast
     tolerance: Tolerance
 
-    def plain(self) -> Plain:
+    def plain(self) -> PlainEngine:
         """Return the engine for a single row, which runs the model itself.
 
         Raises
@@ -175,7 +175,9 @@ class Trial:
             A step on a few samples fails, for instance in code of the user; or a second call gives another result, as
             the model keeps state or draws random numbers without a key.
         """
-        engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
+        engine = PlainEngine(
+            self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast
+        )
         try:
             with (
                 watch_generators() as drawn,
@@ -197,7 +199,7 @@ class Trial:
             raise ModelError(UNREPEATABLE)
         return engine
 
-    def _scores(self, engine: Plain) -> list[torch.Tensor]:
+    def _scores(self, engine: PlainEngine) -> list[torch.Tensor]:
         """Return the outputs of the model itself in evaluation, and those of the engine less them."""
         parts = self._parts(self.initial)
         engine.bind(parts)
@@ -206,7 +208,7 @@ class Trial:
             outputs = self.model(self.features)
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
-    def agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain) -> bool:
+    def agrees(self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine) -> bool:
         """Return whether an engine computes what plain torch does, called twice, in training and in evaluation.
 
         Two rows take a batch of one length and batches of two lengths, of which the shorter is padded. A model whose
@@ -224,11 +226,11 @@ class Trial:
         except Exception as error:
             if "random" in str(error):
                 raise ModelError(f"the model draws random numbers without a key; {UNKEYED}") from error
-            if not isinstance(engine, Stacked):
+            if not isinstance(engine, StackedEngine):
                 raise
             return False
 
-    def _agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows) -> bool:
+    def _agrees(self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine, rows: Rows) -> bool:
         """Return whether an engine is right about rows ``[K, P]``."""
         steps = all(self._same_step(engine, plain, rows, padded=padded) for padded in (False, True))
         return steps and (isinstance(engine, Perceptrons) or self._same_outputs(engine, plain, rows))
@@ -246,7 +248,9 @@ class Trial:
         """Return keys of dropout, ``[K]``."""
         return 1 + torch.arange(len(rows), device=rows.device) if self.dropouts else None
 
-    def _same_step(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows, *, padded: bool) -> bool:
+    def _same_step(
+        self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine, rows: Rows, *, padded: bool
+    ) -> bool:
         """Return whether losses and gradients of a step are those of each row alone."""
         count = len(self.features)
         self.model.train()
@@ -275,7 +279,7 @@ class Trial:
                     return False
         return True
 
-    def _same_outputs(self, engine: Kernels | Stacked, plain: Plain, rows: Rows) -> bool:
+    def _same_outputs(self, engine: Kernels | StackedEngine, plain: PlainEngine, rows: Rows) -> bool:
         """Return whether outputs in evaluation are those of each row alone, for common samples and for own ones."""
         self.model.eval()
         each = self.features.expand(len(rows), *self.features.shape)
@@ -287,7 +291,7 @@ class Trial:
             ]
         return all(self.tolerance.equal(outputs, expected) for outputs in results)
 
-    def _step(self, engine: Plain) -> list[torch.Tensor]:
+    def _step(self, engine: PlainEngine) -> list[torch.Tensor]:
         """Return the loss and the gradients of the first samples."""
         self.model.train()
         batch = Batch(self.features[None], self.targets[None], None, self._keys(self.initial))
@@ -296,7 +300,7 @@ class Trial:
 
 
 def _step(
-    engine: Kernels | Stacked | Perceptrons, parts: list[torch.Tensor], rows: Rows, batch: Batch
+    engine: Kernels | StackedEngine | Perceptrons, parts: list[torch.Tensor], rows: Rows, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses ``[K]`` and the gradients ``[K, P]`` of a batch."""
     if not isinstance(engine, Perceptrons):
@@ -326,8 +330,8 @@ class Engines:
         Memory that decides how many rows make a block.
     """
 
-    plain: Plain
-    many: Plain | Kernels | Stacked
+    plain: PlainEngine
+    many: PlainEngine | Kernels | StackedEngine
     perceptrons: Perceptrons | None
     footprint: Footprint
 
@@ -363,7 +367,7 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
         fast = perceptrons(model, trial.layout, kernels=kernels, loss=trial.loss) if device.type == "cpu" else None
         fits = fast is not None and trial.agrees(fast, plain)
         return Engines(plain, kernels, fast if fits else None, footprint)
-    stacked = Stacked(
+    stacked = StackedEngine(
         model, names, loss=trial.loss, dropouts=trial.dropouts, autocast=trial.autocast, footprint=footprint
     )
     return Engines(plain, stacked if trial.agrees(stacked, plain) else plain, None, footprint)

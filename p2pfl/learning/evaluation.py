@@ -15,7 +15,7 @@ from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import each_sample, squared_error
-from p2pfl.learning.set_scores import Kept, SetScore
+from p2pfl.learning.set_scores import KeptBatch, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
 
@@ -43,7 +43,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R] each
-    kept: dict[str, list[list[Kept]]] = {name: [[] for _ in rows] for name in learner.whole}
+    kept: dict[str, list[list[KeptBatch]]] = {name: [[] for _ in rows] for name in learner.whole}
 
     def add(engine: Engine, chosen: IntArray) -> None:
         """Add the scores of a block of rows; threads may do so at once, as no two blocks contain the same row."""
@@ -55,9 +55,9 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
 
     engines = engine.copies(cores()) if rows.device.type == "cpu" else []
     if engines:
-        spread(lambda number, chosen: add(engines[number], chosen), _divided(learner, part), workers=len(engines))
+        spread(lambda number, chosen: add(engines[number], chosen), _divide(learner, part), workers=len(engines))
     else:
-        for chosen in _divided(learner, part):
+        for chosen in _divide(learner, part):
             add(engine, chosen)
     counts = to_device(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
@@ -71,7 +71,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
 
 
 def _keep(
-    kept: Mapping[str, list[list[Kept]]],
+    kept: Mapping[str, list[list[KeptBatch]]],
     whole: Mapping[str, SetScore],
     chosen: IntArray,
     *,
@@ -103,14 +103,14 @@ def tally_rows(
 ) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     tallies = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
-    for chosen in _divided(learner, part):
+    for chosen in _divide(learner, part):
         for _, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
             for number, row in enumerate(chosen.tolist()):
                 tallies[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return tallies
 
 
-def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
+def _divide(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first.
 
     Rows are padded to the longest of their block, so a block of long rows has none with less than half of its samples.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -23,15 +24,19 @@ from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
 from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
+from p2pfl.learning.small_cells import CellCheck
+from p2pfl.privacy.keys import Source
+
+CONCORDANCE = FunctionScore(
+    lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
+)
+"""Concordance of log risks and times, all of which are compared."""
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
-    "risks": {
-        "concordance": FunctionScore(
-            lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
-        )
-    },
+    "risks": {"concordance": CONCORDANCE},
+    "tallied risks": {"concordance": CONCORDANCE},
     "nothing": {},
 }
 """Scores by what a model predicts, as functions of outputs and targets."""
@@ -64,6 +69,9 @@ class ExactLearner(SequentialLearner):
     def __init__(self, model: ExactModel, federation: Federation) -> None:
         self.model, self.federation, self.layout = model, federation, model.layout
         self.gradients_missing = f"{model.name} has no gradients; choose the algorithm exact"
+        self._source: Source | None = None
+        self._everyone = tuple(federation.peers)
+        self._least = 1
         own = model.traits
         self.traits = LearnerTraits(
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
@@ -92,7 +100,19 @@ class ExactLearner(SequentialLearner):
 
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
-        return type(self)(self.model, federation)
+        other = type(self)(self.model, federation)
+        if self._source is not None:
+            other._source, other._everyone = self._source, self._everyone  # noqa: SLF001
+        other._least = self._least  # noqa: SLF001
+        return other
+
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+        """Return the learner that hides from ``peers`` which cells are small, and wants ``least`` samples in each."""
+        other = copy(self)
+        if peers:
+            other._source, other._everyone = source, tuple(peers)  # noqa: SLF001
+        other._least = least  # noqa: SLF001
+        return other
 
     def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
         """Return the learner of one peer that holds the data of all; it takes as many rounds as they do."""
@@ -109,8 +129,11 @@ class ExactLearner(SequentialLearner):
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
-        del round
-        return (yield from self._asking(self.model, row))
+        tensors = self.tensors(row)
+        if not round and (len(self._everyone) > 1 or self.model.merges):
+            check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
+            tensors = yield from self.model.check_cells(tensors, check)
+        return (yield from self._asking(self.model, tensors))
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model of a peer that learns alone, which takes its own answers for totals.
@@ -118,19 +141,19 @@ class ExactLearner(SequentialLearner):
         A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
         its loss is NaN.
         """
-        del round
         try:
-            step = alone(self._asking(self.model.alone, row), peer)
+            step = alone(self._asking_alone(row, peer=peer, round=round), peer)
         except LearningError:
             return row, math.nan
         return step.row, step.loss or 0.0
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
 
-        Equal models on the same samples are evaluated once.
+        There are none of statistics, and none where no sample is held out. Equal models on the same samples are
+        evaluated once.
         """
-        if self.model.scored == "nothing":
+        if self.model.scored == "nothing" or (part == "test" and not self.federation.tests):
             return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
         personal = isinstance(self.model, Personal)
@@ -211,9 +234,30 @@ class ExactLearner(SequentialLearner):
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
 
-    def _asking(self, model: ExactModel, row: torch.Tensor) -> Asking:
-        outcome = yield from model.round(self.tensors(row), self.own)
+    def _wanted(self, peer: str) -> int:
+        """Return the least number of samples in a cell that a peer of this site wants."""
+        del peer
+        return max(self.model.least, self._least)
+
+    def _asking(self, model: ExactModel, tensors: Tensors) -> Asking:
+        outcome = yield from model.advance(tensors, self.own)
         return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+
+    def _asking_alone(self, row: torch.Tensor, *, peer: str, round: int) -> Asking:
+        """Return the questions to a peer that learns alone, which merges small cells as all would."""
+        tensors = self.tensors(row)
+        if not round and self.model.merges:
+            tensors = yield from self.model.check_cells(tensors, CellCheck(self._raw, (peer,), self._wanted, None))
+        return (yield from self._asking(self.model.alone, tensors))
+
+    def _raw(self, peer: str) -> Own:
+        """Return the samples of a peer with features in their own units."""
+        description, own = self.federation.dataset.description, self.own(peer)
+
+        def raw(part: Part) -> Part:
+            return Part(part.features * description.deviation + description.mean, part.targets)
+
+        return Own(raw(own.train), raw(own.validation), None if own.test is None else raw(own.test))
 
     def _row(self, tensors: Tensors) -> torch.Tensor:
         parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}
@@ -237,6 +281,12 @@ class ExactLearner(SequentialLearner):
         """Return the scores of a model on samples of a peer; NaN without samples."""
         if not len(part.targets):
             return dict.fromkeys({"loss": None, **self.scoring}, torch.tensor(torch.nan, dtype=torch.float64))
+        if self.model.scored == "tallied risks" and isinstance(self.model, Tallied):
+            tensors = self.tensors(row)
+            scores = self.model.tallied(tensors, self.model.tally(tensors, part))
+            return {
+                name: torch.tensor(scores.get(name, math.nan), dtype=torch.float64) for name in ("loss", "concordance")
+            }
         outputs = torch.from_numpy(self._predicted(row, part, peer=peer))  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,9 @@ from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.learning.additive import Question
+from p2pfl.learning.additive import Questions, Result
 from p2pfl.learning.losses import PerSample
+from p2pfl.learning.small_cells import CellCheck
 
 Tensors = Mapping[str, Floats]
 """Public numbers of a model by name, float64."""
@@ -123,8 +124,7 @@ class Outcome:
     over: bool = False
 
 
-Result = TypeVar("Result")
-Asked = Generator[Question, Ints, Result]
+Asked = Questions[Result]
 """Part of a round: it yields questions, receives their totals, and returns a result."""
 
 Round = Asked[Outcome]
@@ -165,7 +165,10 @@ class ExactModel(ABC):
     @property
     @abstractmethod
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``.
+
+        ``tallied risks`` have strata or times of entry, so that the tallies of the model alone compare the right pairs.
+        """
 
     @abstractmethod
     def start(self) -> Tensors:
@@ -174,6 +177,24 @@ class ExactModel(ABC):
     @abstractmethod
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round from a model."""
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Look for cells with few samples before the first round, and return the model that starts.
+
+        A model that merges small cells returns how; it has nothing to look for where its totals have private noise.
+
+        Raises
+        ------
+        DataError
+            A total would single out few samples; the message names columns and what to do, and no count.
+        """
+        del check
+        yield from ()
+        return tensors
+
+    def advance(self, tensors: Tensors, own: Owns) -> Round:
+        """Run one round with what the check of small cells has merged."""
+        return (yield from self.round(tensors, own))
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -187,6 +208,16 @@ class ExactModel(ABC):
     def alone(self) -> ExactModel:
         """The model of a peer that learns alone, without limits on what others see."""
         return self
+
+    @property
+    def least(self) -> int:
+        """Least number of samples of whatever a total singles out; 1 if a single one may be shown."""
+        return 1
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return False
 
     @property
     def lost(self) -> PerSample | None:

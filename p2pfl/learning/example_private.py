@@ -169,8 +169,9 @@ class ExamplePrivateLearner(TorchLearner):
         self.grid = grid_step(clip) if noise else 0.0
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
         """Return the same learner with another source of secrets."""
+        del peers, least
         other = copy.copy(self)
         other.source = source
         return other
@@ -205,7 +206,7 @@ class ExamplePrivateLearner(TorchLearner):
         self._prove(peers, round=round)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
-        kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
+        kept = {name: _move(value, self.device).clone() for name, value in (memory or {}).items()}
         loss = torch.zeros(len(rows), dtype=torch.float64, device=self.exact)  # [R]
         steps = torch.zeros(len(rows), dtype=torch.int64)  # [R]
         for index, peer in enumerate(peers):
@@ -230,7 +231,7 @@ class ExamplePrivateLearner(TorchLearner):
             for peer, own in zip(peers, trained.isfinite().all(dim=1).tolist(), strict=True):
                 if not own:
                     raise divergence_error(peer, round)
-        state = {name: _beside(value, back) for name, value in kept.items()}
+        state = {name: _move(value, back) for name, value in kept.items()}
         return Fitted(trained.to(back), state, Report(loss.to(back), steps))
 
     def _prove(self, peers: Sequence[str], *, round: int) -> None:
@@ -330,7 +331,7 @@ def grid_deviation(*, noise: float, clip: float) -> float:
     return noise * (clip / grid_step(clip))
 
 
-def _beside(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _move(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return rows ``[R, P]`` on a device; one number for each row stays on the CPU."""
     return to_device(values, device) if values.dim() > 1 else values
 

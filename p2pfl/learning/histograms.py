@@ -79,17 +79,17 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     chances = outputs.double().softmax(-1)  # [B, C]
     confidence, likely = chances.max(-1)  # [B]
-    bins = _places(confidence, CONFIDENCES)
+    bins = _bins_of(confidence, CONFIDENCES)
     points = (confidence * _POINTS).round().long()  # [B]
     hits = (likely == targets).long()  # [B]
-    parts = [_counted(bins, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
+    parts = [_count(bins, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
     gaps = chances - torch.nn.functional.one_hot(targets.long(), chances.shape[-1])  # [B, C]
     parts.append((gaps.square().sum(-1) * (_FINE / 2)).round().long().sum().reshape(1))
     if chances.shape[-1] == 2:
-        bins = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
-        parts.append(_counted(bins, torch.ones_like(hits), 2 * SCORES))
+        bins = _bins_of(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
+        parts.append(_count(bins, torch.ones_like(hits), 2 * SCORES))
         fine = (chances[:, 1] * _FINE).round().long()
-        parts.append(_counted(_places(chances[:, 1], SCORES), fine, SCORES))
+        parts.append(_count(_bins_of(chances[:, 1], SCORES), fine, SCORES))
     return torch.cat(parts)
 
 
@@ -139,9 +139,9 @@ def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     return scores
 
 
-def _places(values: torch.Tensor, bins: int) -> torch.Tensor:
+def _bins_of(values: torch.Tensor, bins: int) -> torch.Tensor:
     return (values * bins).long().clamp(0, bins - 1)
 
 
-def _counted(bins: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+def _count(bins: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
     return torch.zeros(count, dtype=torch.int64, device=bins.device).index_add_(0, bins, values)

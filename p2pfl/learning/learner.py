@@ -108,8 +108,18 @@ class Learner(Protocol):
         """Return the same learner on other data of the same shape."""
         ...
 
-    def drawing(self, source: Source) -> Self:
-        """Return the same learner with another source for the secrets that hide single samples, if it uses any."""
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+        """Return the same learner with another source for the secrets that hide single samples, if it uses any.
+
+        Parameters
+        ----------
+        source
+            The source.
+        peers
+            Names of all peers, where each of them hides its samples from the others; empty in a simulation.
+        least
+            Least number of samples that this site lets any total single out.
+        """
         ...
 
     def start(self, peers: Sequence[str]) -> Rows:
@@ -181,9 +191,9 @@ class SequentialLearner(ABC):
         """The learner itself."""
         return self
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
         """Return the learner itself, as it draws no secrets through p2pfl."""
-        del source
+        del source, peers, least
         return self
 
     @abstractmethod

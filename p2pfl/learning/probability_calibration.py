@@ -93,7 +93,7 @@ def slope(probabilities: Floats, targets: Ints) -> float:
     NaN where no maximum exists, as if the log-odds separate the classes.
     """
     logits = _logits(probabilities)
-    return _fitted(np.column_stack([logits, np.ones_like(logits)]), np.zeros_like(logits), targets)
+    return _fit(np.column_stack([logits, np.ones_like(logits)]), np.zeros_like(logits), targets)
 
 
 def intercept(probabilities: Floats, targets: Ints) -> float:
@@ -102,7 +102,7 @@ def intercept(probabilities: Floats, targets: Ints) -> float:
     NaN where no maximum exists, as with one class alone.
     """
     logits = _logits(probabilities)
-    return _fitted(np.ones((len(logits), 1)), logits, targets)
+    return _fit(np.ones((len(logits), 1)), logits, targets)
 
 
 def _terms(observed: Floats, expected: Floats) -> Floats:
@@ -115,7 +115,7 @@ def _logits(probabilities: Floats) -> Floats:
     return logits
 
 
-def _fitted(design: Floats, offset: Floats, targets: Ints) -> float:
+def _fit(design: Floats, offset: Floats, targets: Ints) -> float:
     """Return the first coefficient of a logistic regression."""
     beta = np.zeros(design.shape[1])
     for _ in range(STEPS):

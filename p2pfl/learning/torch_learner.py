@@ -30,14 +30,14 @@ from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
-from p2pfl.learning.set_scores import WHOLE, SetScore, choose_score, choose_usual, metrics_named, r2, scores_of
+from p2pfl.learning.set_scores import WHOLE, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmentation import Augment, make_augmenting
-from p2pfl.learning.steps.autograd import Plain
-from p2pfl.learning.steps.batching import Held
+from p2pfl.learning.steps.augmentation import Augment, make_augmentation
+from p2pfl.learning.steps.autograd import PlainEngine
+from p2pfl.learning.steps.batching import PeerSamples
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Factor, Recipe
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 from p2pfl.privacy.keys import Source
 
 TRIED_SAMPLES = 3
@@ -89,7 +89,7 @@ class TorchLearner:
         cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
     augment
         Function ``augment(features, *, generator)`` that changes the features of each training batch at random, see
-        :class:`p2pfl.learning.steps.augmentation.Augmenting`; it has no part in evaluation.
+        :class:`p2pfl.learning.steps.augmentation.Augmentation`; it has no part in evaluation.
     metrics
         Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
         ``whole`` that return one number for all outputs and targets, or scores of
@@ -179,16 +179,16 @@ class TorchLearner:
             max_norm=max_norm,
         )
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
-        self.device = checks.device_named(device)
+        self.device = checks.find_device(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
         dataset = self.federation.dataset
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         own = squared_error if dataset.classes is None else cross_entropy
         self.loss = own if loss is None else name_loss(choose_score(loss, key="learning.loss", choices=LOSSES))
-        self.augment = make_augmenting(augment)
+        self.augment = make_augmentation(augment)
         wanted: Mapping[str, PerSample | SetScore]
-        wanted = choose_usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
+        wanted = choose_usual(dataset, loss=self.loss) if metrics is None else choose_metrics(metrics)
         self.metrics: Mapping[str, PerSample]
         self.whole: Mapping[str, SetScore]
         self.metrics, self.whole = scores_of(wanted)
@@ -201,10 +201,10 @@ class TorchLearner:
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
-    def _held(self, federation: Federation) -> dict[str, Held]:
+    def _held(self, federation: Federation) -> dict[str, PeerSamples]:
         """Return the samples of all peers in each part."""
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
-        return {name: Held(each, self.device) for name, each in parts.items()}
+        return {name: PeerSamples(each, self.device) for name, each in parts.items()}
 
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
@@ -232,18 +232,18 @@ class TorchLearner:
         self.perceptrons = chosen.perceptrons
         self.proof = EngineProof(self.plain, self.initial, close)
 
-    def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
+    def _engine(self, rows: Rows) -> PlainEngine | Kernels | StackedEngine:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
         return self.plain if len(rows) == 1 else self.engine
 
-    def stepper(self, work: training.Work) -> Plain | FastEngine:
+    def stepper(self, work: training.Work) -> PlainEngine | FastEngine:
         """Return the engine for steps; which one follows from shapes alone."""
         fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
         if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
             return fast
         return self._engine(work.rows)
 
-    def _proven(self, work: training.Work, engine: Plain | FastEngine) -> Plain | FastEngine:
+    def _proven(self, work: training.Work, engine: PlainEngine | FastEngine) -> PlainEngine | FastEngine:
         """Return an engine if it computes the first batch of each peer as plain torch does, else plain torch."""
         other = copy.copy(self)  # whose samples nothing changes, and whose gradients nothing clips
         other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
@@ -326,9 +326,9 @@ class TorchLearner:
             made.steps = steps
         return made
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
         """Return the learner itself, as it draws no secrets."""
-        del source
+        del source, peers, least
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:

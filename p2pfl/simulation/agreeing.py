@@ -10,7 +10,7 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
 from p2pfl.data.federation import standardise
 from p2pfl.experiment import Plan
-from p2pfl.experiment.resolving import federated
+from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
@@ -25,9 +25,9 @@ def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourho
 def opened(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     net = _agreeing(resolved, shard, round=0)
-    scaled, found = run_without_loop(PeersAgreement(resolved).open(net))
+    scaled, statistics = run_without_loop(PeersAgreement(resolved).open(net))
     sent.add_(net.bytes_out)
-    return scaled, found
+    return scaled, statistics
 
 
 def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
@@ -45,10 +45,12 @@ def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[S
         return state, None
 
 
-def everyone(resolved: Plan, found: Statistics | None) -> Federation:
+def everyone(resolved: Plan, statistics: Statistics | None) -> Federation:
     """Return the data of all peers, which a worker reads again, scaled by the statistics that all agreed on."""
     federation = resolved.federation
     if federation.elsewhere is None:
         return federation
-    whole = federated(resolved.experiment, resolved.topology.peers)
-    return whole if found is None else standardise(whole, mean=found.mean[0], deviation=found.deviation[0])
+    whole = federate_data(resolved.experiment, resolved.topology.peers)
+    return (
+        whole if statistics is None else standardise(whole, mean=statistics.mean[0], deviation=statistics.deviation[0])
+    )

@@ -63,20 +63,20 @@ class Flight:
         listener, sender = np.divmod(self._pairs[self._pair], count)  # [Q]
         received = (self._due <= self._number) & present[listener]  # [Q]
         now = np.arange(count)
-        known = np.concatenate([self._codes, self._number * count + now])  # [M], sorted
-        held = rows if not len(self._codes) else torch.cat([self._rows, rows])  # [M, L]
-        wanted = np.searchsorted(known, self._sent[received] * count + sender[received])
+        codes = np.concatenate([self._codes, self._number * count + now])  # [M], sorted
+        models = rows if not len(self._codes) else torch.cat([self._rows, rows])  # [M, L]
+        wanted = np.searchsorted(codes, self._sent[received] * count + sender[received])
         receivers = np.concatenate([now, listener[received]])  # [E]
         model = np.concatenate([len(self._codes) + now, wanted])  # [E]
         order = np.argsort(receivers, kind="stable")
         self._keep(~received)
         self._codes = np.unique(self._sent * count + self._pairs[self._pair] % count)  # [K]
-        self._rows = held[to_device(torch.from_numpy(np.searchsorted(known, self._codes)), rows.device)]
+        self._rows = models[to_device(torch.from_numpy(np.searchsorted(codes, self._codes)), rows.device)]
         self._number += 1
-        to, place = torch.from_numpy(receivers[order]), torch.from_numpy(model[order])
+        to, row_index = torch.from_numpy(receivers[order]), torch.from_numpy(model[order])
         weights = 1 / torch.bincount(to)[to].double()  # [E]
-        names = tuple(self.peers[number] for number in (known % count).tolist())
-        return ReceivedModels(held, to, place, weights, names)
+        names = tuple(self.peers[number] for number in (codes % count).tolist())
+        return ReceivedModels(models, to, row_index, weights, names)
 
     def _send(self, present: np.ndarray[tuple[int], np.dtype[np.bool_]], *, round: int, step: int) -> None:
         edges = self._edges[(round + step) % len(self._edges)]  # [E]
@@ -142,5 +142,5 @@ def _edges(weights: Weights) -> Ints:
     """Return the edges of one gossip step, each as receiver * N + sender."""
     matrix = weights.matrix.tocoo()
     others = (matrix.row != matrix.col) & (matrix.data != 0)
-    found: Ints = matrix.row[others].astype(np.int64) * len(weights.peers) + matrix.col[others]
-    return found
+    codes: Ints = matrix.row[others].astype(np.int64) * len(weights.peers) + matrix.col[others]
+    return codes

@@ -114,8 +114,10 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         raise InputError(
             f"the share of the noise is {noise_share}, but must be at least 0; 1 is the noise of the curator"
         )
-    given = protection.settings
-    change = sensitivity(clip=given.clip, adjacency=protection.wanted.adjacency, bits=given.bits, size=protection.size)
+    settings = protection.settings
+    change = sensitivity(
+        clip=settings.clip, adjacency=protection.wanted.adjacency, bits=settings.bits, size=protection.size
+    )
     noise = noise_share * change / (protection.guarantee.mu * math.sqrt(len(peers)))
     complete = graphs.complete(len(peers)).named(peers)
     trusted = replace(
@@ -123,7 +125,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         topology=complete,
         weights=(graphs.metropolis(complete),),
         algorithm=_averaging(plan.algorithm),
-        protection=replace(protection, settings=replace(given, noise=noise, mask=0.0), graph=complete, sums=None),
+        protection=replace(protection, settings=replace(settings, noise=noise, mask=0.0), graph=complete, sums=None),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # there are no links that could be lossy
@@ -176,7 +178,7 @@ def compare(plan: Plan) -> CuratorComparison:
     return CuratorComparison(metric, own, reached, noiseless, share, length)
 
 
-def needed(plan: Plan, found: CuratorComparison) -> tuple[int, float]:
+def needed(plan: Plan, comparison: CuratorComparison) -> tuple[int, float]:
     """Return the number of peers, or alternatively the epsilon, at which the noise is low enough to pay.
 
     Raises
@@ -184,11 +186,11 @@ def needed(plan: Plan, found: CuratorComparison) -> tuple[int, float]:
     InputError
         No share of the noise pays.
     """
-    if not found.share:
+    if not comparison.share:
         raise InputError("no share of the noise makes learning together pay; change the clip or the rounds")
     protection = plan.protection
-    eased = Cost(protection.cost.mu / found.share, protection.cost.probability)
-    return math.ceil(len(plan.topology.peers) / found.share), protection.total({eased: _rounds(plan)})
+    eased = Cost(protection.cost.mu / comparison.share, protection.cost.probability)
+    return math.ceil(len(plan.topology.peers) / comparison.share), protection.total({eased: _rounds(plan)})
 
 
 def _length(plan: Plan) -> float:

@@ -17,8 +17,8 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.composing import RunParts, wanted
-from p2pfl.experiment.swarm_agreement import reported
+from p2pfl.experiment.composing import RunParts, wanted_experiment
+from p2pfl.experiment.swarm_agreement import report_statistics
 from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
@@ -131,7 +131,7 @@ def simulate(
     """
     keep_freed_memory()
     first, began = time.perf_counter(), began or datetime.now(UTC)
-    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    made = wanted_experiment(experiment, learner, topology, peers=peers, parts=parts)
     if isinstance(made, partial):
         made = made(unaccounted=unaccounted)
     options, begun = RunOptions(baselines, resume, source), RunStart(first, began)
@@ -143,10 +143,10 @@ def simulate(
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
         check_runs(resolved, shard.peers)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
-        place = folder(resolved) if callable(folder) else folder
+        run_folder = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
             return run_without_loop(
-                simulated(begun=begun, baselines=baselines, resume=resume, folder=place, observe=seen)
+                simulated(begun=begun, baselines=baselines, resume=resume, folder=run_folder, observe=seen)
             )
 
 
@@ -211,7 +211,7 @@ async def simulating(
     names = shard.everyone
     sent = torch.zeros(len(shard.peers), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
-    found: Statistics | None = None
+    statistics: Statistics | None = None
     with (
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, None if resolved.asynchronous else folder, clock=time.perf_counter) as keeper,
@@ -223,8 +223,8 @@ async def simulating(
             resolved = resolved.continuing(secret=left.facts.secret)
         if wanted.data.scale:
             record_runs(resolved, shard.peers, now=begun.began)
-            resolved, found = opened(resolved, shard, sent=sent)
-            agreed["statistics"] = reported(found)
+            resolved, statistics = opened(resolved, shard, sent=sent)
+            agreed["statistics"] = report_statistics(statistics)
         run.describe(described(resolved))
         evaluator = Evaluator(resolved, shard)
         state, work, meter, final, best = await _recorded(
@@ -265,7 +265,7 @@ async def simulating(
             stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
             played=meter.samples.played,
             baselines=baselines,
-            everyone=lambda: everyone(resolved, found),
+            everyone=lambda: everyone(resolved, statistics),
             gradients=int(steps),
             best=kept,
             evaluation=None if evaluator.scope.full else evaluator.stated,
@@ -294,17 +294,17 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
 
 def _write_best(resolved: Plan, shard: Shard, run: Run, best: BestModels) -> dict[str, BestKept]:
     """Write the best model of every peer; return what the summary lists of them."""
-    found: dict[str, BestKept] = {}
+    models: dict[str, BestKept] = {}
     tensors = {"rows": best.rows, "losses": best.losses, "rounds": best.rounds}
     for numbers, block in shard.blocks(tensors):
         rounds, losses = block["rounds"].tolist(), block["losses"].tolist()
-        for place, number in enumerate(numbers.tolist()):
-            if rounds[place] < 0:
+        for index, number in enumerate(numbers.tolist()):
+            if rounds[index] < 0:
                 continue
             name = shard.everyone[number]
-            found[name] = BestKept(rounds[place], losses[place], "validation", best_file(name))
-            run.save_best(name, resolved.saved(block["rows"][place]), found[name])
-    return found
+            models[name] = BestKept(rounds[index], losses[index], "validation", best_file(name))
+            run.save_best(name, resolved.saved(block["rows"][index]), models[name])
+    return models
 
 
 async def _recorded(

@@ -68,7 +68,7 @@ def scope(plan: Plan) -> Scope:
     """
     wanted, names = plan.experiment.evaluation, plan.topology.peers
     sizes = [plan.federation.sizes(peer) for peer in names]
-    held = [each.test + each.validation for each in sizes]
+    counts = [each.test + each.validation for each in sizes]
     if wanted != EvaluationSettings():
         peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
         return Scope(wanted.every or 1, peers)
@@ -79,12 +79,12 @@ def scope(plan: Plan) -> Scope:
     share = learning.fraction * (1 - learning.straggling / 2) * (1 - plan.experiment.simulation.absence)
     trained = bare.samples_a_round(names) * share
     free = FREE / max(1, bare.products * plan.experiment.rounds)
-    return _affordable(held, budget=max(SHARE * BACKWARD * trained, free))
+    return _affordable(counts, budget=max(SHARE * BACKWARD * trained, free))
 
 
-def _affordable(held: list[int], *, budget: float) -> Scope:
+def _affordable(counts: list[int], *, budget: float) -> Scope:
     """Return the largest scope whose samples in a round fit into the budget, given those that each peer holds."""
-    total, count = sum(held), len(held)
+    total, count = sum(counts), len(counts)
     if total <= budget:
         return Scope()
     fewest = min(FEWEST_PEERS, count)
@@ -141,13 +141,13 @@ class Evaluator:
 
         The scores of these rows are not computed again until :meth:`judged` gets others.
         """
-        found = self.plan.learner.evaluate(rows, peers=self.names, part="validation")
-        self._judged = rows, found
-        return found["loss"]
+        scores = self.plan.learner.evaluate(rows, peers=self.names, part="validation")
+        self._judged = rows, scores
+        return scores["loss"]
 
     def full(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples."""
-        return self._assessed(rows, self.names, held=self._held(rows))
+        return self._assessed(rows, self.names, validation=self._held(rows))
 
     def _held(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
         """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
@@ -172,24 +172,24 @@ class Evaluator:
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]
         if self.chosen is None:
-            return self._assessed(rows, self.names, held=self._held(rows))
+            return self._assessed(rows, self.names, validation=self._held(rows))
         where = to_device(torch.from_numpy(self.chosen), rows.device)
-        scored = self._assessed(rows[where], self.some, held=self._held(rows, where))
-        found = dict(zip(self.some, scored, strict=True))
-        return [found.get(name, {}) for name in self.names]
+        scored = self._assessed(rows[where], self.some, validation=self._held(rows, where))
+        by_name = dict(zip(self.some, scored, strict=True))
+        return [by_name.get(name, {}) for name in self.names]
 
     def _assessed(
-        self, rows: Rows, peers: tuple[str, ...], *, held: dict[str, torch.Tensor] | None
+        self, rows: Rows, peers: tuple[str, ...], *, validation: dict[str, torch.Tensor] | None
     ) -> list[dict[str, float]]:
         """Return scores on the test part, and with a validation part also those under ``validation_...``."""
         if not peers:
             return []
         learner = self.plan.learner
-        found = learner.evaluate(rows, peers=peers)
+        scores = learner.evaluate(rows, peers=peers)
         if self.validates:
-            held = learner.evaluate(rows, peers=peers, part="validation") if held is None else held
-            found = found | {f"validation_{name}": values for name, values in held.items()}
-        return by_peer(found) if found else [{} for _ in peers]
+            validation = learner.evaluate(rows, peers=peers, part="validation") if validation is None else validation
+            scores = scores | {f"validation_{name}": values for name, values in validation.items()}
+        return by_peer(scores) if scores else [{} for _ in peers]
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:
@@ -270,12 +270,12 @@ class MeanModel:
         if not isinstance(bare, TorchLearner) or own:
             return
         names = plan.topology.peers
-        held = [plan.federation.sizes(peer).test for peer in names]
-        evaluated = sum(held) * (1 if scope.peers is None else scope.peers / len(names))
+        counts = [plan.federation.sizes(peer).test for peer in names]
+        evaluated = sum(counts) * (1 if scope.peers is None else scope.peers / len(names))
         free = FREE / max(1, bare.products * plan.experiment.rounds)
         most = int(max(FEWEST_SAMPLES, MEAN_SHARE * evaluated, MEAN_SHARE * free))
         if plan.experiment.evaluation != EvaluationSettings():
-            most = sum(held)
+            most = sum(counts)
         union = plan.federation.of(*shard.peers).pooled(MEAN_NAME)
         few = union.test[MEAN_NAME]  # [n]
         if len(few) > most:
@@ -300,7 +300,7 @@ class MeanModel:
             return {}
         learner, count = (self.whole, self.counts[0]) if whole else (self.learner, self.counts[1])
         row = self.shard.mean(mean(rows)).unsqueeze(0).to(rows)  # [1, P]
-        found = learner.evaluate(row, peers=(MEAN_NAME,))
-        parts = [float(each[0]) * count if count else 0.0 for each in found.values()]
+        scores = learner.evaluate(row, peers=(MEAN_NAME,))
+        parts = [float(each[0]) * count if count else 0.0 for each in scores.values()]
         *sums, total = self.shard.sums(torch.tensor([*parts, count], dtype=torch.float64)).tolist()
-        return {name: each / total for name, each in zip(found, sums, strict=True)} if total else {}
+        return {name: each / total for name, each in zip(scores, sums, strict=True)} if total else {}

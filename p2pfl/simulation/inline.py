@@ -63,20 +63,20 @@ class Inline:
         self._mean: torch.Tensor | None = None
         self._unchecked = list[tuple[int, Sequence[str], torch.Tensor]]()
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train all rows except those of absent peers."""
         trained, reports = rows, list[Report]()
         rounds = torch.full((len(rows),), -1)  # [N]
-        for own, here in self._turns(how["round"], how.get("active")):
-            how["round"], how["active"] = own, here
+        for own, here in self._turns(options["round"], options.get("active")):
+            options["round"], options["active"] = own, here
             begun = self.clock()
-            fitted = self.learner.fit(trained, **how)
+            fitted = self.learner.fit(trained, **options)
             self.seconds += self.clock() - begun
             rounds = rounds.where(~here, own)
-            trained, how["memory"] = fitted.rows, fitted.memory
+            trained, options["memory"] = fitted.rows, fitted.memory
             reports.append(fitted.report)
             if fitted.report.loss.device.type != "cpu":
-                self._unchecked.append((own, how["peers"], fitted.report.loss))
+                self._unchecked.append((own, options["peers"], fitted.report.loss))
         if self.count is not None:
             self.count(rounds.tolist())  # once, because other processes take part
         fitted = replace(fitted, report=reduce(_both, reports))
@@ -91,8 +91,8 @@ class Inline:
         if self.update is None or self._mean is None:
             return None
         update = self.update  # [R] float64
-        found = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
-        sums = torch.tensor([*found, len(update)], dtype=torch.float64)
+        norms = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
+        sums = torch.tensor([*norms, len(update)], dtype=torch.float64)
         if self.shard is None:
             return _diversity(sums, common=self._mean)
         return _diversity(self.shard.sums(sums), common=self.shard.mean(self._mean))
@@ -111,16 +111,16 @@ class Inline:
             check_losses(loss.cpu(), peers=peers, round=round)
         self.seconds += self.clock() - begun
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return the gradients of all rows except those of absent peers."""
         begun = self.clock()
-        found = list[Rows]()
-        for own, here in self._turns(how["round"], how.get("active")):
-            how["round"], how["active"] = own, here
-            found.append(self.learner.gradient(rows, **how))
+        slopes = list[Rows]()
+        for own, here in self._turns(options["round"], options.get("active")):
+            options["round"], options["active"] = own, here
+            slopes.append(self.learner.gradient(rows, **options))
             self.steps += int(here.sum())
         self.seconds += self.clock() - begun
-        return reduce(torch.add, found)
+        return reduce(torch.add, slopes)
 
     def _turns(self, round: int, active: torch.Tensor | None) -> list[tuple[int, torch.Tensor]]:
         """Return the peers that train, ``[N]`` bool, by their own round."""

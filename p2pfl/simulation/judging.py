@@ -83,10 +83,10 @@ class BestModels:
     @classmethod
     def taken(cls, tensors: dict[str, torch.Tensor]) -> Self | None:
         """Take the best models out of the tensors of a checkpoint, if there are any."""
-        given: Mapping[str, torch.Tensor] = {
+        fields: Mapping[str, torch.Tensor] = {
             name: tensors.pop(PREFIX + name) for name in ("rows", "losses", "rounds") if PREFIX + name in tensors
         }
-        return cls(**given) if given else None
+        return cls(**fields) if fields else None
 
 
 @dataclass

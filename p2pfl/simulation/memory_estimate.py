@@ -191,8 +191,8 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
 
 def _stated(free: FreeMemory) -> str:
     """Return how much memory is free, and which limit says so."""
-    what = "process (ulimit -v)" if free.limit == "process" else free.limit
-    return f"the limit of the {what} leaves {size(free.bytes)}"
+    limited = "process (ulimit -v)" if free.limit == "process" else free.limit
+    return f"the limit of the {limited} leaves {size(free.bytes)}"
 
 
 @contextmanager

@@ -57,14 +57,14 @@ def records_of(
     received = net.received.tolist()
     public = state.public.rows  # [R, P]
     common = net.shard.mean(mean(public))  # [P]
-    found = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
-    found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
-    found |= {} if report is None else {"loss": report.loss}
-    told = {name: values.tolist() for name, values in on_host(found).items()}
+    tensors = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
+    tensors |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
+    tensors |= {} if report is None else {"loss": report.loss}
+    columns = {name: values.tolist() for name, values in on_host(tensors).items()}
     losses = [None] * len(net.peers)
     if report is not None:
-        losses = [loss if steps else None for loss, steps in zip(told["loss"], report.steps.tolist(), strict=True)]
-    updates = told.get("update", [None] * len(net.peers))
+        losses = [loss if steps else None for loss, steps in zip(columns["loss"], report.steps.tolist(), strict=True)]
+    updates = columns.get("update", [None] * len(net.peers))
     diversity, mixed = learner.diversity, state.mixed
     return [
         [
@@ -73,7 +73,7 @@ def records_of(
                 round=rounds[index],
                 scores=evaluated[index],
                 training_loss=losses[index],
-                distance=told["moved"][index],
+                distance=columns["moved"][index],
                 bytes_out=int(sent[index]),
                 bytes_in=0,
                 seconds_training=0.0,
@@ -81,7 +81,7 @@ def records_of(
                 received=received[index],
                 privacy_spent=spent,
                 update=updates[index],
-                disagreement=told["apart"][index],
+                disagreement=columns["apart"][index],
                 diversity=diversity,
                 mixed=mixed,
                 mean_model=mean_model,

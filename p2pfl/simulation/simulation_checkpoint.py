@@ -122,10 +122,10 @@ class SimulationCheckpoint:
     @property
     def sampled(self) -> dict[str, Counter[SampledSteps]]:
         """Rounds of DP-SGD for each kind of steps, by peer."""
-        found = defaultdict[str, Counter[SampledSteps]](Counter)
+        samples = defaultdict[str, Counter[SampledSteps]](Counter)
         for peer, noise, rate, steps, count in self.facts.sampled:
-            found[peer][SampledSteps(noise, rate, steps)] = count
-        return dict(found)
+            samples[peer][SampledSteps(noise, rate, steps)] = count
+        return dict(samples)
 
     def save(self, path: Path) -> None:
         """Write the checkpoint for its owner alone; an older one is replaced as a whole or not at all.
@@ -141,7 +141,7 @@ class SimulationCheckpoint:
         kept: dict[str, torch.Tensor] = {}
         same: dict[str, str] = {}
         for name, value in self.tensors().items():
-            twin = next((other for other, known in kept.items() if known is value), None)
+            twin = next((other for other, tensor in kept.items() if tensor is value), None)
             if twin is None:
                 kept[name] = value
             else:
@@ -183,9 +183,9 @@ class SimulationCheckpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 facts = Facts(**json.loads(file.metadata()["facts"]))
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-            found |= {name: found[twin] for name, twin in facts.same.items()}
-            left = cls.of(facts, found)
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            tensors |= {name: tensors[twin] for name, twin in facts.same.items()}
+            left = cls.of(facts, tensors)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
         shape = tuple(left.state.rows.shape)
@@ -200,13 +200,13 @@ class SimulationCheckpoint:
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return contiguous tensors of which no two share memory, as safetensors requires."""
     seen: set[int] = set()
-    found = {}
+    copies = {}
     for name, value in tensors.items():
         plain = value.detach().contiguous()
-        place = plain.untyped_storage().data_ptr()
-        found[name] = plain.clone() if place in seen or plain.numel() != _held(plain) else plain
-        seen.add(place)
-    return found
+        address = plain.untyped_storage().data_ptr()
+        copies[name] = plain.clone() if address in seen or plain.numel() != _held(plain) else plain
+        seen.add(address)
+    return copies
 
 
 def _held(tensor: torch.Tensor) -> int:

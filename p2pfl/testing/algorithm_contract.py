@@ -70,8 +70,8 @@ def check_algorithm(
 
 @ALGORITHM_CHECKS.add
 def the_class_declares_its_traits(case: Case) -> None:
-    found = getattr(case.algorithm, "traits", None)
-    require(isinstance(found, Traits), f"its attribute traits is {found!r} instead of p2pfl.Traits(...)")
+    traits = getattr(case.algorithm, "traits", None)
+    require(isinstance(traits, Traits), f"its attribute traits is {traits!r} instead of p2pfl.Traits(...)")
 
 
 @ALGORITHM_CHECKS.add
@@ -117,7 +117,7 @@ def a_run_continues_from_a_checkpoint(case: Case) -> None:
 def peers_that_do_not_train_stay_at_the_start(case: Case) -> None:
     if case.traits.additive:
         return  # what peers contribute to totals is no result of ``fit``
-    begin, *_, last = case.play(change=lambda found, rows, slope: torch.zeros_like(found) if slope else rows).states
+    begin, *_, last = case.play(change=lambda trained, rows, slope: torch.zeros_like(trained) if slope else rows).states
     for name, rows in {"rows": last.rows, "public": last.public.rows}.items():
         gap = float((rows - begin.rows).abs().max())
         require(gap <= _tolerance(rows), f"{name} moved by {gap:g} although training changed nothing")
@@ -249,8 +249,8 @@ def state_for_each_edge_is_declared(case: Case) -> None:
         state = case.play(plan).states[-1]
         shapes.append({name: tuple(value.shape) for name, value in state.tensors().items()})
     for name, shape in shapes[0].items():
-        found = {each.get(name, shape) for each in shapes}
-        require(len(found) == 1, f"the shape of {name} depends on the neighbours ({found}); declare state_per_edge")
+        widths = {each.get(name, shape) for each in shapes}
+        require(len(widths) == 1, f"the shape of {name} depends on the neighbours ({widths}); declare state_per_edge")
 
 
 @ALGORITHM_CHECKS.add
@@ -272,11 +272,11 @@ def _over(case: Case, graph: graphs.Topology) -> graphs.Topology:
     return graphs.Topology(case.topology.peers, tuple((name[a], name[b]) for a, b in graph.edges))
 
 
-def _otherwise(found: Rows, rows: Rows, slope: bool) -> Rows:  # noqa: FBT001 (a callback takes no keywords)
+def _otherwise(trained: Rows, rows: Rows, slope: bool) -> Rows:  # noqa: FBT001 (a callback takes no keywords)
     """Return other private results of training of the same size."""
     del rows, slope
-    noise = draw(SEED, "contract training").normal(size=tuple(found.shape))
-    return found + torch.from_numpy(noise).to(found)
+    noise = draw(SEED, "contract training").normal(size=tuple(trained.shape))
+    return trained + torch.from_numpy(noise).to(trained)
 
 
 def _otherwise_trained(case: Case) -> list[tuple[Call, Call]]:
@@ -308,11 +308,11 @@ def _tensors(state: State) -> dict[str, torch.Tensor]:
     return {"rows": state.rows, **state.tensors()}
 
 
-def _same(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], what: str) -> None:
-    names = {*found} ^ {*expected}
-    require(not names, f"{what}: only one of them has {sorted(names)}")
+def _same(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], subject: str) -> None:
+    names = {*actual} ^ {*expected}
+    require(not names, f"{subject}: only one of them has {sorted(names)}")
     for name, value in expected.items():
-        require(torch.equal(found[name], value), f"{what}, in {name}")
+        require(torch.equal(actual[name], value), f"{subject}, in {name}")
 
 
 def _tolerance(rows: Rows) -> float:

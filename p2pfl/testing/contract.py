@@ -56,7 +56,7 @@ def require(condition: bool, *details: object) -> None:  # noqa: FBT001 (it read
         raise ContractError(" ".join(str(detail) for detail in details))
 
 
-def equal(found: object, expected: object) -> None:
+def equal(actual: object, expected: object) -> None:
     """Raise :class:`ContractError` unless two values are equal.
 
     Raises
@@ -64,7 +64,7 @@ def equal(found: object, expected: object) -> None:
     ContractError
         They differ.
     """
-    require(found == expected, f"got {_short(found)} instead of {_short(expected)}")
+    require(actual == expected, f"got {_short(actual)} instead of {_short(expected)}")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from p2pfl.core.neighbourhood import (
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.composing import compose
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
 from p2pfl.network.peer import Peer
@@ -109,8 +109,8 @@ class RecordingNeighbourhood(Wrapped):
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
     ) -> Ints:
         """Take a total, or return the next one of the script."""
-        found = await self._net.total(contribution, size=size, bits=bits, change=change)
-        answer = self._answer(Released(torch.from_numpy(found).unsqueeze(0)))
+        totals = await self._net.total(contribution, size=size, bits=bits, change=change)
+        answer = self._answer(Released(torch.from_numpy(totals).unsqueeze(0)))
         passed = torch.tensor([[size, bits]])
         if isinstance(contribution, PublicContribution):
             passed = torch.from_numpy(np.stack([contribution(peer) for peer in self.peers]))
@@ -118,10 +118,10 @@ class RecordingNeighbourhood(Wrapped):
         total: Ints = answer.rows[0].numpy()
         return total
 
-    def _answer(self, found: Released) -> Released:
+    def _answer(self, released: Released) -> Released:
         """Return what was released, or the next answer of the script."""
         if self.script is None:
-            return found
+            return released
         require(bool(self.script), "how often it releases or takes totals depends on what training returned")
         return self.script.pop(0)
 
@@ -147,21 +147,21 @@ class Trainer:
     change: Callable[[Rows, Rows, bool], Rows] | None = None
     gradients: bool = field(default=False, init=False)
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train rows."""
-        self.gradients |= how.get("correction") is not None
-        fitted = self.learner.fit(rows, **how)
+        self.gradients |= options.get("correction") is not None
+        fitted = self.learner.fit(rows, **options)
         if self.change is None:
             return fitted
         changed = self.change(fitted.rows, rows, False)
-        active = how.get("active")
+        active = options.get("active")
         return replace(fitted, rows=changed if active is None else torch.where(active.unsqueeze(-1), changed, rows))
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients."""
         self.gradients = True
-        found = self.learner.gradient(rows, **how)
-        return found if self.change is None else self.change(found, rows, True)
+        slopes = self.learner.gradient(rows, **options)
+        return slopes if self.change is None else self.change(slopes, rows, True)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Case:
     @property
     def traits(self) -> Traits:
         """Traits that the algorithm declares."""
-        return declared(self.algorithm, UNDECLARED)
+        return declared_traits(self.algorithm, UNDECLARED)
 
     def plan(self, *, live: bool = False, topology: Topology | None = None, **parts: Any) -> Plan:
         """Return the plan of a run of a fresh copy of the algorithm."""

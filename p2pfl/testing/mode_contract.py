@@ -74,9 +74,11 @@ def unused_keys_are_keys_of_the_privacy_section_and_have_a_reason(mode: Mode, ca
 def the_statement_is_one_clause_for_people(mode: Mode, case: Case) -> None:
     del case
     for claimed in (False, True):
-        said = mode.statement(claimed=claimed)
-        require(isinstance(said, str) and bool(said.strip()), f"statement(claimed={claimed}) returned {said!r}")
-        require("\n" not in said and not said.endswith("."), f"{said!r} has several lines or ends with a full stop")
+        clause = mode.statement(claimed=claimed)
+        require(isinstance(clause, str) and bool(clause.strip()), f"statement(claimed={claimed}) returned {clause!r}")
+        require(
+            "\n" not in clause and not clause.endswith("."), f"{clause!r} has several lines or ends with a full stop"
+        )
 
 
 @MODE_CHECKS.add

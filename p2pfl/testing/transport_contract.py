@@ -346,8 +346,8 @@ async def peers_on_a_ring_exchange_many_large_chunks_at_once(transport: Transpor
         await asyncio.gather(*[channel.publish(f"{room}/{number}", part) for part in data])
         received = await _take(channel, 2 * chunks)
         for neighbour in ((number - 1) % peers, (number + 1) % peers):
-            found = [bytes(message.data) for message in received if message.topic == f"{room}/{neighbour}"]
-            equal(found, [bytes([neighbour, chunk]) * 50_000 for chunk in range(chunks)])
+            chunks_received = [bytes(message.data) for message in received if message.topic == f"{room}/{neighbour}"]
+            equal(chunks_received, [bytes([neighbour, chunk]) * 50_000 for chunk in range(chunks)])
 
     async with AsyncExitStack() as stack:
         channels = [await stack.enter_async_context(transport.join(f"{room}p{i}")) for i in range(peers)]

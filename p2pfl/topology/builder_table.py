@@ -78,8 +78,8 @@ def build(
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
     options |= {"branching": branching, "period": period, "levels": levels}
-    known = inspect.signature(BUILDERS[kind]).parameters
-    return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
+    parameters = inspect.signature(BUILDERS[kind]).parameters
+    return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in parameters})
 
 
 def options_of(kind: str) -> tuple[str, ...]:

@@ -150,9 +150,9 @@ def torus(rows: int, columns: int) -> Topology:
     ('peer1', 'peer2', 'peer3', 'peer6')
     """
     check_at_least_one(min(rows, columns), "rows and columns")
-    places = [(r, c) for r in range(rows) for c in range(columns)]
-    across = ((r * columns + c, r * columns + (c + 1) % columns) for r, c in places)
-    down = ((r * columns + c, (r + 1) % rows * columns + c) for r, c in places)
+    cells = [(r, c) for r in range(rows) for c in range(columns)]
+    across = ((r * columns + c, r * columns + (c + 1) % columns) for r, c in cells)
+    down = ((r * columns + c, (r + 1) % rows * columns + c) for r, c in cells)
     return build_numbered(rows * columns, (*across, *down))
 
 
@@ -304,10 +304,10 @@ def most_square(n: int) -> int:
     return max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
 
 
-def check_at_least_one(n: int, what: str = "peers") -> None:
+def check_at_least_one(n: int, subject: str = "peers") -> None:
     """Raise :class:`TopologyError` if a number is below 1."""
     if n < 1:
-        raise TopologyError(f"the number of {what} must be at least 1, but it is {n}; raise it")
+        raise TopologyError(f"the number of {subject} must be at least 1, but it is {n}; raise it")
 
 
 def check_degree(n: int, degree: int) -> None:

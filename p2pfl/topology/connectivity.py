@@ -53,17 +53,17 @@ class Tree:
 
     def subtree(self, peer: str) -> tuple[str, ...]:
         """Return a peer and all peers below it, sorted."""
-        found = [peer]
-        for each in found:  # which grows
-            found += self.children(each)
-        return tuple(sorted(found))
+        members = [peer]
+        for each in members:  # which grows
+            members += self.children(each)
+        return tuple(sorted(members))
 
     @cached_property
     def _children(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {}
+        children_of: dict[str, list[str]] = {}
         for child, parent in sorted(self.parents.items()):
-            found.setdefault(parent, []).append(child)
-        return {parent: tuple(children) for parent, children in found.items()}
+            children_of.setdefault(parent, []).append(child)
+        return {parent: tuple(children) for parent, children in children_of.items()}
 
 
 def spanning(graph: Topology | Schedule, *, among: Collection[str]) -> Tree:
@@ -109,16 +109,16 @@ def _spanning(graph: Topology | Schedule, among: tuple[str, ...]) -> Tree:
     parents, frontier = dict[str, str](), [root]
     rest.discard(root)
     while frontier:
-        found = dict[str, tuple[int, str]]()  # in the order in which peers are reached
+        reached = dict[str, tuple[int, str]]()  # in the order in which peers are reached
         for peer in frontier:
             for other in whole.neighbours(peer):
                 if other in rest:
                     rank = min(ranks.get(edge, len(graphs)) for edge in ((peer, other), (other, peer)))
-                    if other not in found or rank < found[other][0]:
-                        found[other] = rank, peer
-        parents |= {other: peer for other, (_, peer) in found.items()}
-        frontier = [*found]
-        rest -= found.keys()
+                    if other not in reached or rank < reached[other][0]:
+                        reached[other] = rank, peer
+        parents |= {other: peer for other, (_, peer) in reached.items()}
+        frontier = [*reached]
+        rest -= reached.keys()
     return Tree(root, parents)
 
 
@@ -127,10 +127,10 @@ def _centre(graph: Topology, among: tuple[str, ...]) -> str:
 
     The set of reached peers of each participant grows by one edge at a time, as bits, until one contains everybody.
     """
-    place = {peer: 1 << number for number, peer in enumerate(among)}
+    bits = {peer: 1 << number for number, peer in enumerate(among)}
     everybody = (1 << len(among)) - 1
-    around = {peer: [other for other in graph.neighbours(peer) if other in place] for peer in among}
-    balls = dict(place)
+    around = {peer: [other for other in graph.neighbours(peer) if other in bits] for peer in among}
+    balls = dict(bits)
     while everybody not in balls.values():
         grown = dict(balls)
         for peer, others in around.items():
@@ -192,8 +192,8 @@ def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...]
         return (alone,) if alone is not None and least > 1 else None
     names = sorted(here)
     numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that all peers find the same cut
-    found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
-    return found if len(found) < least else None
+    cut = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
+    return cut if len(cut) < least else None
 
 
 MAX_PLAIN_PEERS = 64
@@ -298,8 +298,8 @@ def partition(weights: Sequence[Weights], parts: int) -> list[Places]:
         raise TopologyError(f"{count} peers cannot be divided among {parts} workers; start at most {count}")
     edges = _edges(weights)
     orders = [np.arange(count), scipy.sparse.csgraph.reverse_cuthill_mckee(edges, symmetric_mode=True).astype(np.int64)]
-    found = [_blocks(order, parts) for order in orders]
-    return min(found, key=lambda blocks: crossings(edges, blocks))
+    partitions = [_blocks(order, parts) for order in orders]
+    return min(partitions, key=lambda blocks: crossings(edges, blocks))
 
 
 def _edges(weights: Sequence[Weights]) -> scipy.sparse.csr_array:

@@ -168,8 +168,8 @@ def _factors(n: int, most: int) -> list[int]:
 
     def of(m: int) -> list[int]:
         if m not in fewest:
-            found = [[*of(m // size), size] for size in range(2, min(m, most) + 1) if m % size == 0]
-            fewest[m] = min(found, key=len)
+            factorisations = [[*of(m // size), size] for size in range(2, min(m, most) + 1) if m % size == 0]
+            fewest[m] = min(factorisations, key=len)
         return fewest[m]
 
     return sorted(of(n))

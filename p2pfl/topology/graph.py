@@ -61,15 +61,15 @@ class Topology:
 
     def __post_init__(self) -> None:
         peers = tuple(sorted(self.peers))
-        given = self.edges if self.directed else [(min(edge), max(edge)) for edge in self.edges]
-        edges = sorted(set(given))
+        pairs = self.edges if self.directed else [(min(edge), max(edge)) for edge in self.edges]
+        edges = sorted(set(pairs))
         _check_peers(peers)
         _check_edges(edges, set(peers))
         object.__setattr__(self, "peers", peers)
         object.__setattr__(self, "edges", tuple(edges))
         if self.weights:
-            _check_weights(given, self.weights)
-            weight = dict(zip(given, self.weights, strict=True))
+            _check_weights(pairs, self.weights)
+            weight = dict(zip(pairs, self.weights, strict=True))
             object.__setattr__(self, "weights", tuple(float(weight[edge]) for edge in edges))
             _check_shares(self.peers, self._matrix(np.array(self.weights)))
 
@@ -213,7 +213,7 @@ class NetworkxGraph(Protocol):
         ...
 
 
-def as_topology(given: Topology | Schedule | NetworkxGraph) -> Topology | Schedule:
+def as_topology(graph: Topology | Schedule | NetworkxGraph) -> Topology | Schedule:
     """Return a topology as it is, and that of a networkx graph.
 
     Raises
@@ -227,12 +227,12 @@ def as_topology(given: Topology | Schedule | NetworkxGraph) -> Topology | Schedu
     >>> as_topology(networkx.path_graph(3)).edges
     (('0', '1'), ('1', '2'))
     """
-    if isinstance(given, Topology | Schedule):
-        return given
-    if isinstance(given, nx.Graph):
-        return Topology.from_graph(given)
+    if isinstance(graph, Topology | Schedule):
+        return graph
+    if isinstance(graph, nx.Graph):
+        return Topology.from_graph(graph)
     raise TopologyError(
-        f"the topology is of type {type(given).__name__}; pass a graph of p2pfl.topology, such as "
+        f"the topology is of type {type(graph).__name__}; pass a graph of p2pfl.topology, such as "
         "p2pfl.topology.ring(8), or a networkx graph"
     )
 

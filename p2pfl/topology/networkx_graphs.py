@@ -127,26 +127,28 @@ def positions(topology: Topology) -> dict[str, tuple[float, float]]:
         count = len(around)
         return {
             peer: (
-                round(math.sin(2 * math.pi * place / count), 4),
-                round(-math.cos(2 * math.pi * place / count), 4),
+                round(math.sin(2 * math.pi * index / count), 4),
+                round(-math.cos(2 * math.pi * index / count), 4),
             )
-            for place, peer in enumerate(around)
+            for index, peer in enumerate(around)
         }
     graph = topology.to_graph().to_undirected()
     if len(topology.peers) <= SMALL and nx.is_connected(graph):
-        found = nx.kamada_kawai_layout(graph)
+        layout = nx.kamada_kawai_layout(graph)
     else:
-        found = nx.spring_layout(graph, seed=0)
-    places = np.array([found[peer] for peer in topology.peers])
-    low, high = places.min(axis=0), places.max(axis=0)
-    places = 2 * (places - low) / np.maximum(high - low, 1e-9) - 1
-    return {peer: (round(float(x), 4), round(float(y), 4)) for peer, (x, y) in zip(topology.peers, places, strict=True)}
+        layout = nx.spring_layout(graph, seed=0)
+    coordinates = np.array([layout[peer] for peer in topology.peers])
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
+    coordinates = 2 * (coordinates - low) / np.maximum(high - low, 1e-9) - 1
+    return {
+        peer: (round(float(x), 4), round(float(y), 4)) for peer, (x, y) in zip(topology.peers, coordinates, strict=True)
+    }
 
 
 def _circle(topology: Topology) -> list[str] | None:
     """Return the order of the peers on a circle; ``None`` if the graph has no such order."""
     peers, count = topology.peers, len(topology.peers)
-    number = {peer: place for place, peer in enumerate(peers)}
+    number = {peer: index for index, peer in enumerate(peers)}
     edges = {(number[a], number[b]) for a, b in topology.edges}
     both = edges | {(b, a) for a, b in edges}
     if both == {((a + 1) % count, (b + 1) % count) for a, b in both}:

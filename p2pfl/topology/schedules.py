@@ -121,8 +121,8 @@ def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
             f"levels of {' x '.join(map(str, sizes))} parts have {math.prod(sizes)} peers, but there are {n}; change "
             "one of the two numbers"
         )
-    places = np.arange(n).reshape(sizes)
-    groups = [np.moveaxis(places, level, -1).reshape(-1, size) for level, size in enumerate(sizes) if size > 1]
+    numbers = np.arange(n).reshape(sizes)
+    groups = [np.moveaxis(numbers, level, -1).reshape(-1, size) for level, size in enumerate(sizes) if size > 1]
     steps = [build_numbered(n, (pair for group in each.tolist() for pair in combinations(group, 2))) for each in groups]
     return Schedule(tuple(reversed(steps))) if steps else Schedule((build_numbered(n, ()),))
 

@@ -358,8 +358,8 @@ def _covariances(matrices: list[scipy.sparse.csr_array], decay: float) -> list[F
     while left > NEGLIGIBLE:
         start = start + left * (product @ start @ product.T)
         product, left = product @ product, left**2
-    found = []
+    diagonals = []
     for matrix in matrices:
         start = walk(matrix, start)
-        found.append(start.diagonal())
-    return found
+        diagonals.append(start.diagonal())
+    return diagonals

@@ -238,12 +238,12 @@ def given(topology: Topology, matrix: npt.ArrayLike | scipy.sparse.sparray) -> W
     weights.eliminate_zeros()
     if not (np.isfinite(weights.data).all() and (weights.data >= 0).all()):
         raise TopologyError("the weights contain a negative or non-finite number; replace it")
-    for axis, what in ((1, "row"), (0, "column")):
+    for axis, line in ((1, "row"), (0, "column")):
         sums = np.asarray(weights.sum(axis=axis))
         worst = int(np.argmax(abs(sums - 1.0)))
         if abs(sums[worst] - 1.0) > TOLERANCE:
             raise TopologyError(
-                f'the {what} of "{topology.peers[worst]}" in the weights sums to {sums[worst]:.12g}, not to 1 '
+                f'the {line} of "{topology.peers[worst]}" in the weights sums to {sums[worst]:.12g}, not to 1 '
                 f"within {TOLERANCE}; scale the weights to be doubly stochastic"
             )
     _check_sparsity(topology, weights)
@@ -256,8 +256,8 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
     difference = ((off != 0).astype(np.int8) - (edges != 0).astype(np.int8)).tocoo()
     for listener, sender, sign in zip(difference.row, difference.col, difference.data, strict=True):
         if sign:
-            place = f'from "{topology.peers[sender]}" to "{topology.peers[listener]}"'
-            came = f"a weight {place}, where the graph has no edge" if sign > 0 else f"no weight on the edge {place}"
+            edge = f'from "{topology.peers[sender]}" to "{topology.peers[listener]}"'
+            came = f"a weight {edge}, where the graph has no edge" if sign > 0 else f"no weight on the edge {edge}"
             raise TopologyError(f"there is {came}; change the weights or the graph")
 
 
@@ -277,8 +277,8 @@ def _filled(
     if own is None:  # rounding may leave a negative rest where the edges take all the weight
         own = np.maximum(0.0, 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n))  # [N]
     values = np.concatenate([off_diagonal, own])
-    places = (np.concatenate([listener, np.arange(n)]), np.concatenate([edges.indices, np.arange(n)]))
-    matrix = scipy.sparse.coo_array((values, places), shape=(n, n)).tocsr()
+    entries = (np.concatenate([listener, np.arange(n)]), np.concatenate([edges.indices, np.arange(n)]))
+    matrix = scipy.sparse.coo_array((values, entries), shape=(n, n)).tocsr()
     matrix.sort_indices()
     return Weights(topology.peers, matrix)
 

@@ -11,8 +11,9 @@ EVIL = "[red]ada\x1b]0;owned\x07\x1b[2J"
 SHOWN = r"[red]ada\x1b]0;owned\x07\x1b[2J"
 
 
-def test_a_console_escapes_what_controls_a_terminal_and_keeps_its_own_styles(capsys):
-    terminal.console(force_terminal=True).print(Text(f"one {EVIL}\ntwo\u00a0three", style="bold"))
+def test_a_console_escapes_what_controls_a_terminal_and_keeps_its_own_styles(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    terminal.console().print(Text(f"one {EVIL}\ntwo\u00a0three", style="bold"))
     out = capsys.readouterr().out
     assert SHOWN.replace(r"\x07", "") in out.replace(r"\x07", "")
     assert EVIL not in out

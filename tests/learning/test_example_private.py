@@ -25,7 +25,7 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon, worst, worst_off
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
-from p2pfl.privacy.normal_stream import BLOCK, normals, spans
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, normals, spans
 from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.simulation import simulate
 from swarms import DEADLINE, SMALL
@@ -198,7 +198,9 @@ def test_learners_of_experiments_draw_noise_from_the_exact_sampler():
     learner = plan(read(TABLE)).learner
     deviation, key = grid_deviation(noise=1.0, clip=0.5), bytes(range(32))
     points = learner.normals(key, 70_000) * deviation
-    expected = np.concatenate([NoiseSampler(deviation).window([key], span)[0].copy() for span in spans(70_000, BLOCK)])
+    expected = np.concatenate(
+        [NoiseSampler(deviation).window([key], span)[0].copy() for span in spans(70_000, VALUES_PER_BLOCK)]
+    )
     assert np.array_equal(np.rint(points), expected)
     assert np.abs(points - expected).max() < 0.01
 

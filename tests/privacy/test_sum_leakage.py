@@ -158,7 +158,7 @@ def test_a_view_that_is_too_large_says_the_local_floor(monkeypatch):
     bare = Sums(small.peers, None)
     assert bare.guarantee(clip=1.0, noise=0.5, colluders=2).mu == 2.0
     assert bare.exposed(2) is None
-    monkeypatch.setattr(module, "EFFORT", 1.0)
+    monkeypatch.setattr(module, "MAX_EFFORT", 1.0)
     assert small.guarantee(clip=1.0, noise=0.5, colluders=2).mu == 2.0
 
 

@@ -300,7 +300,7 @@ def kept(row, *, trailer=SIGNED):
     mine = Mailbox()
     mine.know("ada")
     mine.open(NOW, ["ada"])
-    mine.deliver("ada", head, numbers, said=said)
+    mine.deliver("ada", head, numbers, signed=said)
     mine.take("ada")
     if trailer is SIGNED:
         said_head(said)

@@ -279,9 +279,9 @@ class WatchedMailbox(Mailbox):
         """Rows of one sender that wait, at most."""
         return max(map(len, self._waiting.values()), default=0)
 
-    def deliver(self, sender: str, head: Head, row: Rows, *, said: SignedStatement | None = None) -> Verdict:
+    def deliver(self, sender: str, head: Head, row: Rows, *, signed: SignedStatement | None = None) -> Verdict:
         """Keep a row, or say why not."""
-        verdict = super().deliver(sender, head, row, said=said)
+        verdict = super().deliver(sender, head, row, signed=signed)
         if verdict == "kept":
             life = sender, self.peer.membership.up[sender].incarnation
             self.watch.arrived(self.peer.name, life, Delivery(head, row))

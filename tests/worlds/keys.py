@@ -110,8 +110,10 @@ class WatchedEnvelope(Envelope):
         self.keys.used(self._last_key, "seal of a sender key", key.wrapped)
         return key
 
-    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, known: bool) -> bytes:
-        self._last_key = super()._edge(secret, peer, incarnation=incarnation, receiver=receiver, have=have, known=known)
+    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, has_key: bool) -> bytes:
+        self._last_key = super()._edge(
+            secret, peer, incarnation=incarnation, receiver=receiver, have=have, has_key=has_key
+        )
         return self._last_key
 
     def _private(self, secret: bytes, peer: str, *, incarnation: int, receiver: str) -> SenderKey:

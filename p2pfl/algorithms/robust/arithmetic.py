@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from p2pfl.core.rows import LARGE, Rows
+from p2pfl.core.rows import NUMBERS_PER_DEVICE_BLOCK, Rows
 
 BLOCK = 2**17
 """Numbers of the models that one core compares at a time: in double precision they stay in its cache."""
@@ -23,7 +23,7 @@ HELD = 2**24
 
 def room(device: torch.device) -> int:
     """Return the numbers of the models that are compared at a time on a device."""
-    return BLOCK if device.type == "cpu" else LARGE
+    return BLOCK if device.type == "cpu" else NUMBERS_PER_DEVICE_BLOCK
 
 
 @functools.cache
@@ -116,17 +116,17 @@ def mean(each: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
     >>> mean(lambda _: torch.tensor([3e38]), 4)
     tensor([3.0000e+38])
     """
-    found = functools.reduce(torch.add, map(each, range(count))) / count
-    largest = torch.finfo(found.dtype).max
+    average = functools.reduce(torch.add, map(each, range(count))) / count
+    largest = torch.finfo(average.dtype).max
 
     def again() -> torch.Tensor:
-        parts = (each(place) / count for place in range(count))
+        parts = (each(index) / count for index in range(count))
         return functools.reduce(torch.add, parts).clamp(-largest, largest)
 
-    return _repaired(found, again)
+    return _repaired(average, again)
 
 
-def take_models(rows: Rows, places: torch.Tensor) -> Rows:
+def take_models(rows: Rows, positions: torch.Tensor) -> Rows:
     """Return the models ``[..., m, P]`` of ``[..., n, P]`` in places ``[..., m]``.
 
     Examples
@@ -137,19 +137,19 @@ def take_models(rows: Rows, places: torch.Tensor) -> Rows:
     above = rows.shape[:-2]
     flat = rows.movedim(-2, 0).reshape(-1, rows.shape[-1])  # [n R, P], a copy only of models in another order
     each = torch.arange(math.prod(above), device=rows.device)  # [R]
-    index = places.movedim(-1, 0).reshape(-1, len(each)) * len(each) + each  # [m, R]
+    index = positions.movedim(-1, 0).reshape(-1, len(each)) * len(each) + each  # [m, R]
     return flat.index_select(0, index.flatten()).view(-1, *above, rows.shape[-1]).movedim(0, -2)
 
 
-def _repaired(found: torch.Tensor, again: Callable[[], torch.Tensor]) -> torch.Tensor:
+def _repaired(numbers: torch.Tensor, again: Callable[[], torch.Tensor]) -> torch.Tensor:
     """Return numbers, with those from a second way of computing them where the first one overflows.
 
     The CPU computes the second way where it is needed; elsewhere both are computed, as the CPU would have to wait.
     """
-    finite = found.isfinite()
-    if found.device.type == "cpu" and bool(finite.all()):
-        return found
-    return torch.where(finite, found, again())
+    finite = numbers.isfinite()
+    if numbers.device.type == "cpu" and bool(finite.all()):
+        return numbers
+    return torch.where(finite, numbers, again())
 
 
 def distances(rows: Rows) -> torch.Tensor:
@@ -159,12 +159,12 @@ def distances(rows: Rows) -> torch.Tensor:
     overflows, but not if only its square does.
     """
     doubles, count = rows.double(), rows.shape[-2]
-    found = doubles.new_zeros(*rows.shape[:-1], count)  # [..., n, n]
-    for place in range(count - 1):
-        far = _apart(doubles[..., place + 1 :, :], doubles[..., place : place + 1, :], rows.dtype)  # [..., n - i - 1]
-        found[..., place, place + 1 :] = far
-        found[..., place + 1 :, place] = far
-    return found
+    matrix = doubles.new_zeros(*rows.shape[:-1], count)  # [..., n, n]
+    for index in range(count - 1):
+        far = _apart(doubles[..., index + 1 :, :], doubles[..., index : index + 1, :], rows.dtype)  # [..., n - i - 1]
+        matrix[..., index, index + 1 :] = far
+        matrix[..., index + 1 :, index] = far
+    return matrix
 
 
 def measure_from_first(rows: Rows) -> torch.Tensor:
@@ -175,10 +175,10 @@ def measure_from_first(rows: Rows) -> torch.Tensor:
 
 def _apart(some: Rows, other: Rows, kind: torch.dtype) -> torch.Tensor:
     """Return the distances of some models from another, which are in double precision and were of some kind."""
-    found: torch.Tensor = torch.linalg.vector_norm(some - other, dim=-1)  # [..., n]
+    norms: torch.Tensor = torch.linalg.vector_norm(some - other, dim=-1)  # [..., n]
     if kind != torch.float64:  # no square of smaller numbers overflows
-        return found
-    return _repaired(found, lambda: 2 * scaled_norms(some / 2 - other / 2))  # half of a difference does not overflow
+        return norms
+    return _repaired(norms, lambda: 2 * scaled_norms(some / 2 - other / 2))  # half of a difference does not overflow
 
 
 def scaled_norms(rows: Rows) -> torch.Tensor:

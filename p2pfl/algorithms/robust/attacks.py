@@ -121,8 +121,8 @@ class Attack:
                 mean, deviation = moments(honest, sums)
                 out[bad] = mean - self.factor * deviation
             case "ipm":
-                found = sums(torch.stack([before.sum(0), (honest - before).sum(0)])) / _count(honest, sums)  # [2, P]
-                out[bad] = found[0] - self.factor * found[1]
+                means = sums(torch.stack([before.sum(0), (honest - before).sum(0)])) / _count(honest, sums)  # [2, P]
+                out[bad] = means[0] - self.factor * means[1]
         return out
 
     def _noise(self, rows: Rows, peers: Sequence[str], *, round: int, step: int) -> Rows:

@@ -105,11 +105,11 @@ def aggregate_received(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
     """Aggregate the models that each receiver has, ``[R, P]``, on their device; one with too few keeps its own."""
     if takes_stacks(rule):
         return aggregate_in_blocks(rule, received, own, fewest=rule.fewest)
-    there, own, known = own.device, own.cpu(), received.rows.cpu()
+    there, own, models = own.device, own.cpu(), received.rows.cpu()
     out = own.clone()  # [R, P]
     for listener, sender, weights in sorted(_singles(received, len(own))):
         if 1 + len(sender) >= rule.fewest:
-            rows = torch.cat([own[listener : listener + 1], known[sender].to(own)])  # [n, P]
+            rows = torch.cat([own[listener : listener + 1], models[sender].to(own)])  # [n, P]
             out[listener] = rule(rows, torch.tensor(weights, dtype=torch.float64))
     return to_device(out, there)
 
@@ -154,19 +154,19 @@ def aggregate_in_blocks(
                 mine = function(_gathered(mine, received.rows, sender[part]), weights[part])
             out.index_copy_(0, listener[part], mine)
 
-        held = max(1, HELD // max(1, count * own.shape[-1]))  # receivers whose models fit into memory at a time
-        for_each_block(some, own[: len(listener)], numbers=room(own.device) // count, workers=held)
+        workers = max(1, HELD // max(1, count * own.shape[-1]))  # receivers whose models fit into memory at a time
+        for_each_block(some, own[: len(listener)], numbers=room(own.device) // count, workers=workers)
     return out
 
 
-def _gathered(own: Rows, known: Rows, sender: torch.Tensor) -> Rows:
+def _gathered(own: Rows, models: Rows, sender: torch.Tensor) -> Rows:
     """Return models ``[K, n, P]``: one's own ``[K, P]``, then those of senders ``[K, n - 1]``.
 
     In memory the models of one place follow each other, as rules compare places.
     """
     rows = own.new_empty(1 + sender.shape[1], *own.shape)  # [n, K, P]
     rows[0] = own
-    rows[1:] = known.index_select(0, sender.mT.flatten()).view(sender.shape[1], *own.shape)
+    rows[1:] = models.index_select(0, sender.mT.flatten()).view(sender.shape[1], *own.shape)
     return rows.transpose(0, 1)
 
 
@@ -182,21 +182,21 @@ def groups(received: ReceivedModels, count: int) -> list[Group]:
     """
     listener, sender, weights = (each.numpy() for each in (received.listener, received.sender, received.weights))
     names = received.peers or tuple(map(str, range(len(received.rows))))
-    place = np.empty(len(names), np.int64)  # [S], in the order of names
-    place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    order = np.lexsort((place[sender], listener))
+    rank = np.empty(len(names), np.int64)  # [S], in the order of names
+    rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    order = np.lexsort((rank[sender], listener))
     order = order[sender[order] != listener[order]]  # [F]
     sender, weights = sender[order], weights[order]
     degrees = np.bincount(listener[order], minlength=count)  # [R]
     begins = np.cumsum(degrees) - degrees  # [R]
-    found = []
+    batches = []
     for degree in np.unique(degrees):
         alike = np.flatnonzero(degrees == degree)  # [K]
         edges = begins[alike, None] + np.arange(degree)  # [K, n - 1]
         share = weights[edges]
         share = np.concatenate([1 - share.sum(-1, keepdims=True), share], axis=-1)  # [K, n]
-        found.append((torch.from_numpy(alike), torch.from_numpy(sender[edges]), torch.from_numpy(share)))
-    return found
+        batches.append((torch.from_numpy(alike), torch.from_numpy(sender[edges]), torch.from_numpy(share)))
+    return batches
 
 
 def _singles(received: ReceivedModels, count: int) -> Iterator[tuple[int, list[int], list[float]]]:

@@ -177,7 +177,7 @@ class TrimmedMean:
         del weights  # all rows weigh the same
         count = rows.shape[-2] - 2 * self.attackers
         if not self.attackers:
-            return mean(lambda place: rows[..., place, :], count)
+            return mean(lambda index: rows[..., index, :], count)
         low = self.attackers
 
         def trimmed(part: Rows) -> torch.Tensor:
@@ -277,7 +277,7 @@ class Krum:
         ]  # [..., n, n - f - 2], without itself
         order = nearest.sum(-1).sort(dim=-1, stable=True).indices  # [..., n]
         best = take_models(rows, order[..., : count - self.attackers if self.several else 1])  # [..., m, P]
-        return mean(lambda place: best[..., place, :], best.shape[-2])  # [..., P]
+        return mean(lambda index: best[..., index, :], best.shape[-2])  # [..., P]
 
 
 def multi_krum(attackers: int) -> Krum:
@@ -339,7 +339,7 @@ def mix_nearest(rows: Rows, *, attackers: int) -> Rows:
     """Apply nearest-neighbour mixing to ``[..., n, P]``, see :class:`NearestMixed`."""
     count = rows.shape[-2] - attackers
     nearest = distances(rows).sort(dim=-1, stable=True).indices[..., :count]  # [..., n, n - f]
-    return mean(lambda place: take_models(rows, nearest[..., place]), count)  # [..., n, P]
+    return mean(lambda index: take_models(rows, nearest[..., index]), count)  # [..., n, P]
 
 
 def apply_rule(rule: Rule, rows: Rows, weights: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
-from p2pfl.cli.experiments import experiment_of, warn_unaccounted
+from p2pfl.cli.experiments import check_consent, experiment_of, warn_unaccounted
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.importing import pause_collection
@@ -39,6 +39,7 @@ def run(options: RunOptions) -> int:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options, broker=options.broker)
     resolved = p2pfl.plan(experiment, live=True, unaccounted=options.unaccounted)
+    check_consent(experiment, resolved.topology.peers)
     warn_unaccounted(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
@@ -173,6 +174,7 @@ def peer(options: PeerOptions) -> int:
     if last is not None and folders.has_ended(last):
         return _over(last, options)
     return_freed_memory()
+    check_consent(experiment, [options.name])
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
     with ExitStack() as stack:

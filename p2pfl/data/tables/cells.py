@@ -123,8 +123,8 @@ def drop_decimal_point(cell: str) -> str:
     >>> drop_decimal_point("1.0"), drop_decimal_point("1.5"), drop_decimal_point("01"), drop_decimal_point("east")
     ('1', '1.5', '01', 'east')
     """
-    found = WHOLE.fullmatch(cell)
-    return found[1] if found else cell
+    match = WHOLE.fullmatch(cell)
+    return match[1] if match else cell
 
 
 def _csv(path: Path, *, header: bool) -> TextCells:
@@ -141,10 +141,10 @@ def _csv(path: Path, *, header: bool) -> TextCells:
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(rows[0]):
             raise DataError(f"{path}, line {line}: {len(row)} cells instead of {len(rows[0])}; fix that row")
-    names = (rows[0] if header else [str(place) for place in range(len(rows[0]))]) if rows else []
+    names = (rows[0] if header else [str(position) for position in range(len(rows[0]))]) if rows else []
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
-    columns = {name: lambda place=place: [row[place] for row in body] for place, name in enumerate(names)}
+    columns = {name: lambda position=position: [row[position] for row in body] for position, name in enumerate(names)}
     return TextCells(str(path), columns, rows=len(body), lines=lines)
 
 
@@ -180,8 +180,8 @@ def _pyarrow(what: str) -> Any:
 def _arrow(table: Any, source: str) -> TextCells:
     _check_names(table.column_names, source)
     columns = {
-        name: lambda place=place: [_text(value) for value in table.column(place).to_pylist()]
-        for place, name in enumerate(table.column_names)
+        name: lambda position=position: [_text(value) for value in table.column(position).to_pylist()]
+        for position, name in enumerate(table.column_names)
     }
     return TextCells(source, columns, rows=table.num_rows)
 

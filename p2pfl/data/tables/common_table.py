@@ -98,7 +98,7 @@ def csv(
         _check_bounds(columns.get(name), name, low, high, file=file)
 
     def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
-        encoded = [_encoded(column, train, bounds=bounds) for column in features]
+        encoded = [_encode(column, train, bounds=bounds) for column in features]
         description = Description(
             raw="the cells of a row",
             columns=tuple(each.field for each in encoded),
@@ -196,7 +196,7 @@ class _Encoded:
     deviation: FloatArray
 
 
-def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
+def _encode(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
     """Encode one column by the statistics of the samples ``train``, or by public bounds where there are any."""
     known = train[~column.missing[train]]
     if not len(known):
@@ -211,8 +211,8 @@ def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[f
             scale_columns(numbers, mean, deviation), Field(column.name, None, float(mean[0])), mean, deviation
         )
     levels = np.unique(column.cells[~column.missing])
-    found, counts = np.unique(column.cells[known], return_counts=True)
-    usual = found[counts.argmax()] if bounds is None else levels[0]
+    distinct, counts = np.unique(column.cells[known], return_counts=True)
+    usual = distinct[counts.argmax()] if bounds is None else levels[0]
     cells = np.where(column.missing, usual, column.cells)
     hot: FloatArray = (cells[:, None] == levels).astype(np.float32)  # [n, levels]
     field = Field(column.name, tuple(map(str, levels)), str(usual))

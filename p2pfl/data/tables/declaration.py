@@ -128,20 +128,20 @@ class Table:
         """Return classes, numbers, or times, which are negative where the event has not happened."""
         if self.target.levels is not None:
             return labels(cells, self.target, role="target")
-        found = numbers(cells, self.target, role="target")
+        values = numbers(cells, self.target, role="target")
         if self.event is None:
-            return found
+            return values
         happened = (
             numbers(cells, self.event, role="target")
             if self.event.levels is None
             else labels(cells, self.event, role="target")
         )
-        wrong = np.flatnonzero((happened != 0) & (happened != 1) | ~(found >= 0))
+        wrong = np.flatnonzero((happened != 0) & (happened != 1) | ~(values >= 0))
         if len(wrong):
             raise DataError(
                 f"{cells.place(int(wrong[0]))}: a time must be at least 0 and an event 0 or 1; correct the row"
             )
-        return np.where(happened == 1, found, -found)
+        return np.where(happened == 1, values, -values)
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""
@@ -152,14 +152,14 @@ def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
     """Take the column of the event out of the features."""
     if event not in declared:
         raise DataError(f'the event "{event}" is not declared in the columns; {nearest(event, declared)}')
-    found = declared.pop(event)
+    field = declared.pop(event)
     if target.levels is not None:
         raise DataError(
             f'the target "{target.name}" has levels, but an event belongs to a time; declare it as a number'
         )
-    if found.levels is not None and len(found.levels) != 2:
-        raise DataError(f'the event "{event}" has {len(found.levels)} levels; declare two, no event and event')
-    return found
+    if field.levels is not None and len(field.levels) != 2:
+        raise DataError(f'the event "{event}" has {len(field.levels)} levels; declare two, no event and event')
+    return field
 
 
 def _field(name: str, value: Any) -> Field:
@@ -223,12 +223,12 @@ def _category(name: str, value: Mapping[str, Any]) -> Field:
 
 def _spread(fields: Sequence[Field], columns: Mapping[str, Any], key: str, usual: float) -> FloatArray:
     """Return the declared mean or deviation of each feature, ``[F]``."""
-    found = []
+    deviations = []
     for field in fields:
         value = columns[field.name]
         declared = value.get(key, usual) if isinstance(value, Mapping) else usual
-        found += [float(declared)] * (1 if field.levels is None else len(field.levels))
-    return np.array(found)
+        deviations += [float(declared)] * (1 if field.levels is None else len(field.levels))
+    return np.array(deviations)
 
 
 def _class_names(value: Any) -> tuple[str | int, ...]:

@@ -93,8 +93,8 @@ def numbers(
     """
     read = _whole if field.integer else number
     filler = _filler(cells, field, missing=missing, role=role)
-    found = [filler if is_missing(cell, missing) else read(cell) for cell in cells.column(field.name)]
-    values = np.array(found, dtype=np.float64)  # [n]
+    parsed = [filler if is_missing(cell, missing) else read(cell) for cell in cells.column(field.name)]
+    values = np.array(parsed, dtype=np.float64)  # [n]
     wrong = ~np.isfinite(values)
     if isinstance(field.missing, float) and np.isnan(field.missing):  # a missing value stays missing
         wrong &= ~np.array([is_missing(cell, missing) for cell in cells.column(field.name)], dtype=bool)
@@ -124,18 +124,18 @@ def labels(cells: TextCells, field: Field, *, missing: Collection[str] = MISSING
     DataError
         A cell is missing or no level, and there is no rule for it.
     """
-    places = {level: place for place, level in enumerate(field.levels or ())}
-    unknown = -1 if field.unknown is None else places[field.unknown]
+    codes = {level: code for code, level in enumerate(field.levels or ())}
+    unknown = -1 if field.unknown is None else codes[field.unknown]
     filler = _filler(cells, field, missing=missing, role=role)
-    found = [
-        places[str(filler)]
+    encoded = [
+        codes[str(filler)]
         if is_missing(cell, missing)
-        else places.get(cell, places.get(drop_decimal_point(cell), unknown))
+        else codes.get(cell, codes.get(drop_decimal_point(cell), unknown))
         for cell in cells.column(field.name)
     ]
-    positions = np.array(found, dtype=np.int64)  # [n]
+    positions = np.array(encoded, dtype=np.int64)  # [n]
     if (positions < 0).any():
-        shown = ", ".join(f'"{level}"' for level in places)
+        shown = ", ".join(f'"{level}"' for level in codes)
         remedy = "correct the cell, or have all peers declare the level or a rule `unknown`"
         if role == "target":
             remedy = "correct the cell, or remove the row"

@@ -48,10 +48,10 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
     'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """
-    found = re.search(r" - at `\$\.([\w.]+)", message)
-    if found is None:  # the table itself, which is one by now
+    match = re.search(r" - at `\$\.([\w.]+)", message)
+    if match is None:  # the table itself, which is one by now
         return message
-    key = found[1].rstrip(".")
+    key = match[1].rstrip(".")
     value: Any = table
     kind: inspect.Type = inspect.type_info(section)
     for part in key.split("."):
@@ -64,7 +64,7 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f'; did you mean "{near[0]}"?' if near else ""
     empty = " that is not empty" if value == "" and not choices else ""
-    return f"{key} is {shown(value)}; set it to {_words(kind)}{empty}{hint}"
+    return f"{key} is {show_value(value)}; set it to {_words(kind)}{empty}{hint}"
 
 
 def words(kind: Any) -> str:
@@ -202,11 +202,11 @@ def _unhidden(experiment: Experiment, algorithm: Traits) -> dict[str, str]:
 
 def _unused(mode: str) -> Mapping[str, str]:
     """Return the keys of ``[privacy]`` that a mode does not use; those without a parameter in a class of the user."""
-    found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
+    reasons: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
     if ":" not in mode:
-        return found
+        return reasons
     other = {key for key in PrivacySettings.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
-    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **found}
+    return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **reasons}
 
 
 def _traits(name: str) -> Traits:
@@ -243,9 +243,9 @@ def _words(kind: inspect.Type) -> str:
             number = "a finite number" if kind.le == MAX_FLOAT else "a number"
             return f"{'a whole number' if isinstance(kind, inspect.IntType) else number} {limits}".rstrip()
         case inspect.LiteralType():
-            return _listed([shown(value) for value in kind.values])
+            return _join_words([show_value(value) for value in kind.values])
         case inspect.UnionType():
-            return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
+            return _join_words([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():
@@ -271,11 +271,11 @@ def _choices(kind: inspect.Type) -> tuple[Any, ...]:
     return kind.values if isinstance(kind, inspect.LiteralType) else ()
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value as it is written in the file.
 
     Examples

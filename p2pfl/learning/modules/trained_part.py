@@ -20,7 +20,7 @@ from p2pfl.learning.modules.norms import STATISTICS, Norm, replace_norms
 
 
 @dataclass(frozen=True, eq=False)
-class Divided:
+class DividedModel:
     """Model, and the places of its tensors in a row.
 
     Parameters
@@ -80,7 +80,7 @@ def divide_model(
     norm: Norm | None,
     device: torch.device,
     dtype: torch.dtype,
-) -> Divided:
+) -> DividedModel:
     """Return a copy of a model, divided into a row and constants.
 
     Parameters
@@ -117,7 +117,7 @@ def divide_model(
     own = {id(value): name for name, value in row.items()}  # one name for tied ones
     tensors = model.state_dict(keep_vars=True)
     saved = {name: (own.get(id(value), ""), value) for name, value in tensors.items()}
-    return Divided(model, dropouts, layout, trained, initial, saved)
+    return DividedModel(model, dropouts, layout, trained, initial, saved)
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:

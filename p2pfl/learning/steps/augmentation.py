@@ -25,7 +25,7 @@ SEEDS = 2**63 - 1
 """Largest seed of a generator of torch that is a key."""
 
 
-class Augmenting:
+class Augmentation:
     """Function of the user that changes the features of each batch of a training step.
 
     Numbers that the function draws follow from ``(seed, "augment", peer, round, step)``; where a function is called for
@@ -42,7 +42,7 @@ class Augmenting:
     --------
     >>> def noise(features, *, generator):
     ...     return features + torch.randn(features.shape, generator=generator)
-    >>> augmenting = Augmenting(noise)
+    >>> augmenting = Augmentation(noise)
     >>> one, other = (augmenting.changed(torch.zeros(4, 2), key=key) for key in (7, 7))
     >>> torch.equal(one, other), one.any().item()
     (True, True)
@@ -124,7 +124,7 @@ class Augmenting:
             )
 
 
-def make_augmenting(function: Augment | None) -> Augmenting | None:
+def make_augmentation(function: Augment | None) -> Augmentation | None:
     """Return what a learner does with a function of the user's, if there is one.
 
     Raises
@@ -132,13 +132,13 @@ def make_augmenting(function: Augment | None) -> Augmenting | None:
     ModelError
         It cannot be called.
     """
-    if function is None or isinstance(function, Augmenting):
+    if function is None or isinstance(function, Augmentation):
         return function
     if not callable(function):
         raise ModelError(
             f"augment is {kind_of(function)}; give a function augment(features, *, generator), see docs/own-models.md"
         )
-    return Augmenting(function)
+    return Augmentation(function)
 
 
 def step_keys(round_keys: IntArray, step: int) -> list[int]:

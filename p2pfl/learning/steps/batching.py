@@ -120,7 +120,7 @@ class DeviceSamples:
         return float(targets[where].double().var(0, correction=0).mean()) if len(mine) else 0.0
 
 
-class Held:
+class PeerSamples:
     """Samples of the peers that were asked for last.
 
     Parameters

@@ -14,8 +14,8 @@ from p2pfl.learning.steps.layers import (
     POINTWISE,
     Affine,
     Convolution,
-    Dropping,
-    Flattening,
+    Dropout,
+    Flatten,
     Layer,
     Pooling,
     Saved,
@@ -132,9 +132,9 @@ def compile_kernels(
     indices = {id(parameter): i for i, parameter in enumerate(model.parameters())}
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
-    for module in _ordered(model):
+    for module in _order(model):
         if type(module) is KeyedDropout and not is_hooked(module):
-            layers.append(Dropping(module, call=dropouts.count(module)))
+            layers.append(Dropout(module, call=dropouts.count(module)))
             dropouts.append(module)
         elif type(module) is not nn.Identity or not is_bare(module):
             layer = _layer(module, sample, indices, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
@@ -158,7 +158,7 @@ def flat(module: nn.Module) -> Iterator[nn.Module]:
         yield from flat(child)
 
 
-def _ordered(model: nn.Module) -> list[nn.Module]:
+def _order(model: nn.Module) -> list[nn.Module]:
     """Return the layers in order, but with pooling before ReLU: equal results with fewer numbers to rectify."""
     modules = list(flat(model))
     for i in range(len(modules) - 1):
@@ -193,7 +193,7 @@ def _layer(module: nn.Module, sample: torch.Tensor, indices: Mapping[int, int], 
         case nn.Tanh() | nn.Sigmoid():
             layer = POINTWISE[type(module)]
         case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
-            layer = Flattening()
+            layer = Flatten()
         case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
             layer = Pooling(_pair(module.kernel_size), spare=fresh)
     return layer

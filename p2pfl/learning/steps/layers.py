@@ -263,7 +263,7 @@ class Pointwise(Layer):
         return g if first else self.slope(g, *saved)
 
 
-class Flattening(Layer):
+class Flatten(Layer):
     """Flattening of all units of a sample; a view."""
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
@@ -349,7 +349,7 @@ class Pooling(Layer):
         return spread
 
 
-class Dropping(Layer):
+class Dropout(Layer):
     """Dropout by key; see :mod:`p2pfl.learning.dropout`."""
 
     def __init__(self, dropout: KeyedDropout, *, call: int) -> None:

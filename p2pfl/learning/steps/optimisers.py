@@ -525,7 +525,7 @@ class StackedUpdate:
         optimiser = self.kind(params, **self.settings)
         if self.kept["step"][low] == 0:
             for param in params if self.reads else ():
-                optimiser.state[param].update(_averaged(param, self.settings))
+                optimiser.state[param].update(_averaging_state(param, self.settings))
             return optimiser
         stacks = {
             name: list(self.layout.split(value[low:high]).values())
@@ -589,7 +589,7 @@ class StackedUpdate:
         return self.kept
 
 
-def _averaged(param: torch.Tensor, settings: Mapping[str, object]) -> dict[str, torch.Tensor]:
+def _averaging_state(param: torch.Tensor, settings: Mapping[str, object]) -> dict[str, torch.Tensor]:
     """Return the first state of :class:`torch.optim.ASGD` with its numbers on the CPU, which would wait for others."""
     kind = torch.get_default_dtype()
     numbers = {"step": 0.0, "eta": float(settings["lr"]), "mu": 1.0}  # type: ignore[arg-type]

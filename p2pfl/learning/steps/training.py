@@ -26,8 +26,8 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.set_scores import SetScore
-from p2pfl.learning.steps.augmentation import Augmenting, step_keys
-from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, Held, StepPlan
+from p2pfl.learning.steps.augmentation import Augmentation, step_keys
+from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, PeerSamples, StepPlan
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate, StepClock
 from p2pfl.learning.steps.perceptrons import Perceptrons
 
@@ -150,8 +150,8 @@ class StackedLearner(Protocol):
     steps: int | None
     clock: int | None  # steps in a round that a schedule counts, if not those of each row
     stragglers: float
-    augment: Augmenting | None
-    parts: dict[str, Held]  # samples of all peers in each part
+    augment: Augmentation | None
+    parts: dict[str, PeerSamples]  # samples of all peers in each part
     loss: PerSample
     metrics: Mapping[str, PerSample]
     whole: Mapping[str, SetScore]

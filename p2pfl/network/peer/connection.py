@@ -185,9 +185,9 @@ class Connection:
             if not future.done() and condition():
                 future.set_result(None)
 
-    def post(self, place: str, message: Message) -> None:
+    def post(self, path: str, message: Message) -> None:
         """Publish a message without waiting for confirmation."""
-        self._carry_out(Publish(place, message))
+        self._carry_out(Publish(path, message))
 
     # ------------------------------------------------------------------ events and effects
 

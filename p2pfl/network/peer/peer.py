@@ -15,7 +15,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import scaled
+from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
@@ -114,10 +114,11 @@ class Peer:
         store: CheckpointStore | None = None,
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
+        least: int = 1,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         source = source or SecretSource()
-        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source)
+        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True, least=least)
         self.name, self.plan = name, plan
         self.transport = opened(transport) if isinstance(transport, str) else transport
         self.observe, self.notice = observe, notice
@@ -288,7 +289,7 @@ class Peer:
     def _rest(self, last: Checkpoint) -> State:
         """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
         if last.statistics is not None:
-            self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
+            self.plan, self.statistics = scale(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
         self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
         self._rested, self._ended = last, PeerEnd(last.state)
@@ -312,7 +313,7 @@ class Peer:
         agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
-            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)
+            net = round_neighbourhood(self.plan, self.connection, self.hiding, round=0, total_round=0, conserving=False)
             self.plan, self.statistics = await agreeing.open(net, first=first.round, earlier=earlier)
             self.training.learner = self.plan.learner
 

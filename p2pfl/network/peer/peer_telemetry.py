@@ -146,5 +146,5 @@ class Telemetry:
 
     def _past(self) -> list[tuple[float, bytes]]:
         now = asyncio.get_running_loop().time()
-        found = ((at, encoded(entry, level=self._level)) for at, entry in self._recent.past(now))
-        return [(at, data) for at, data in found if data is not None]
+        entries = ((at, encoded(entry, level=self._level)) for at, entry in self._recent.past(now))
+        return [(at, data) for at, data in entries if data is not None]

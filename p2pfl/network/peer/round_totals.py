@@ -88,9 +88,9 @@ class RoundTotals:
             if size == 0:
                 return np.zeros(0, np.int64)  # [0], which needs no message
             answer = await self.connection.ask(Contribute(masked))
-            found = await self._again(answer, masked=masks is not None) if isinstance(answer, Unfinished) else answer
-            if isinstance(found, Totalled):
-                return to_signed(found.values)  # [K]
+            outcome = await self._again(answer, masked=masks is not None) if isinstance(answer, Unfinished) else answer
+            if isinstance(outcome, Totalled):
+                return to_signed(outcome.values)  # [K]
             if not first:
                 raise RepeatError(
                     "peers were lost after an earlier total of the round; take all totals of the round again"
@@ -109,13 +109,13 @@ class RoundTotals:
         for _ in range(self.connection.session.edges.peers):
             if masked:
                 break
-            found = await self.connection.ask(Convene(self.round))
-            if isinstance(found, Convened):
-                self._begin(found)
-            if isinstance(found, Convened | Totalled):
-                return found
-            assert isinstance(found, Unfinished)  # noqa: S101 (the answer to this request)
-            answer = found
+            outcome = await self.connection.ask(Convene(self.round))
+            if isinstance(outcome, Convened):
+                self._begin(outcome)
+            if isinstance(outcome, Convened | Totalled):
+                return outcome
+            assert isinstance(outcome, Unfinished)  # noqa: S101 (the answer to this request)
+            answer = outcome
         raise _lost(answer)
 
     def _begin(self, answer: Convened) -> None:

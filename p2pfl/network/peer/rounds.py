@@ -181,7 +181,7 @@ class Rounds:
         parts, self.next = self.parts, round + 1
         parts.training.seconds = 0.0
         return round_neighbourhood(
-            parts.plan, parts.connection, parts.hiding, round=round, place=round + 1, attempts=attempts
+            parts.plan, parts.connection, parts.hiding, round=round, total_round=round + 1, attempts=attempts
         )
 
     def _repeated(self, algorithm: Algorithm) -> Algorithm:

@@ -165,8 +165,8 @@ def _known_peers(plan: Plan, name: str) -> set[str]:
     """
     if plan.commits:
         return {*plan.topology.peers} - {name}
-    known = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
-    return known if plan.protection.sums is None else known | {*partners(plan.weights[0]).neighbours(name)}
+    neighbours = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
+    return neighbours if plan.protection.sums is None else neighbours | {*partners(plan.weights[0]).neighbours(name)}
 
 
 async def join(

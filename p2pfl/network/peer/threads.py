@@ -30,28 +30,28 @@ class Threaded:
         self.seconds = 0.0
         self.update: float | None = None  # how far the last training moved the row
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        fitted, self.update = await asyncio.to_thread(self._fit, rows, **how)
+        fitted, self.update = await asyncio.to_thread(self._fit, rows, **options)
         self.seconds += clock() - begun
         return fitted
 
-    def _fit(self, rows: Rows, **how: Unpack[Fitting]) -> tuple[Fitted, float]:
-        fitted = self.learner.fit(rows, **how)
+    def _fit(self, rows: Rows, **options: Unpack[Fitting]) -> tuple[Fitted, float]:
+        fitted = self.learner.fit(rows, **options)
         if self.count is not None:
-            active = how.get("active")
-            self.count(how["round"], None if active is None else active.tolist())
+            active = options.get("active")
+            self.count(options["round"], None if active is None else active.tolist())
         return fitted, float(distances(fitted.rows, rows))
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        found = await asyncio.to_thread(self.learner.gradient, rows, **how)
+        slopes = await asyncio.to_thread(self.learner.gradient, rows, **options)
         self.seconds += clock() - begun
-        return found
+        return slopes
 
 
 class ThreadedNeighbourhood(Wrapped):

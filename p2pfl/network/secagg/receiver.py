@@ -80,8 +80,8 @@ class SumReceiver:
     def open(self, gossip_step: GossipStep, *, weighted: bool) -> None:
         """Open a sum: add the terms that arrived early, and drop those of earlier sums."""
         self._gossip_step, self._weighted = gossip_step, weighted
-        known = self.sums(self.slot)
-        self._receiver = None if known is None else Receiver(known)
+        secure_sum = self.sums(self.slot)
+        self._receiver = None if secure_sum is None else Receiver(secure_sum)
         self.masses, self.here, self.consents, self.unlocked, self.call = {}, set(), {}, set(), None
         self._ended = set()
         if self._receiver is None:
@@ -115,8 +115,8 @@ class SumReceiver:
             It is not the next piece of a term of an open sum.
         """
         gossip_step = term.round, term.step
-        known = self.sums(SumSlot(self.peer, *gossip_step))
-        if known is None or sender not in known.senders:
+        secure_sum = self.sums(SumSlot(self.peer, *gossip_step))
+        if secure_sum is None or sender not in secure_sum.senders:
             raise PrivacyError(f"{sender} sends {self.peer} no term in round {term.round}, step {term.step}; ignore it")
         late = gossip_step < self._gossip_step or (
             gossip_step == self._gossip_step and (self.call or sender in self.here)
@@ -124,7 +124,7 @@ class SumReceiver:
         coming = self._coming.get(sender)
         if late or (coming is not None and coming.gossip_step > gossip_step):
             raise PrivacyError(f"the term of {sender} for round {term.round}, step {term.step} is late; ignore it")
-        size = known.size * known.width // 8
+        size = secure_sum.size * secure_sum.width // 8
         if coming is None or coming.gossip_step < gossip_step:
             coming = _Coming(gossip_step, term.mass, bytearray())
         if (

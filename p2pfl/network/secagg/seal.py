@@ -69,9 +69,9 @@ class Seal:
         DecodeError
             The peer has not signed it in its current incarnation.
         """
-        known = self._announcements()
+        announcements = self._announcements()
         own = peer == self.membership.me.peer
-        public = self.identity.public if own else known[peer].identity if peer in known else b""
+        public = self.identity.public if own else announcements[peer].identity if peer in announcements else b""
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'"{peer}" has not signed this {_NAMES.get(domain, domain)}')
 

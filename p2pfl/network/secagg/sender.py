@@ -88,18 +88,18 @@ class SumSender:
     @property
     def awaited(self) -> set[str]:
         """Receivers that may still request the keys of the last term that they got."""
-        return {receiver for receiver, given in self._given.items() if given[max(given)].open}
+        return {receiver for receiver, parts in self._given.items() if parts[max(parts)].open}
 
     def withhold(self, receiver: str) -> None:
         """Send a receiver nothing more for the last term that it got."""
-        given = self._given.get(receiver)
-        if given:
-            given[max(given)].open = False
+        parts = self._given.get(receiver)
+        if parts:
+            parts[max(parts)].open = False
 
     def acquainted(self, slot: SumSlot) -> bool:
         """Return whether this peer shares secrets with the receiver and all of its other senders."""
-        known = self.sums(slot)
-        others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
+        secure_sum = self.sums(slot)
+        others = {slot.receiver, *(() if secure_sum is None else secure_sum.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
     def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Ring]:
@@ -110,10 +110,10 @@ class SumSender:
         PrivacyError
             The term does not fit into the ring, or this peer has no part in the sum.
         """
-        known = self.sums(slot)
-        if known is None:
+        secure_sum = self.sums(slot)
+        if secure_sum is None:
             raise PrivacyError(f"{self.peer} has no part in the {slot}; mask only terms of its own sums")
-        part = Sender(known, peer=self.peer, secrets=self.secrets, source=self.source)
+        part = Sender(secure_sum, peer=self.peer, secrets=self.secrets, source=self.source)
         return part, part.share(points)
 
     def give(self, part: Sender, share: Ring, *, mass: float | None, piece: int) -> Iterator[Term]:
@@ -122,10 +122,10 @@ class SumSender:
         gossip_step = slot.round, slot.step
         if self.over(slot.receiver, gossip_step):
             return iter(())
-        given = self._given.setdefault(slot.receiver, {})
-        given[gossip_step] = _Given(part, self._keys)
-        for old in sorted(given)[:-2]:
-            del given[old]
+        parts = self._given.setdefault(slot.receiver, {})
+        parts[gossip_step] = _Given(part, self._keys)
+        for old in sorted(parts)[:-2]:
+            del parts[old]
         data = memoryview(share.astype(f"<u{share.itemsize}", copy=False).data).cast("B")
         return (
             Term(*gossip_step, offset, len(data), mass, data[offset : offset + piece])
@@ -134,8 +134,8 @@ class SumSender:
 
     def whole(self, receiver: str, call: RollCall) -> bool:
         """Return whether a participant set contains all senders of its sum."""
-        known = self.sums(SumSlot(receiver, call.round, call.step))
-        return known is not None and {*call.here} == {*known.senders}
+        secure_sum = self.sums(SumSlot(receiver, call.round, call.step))
+        return secure_sum is not None and {*call.here} == {*secure_sum.senders}
 
     def called(self, receiver: str, call: RollCall) -> ParticipantsConfirmed | None:
         """Handle the participant set of a sum; return the consent if this peer is in it.
@@ -147,32 +147,32 @@ class SumSender:
         """
         gossip_step = call.round, call.step
         slot = SumSlot(receiver, *gossip_step)
-        known = self.sums(slot)
-        if known is None or self.peer not in known.senders:
+        secure_sum = self.sums(slot)
+        if secure_sum is None or self.peer not in secure_sum.senders:
             raise PrivacyError(f"{self.peer} has no part in the {slot}, whose participant set arrived; ignore it")
         self.seal.check(receiver, slot, call.here, call.signature, domain="roll")
-        given = self._given.get(receiver, {}).get(gossip_step)
+        part = self._given.get(receiver, {}).get(gossip_step)
         consents = False
-        if given is not None:
+        if part is not None:
             incarnation = self.seal.incarnation(receiver)
-            if given.call is None:
-                given.call, given.incarnation = call, incarnation
-            if given.call.here != call.here:
-                if given.incarnation == incarnation:
-                    self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, given.call, call))
+            if part.call is None:
+                part.call, part.incarnation = call, incarnation
+            if part.call.here != call.here:
+                if part.incarnation == incarnation:
+                    self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, part.call, call))
                 raise PrivacyError(f"{receiver} has sent two different participant sets for the {slot}; exclude it")
-            consents = given.part.consent(call.here)
+            consents = part.part.consent(call.here)
         elif self.peer in call.here:
             raise PrivacyError(
                 f"the participant set of the {slot} includes {self.peer}, which has sent nothing; ignore it"
             )
         self._closed[receiver] = max(gossip_step, self._closed.get(receiver, gossip_step))
-        if given is None or not consents:
-            if given is not None:
-                given.open = False
+        if part is None or not consents:
+            if part is not None:
+                part.open = False
             return None
-        given.here = call.here
-        return ParticipantsConfirmed(*gossip_step, self.seal.sign(slot, call.here, domain="consent", keys=given.keys))
+        part.here = call.here
+        return ParticipantsConfirmed(*gossip_step, self.seal.sign(slot, call.here, domain="consent", keys=part.keys))
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a term, once all participants have signed the participant set.
@@ -184,11 +184,11 @@ class SumSender:
         """
         gossip_step = all_.round, all_.step
         slot = SumSlot(receiver, *gossip_step)
-        given = self._given.get(receiver, {}).get(gossip_step)
-        if given is None or given.here is None or len(given.here) != len(all_.signatures):
+        part = self._given.get(receiver, {}).get(gossip_step)
+        if part is None or part.here is None or len(part.here) != len(all_.signatures):
             raise PrivacyError(f"the consents are not to a participant set that {self.peer} has received; ignore them")
-        for peer, signature in zip(given.here, all_.signatures, strict=True):
-            self.seal.check(peer, slot, given.here, signature, domain="consent", keys=given.keys)
-        keys = given.part.keys(dict.fromkeys(given.here, given.here))
-        given.open = False
+        for peer, signature in zip(part.here, all_.signatures, strict=True):
+            self.seal.check(peer, slot, part.here, signature, domain="consent", keys=part.keys)
+        keys = part.part.keys(dict.fromkeys(part.here, part.here))
+        part.open = False
         return Unmasking(*gossip_step, keys.own, dict(keys.pairs))

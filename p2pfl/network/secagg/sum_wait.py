@@ -157,8 +157,8 @@ class Collecting:
         sum_receiver = self.sum_receiver
         if self.phase == "terms":
             return [peer for peer in self.senders if peer not in sum_receiver.here and not sum_receiver.passed(peer)]
-        known: Iterable[str] = sum_receiver.consents if self.phase == "consents" else sum_receiver.unlocked
-        return [peer for peer in sum_receiver.called if peer not in known]
+        answered: Iterable[str] = sum_receiver.consents if self.phase == "consents" else sum_receiver.unlocked
+        return [peer for peer in sum_receiver.called if peer not in answered]
 
     def _open(self, now: float) -> list[float]:
         terms = self.phase == "terms"

@@ -115,7 +115,7 @@ def embedded(*, host: str = "127.0.0.1", port: int = 0, kind: str = "auto") -> I
     if kind not in ("auto", *finders):
         raise BrokerError(f"the broker {kind!r} is unknown; choose auto, mosquitto or iotcore")
     wanted = list(finders) if kind == "auto" else [kind]
-    program = next((found for name in wanted if (found := finders[name]())), None)
+    program = next((candidate for name in wanted if (candidate := finders[name]())), None)
     if program is None:
         raise BrokerError(
             f"{' and '.join(wanted)} {'are' if len(wanted) > 1 else 'is'} not installed; run `apt install "
@@ -197,14 +197,16 @@ def _start(program: Program, host: str, port: int, log: IO[bytes]) -> tuple["sub
         try:
             if _listens(process, program.configuration(host, number), host, number):
                 return process, number
-            said = _end(process, log)
+            reason = _end(process, log)
         except BaseException:
             _stop(process)
             raise
         _stop(process)
-        if not remaining or port or "in use" not in said:
+        if not remaining or port or "in use" not in reason:
             break
-    raise BrokerError(f"{program.kind} does not listen on {host}:{number}, as {said}; fix that or name another broker")
+    raise BrokerError(
+        f"{program.kind} does not listen on {host}:{number}, as {reason}; fix that or name another broker"
+    )
 
 
 def _vacant(host: str, port: int) -> int:

@@ -174,17 +174,17 @@ def hashed(password: str, *, salt: bytes) -> str:
 
 def _admit(folder: Path, names: list[str]) -> None:
     """Draw a password for each peer without one."""
-    places = folder / "credentials"
-    places.mkdir(mode=0o700, exist_ok=True)
-    known = folder / "passwords"
-    lines = dict(line.split(":", 1) for line in known.read_text("ascii").splitlines()) if known.exists() else {}
+    credentials = folder / "credentials"
+    credentials.mkdir(mode=0o700, exist_ok=True)
+    passwords = folder / "passwords"
+    lines = dict(line.split(":", 1) for line in passwords.read_text("ascii").splitlines()) if passwords.exists() else {}
     for name in names:
-        path = places / f"{name}.toml"
+        path = credentials / f"{name}.toml"
         if name not in lines or not path.exists():
             password = secrets.token_urlsafe(24)
             _write(path, f'user = "{name}"\npassword = "{password}"\n', mode=0o600)
             lines[name] = hashed(password, salt=secrets.token_bytes(12))
-    _write(known, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
+    _write(passwords, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
 
 
 def _certify(folder: Path, *, hosts: Sequence[str]) -> None:

@@ -317,7 +317,7 @@ class LastingChannel:
     async def _reached(self, transports: Sequence[Transport]) -> _Connection:
         """Connect to the first broker that accepts, and restore the state of the channel on it."""
         failures = []
-        for place, transport in enumerate(transports):
+        for index, transport in enumerate(transports):
             stack = AsyncExitStack()
             try:
                 channel = await stack.enter_async_context(transport.join(self._client, will=self._will))
@@ -335,7 +335,7 @@ class LastingChannel:
                 await stack.aclose()
                 raise
             else:
-                return _Connection(channel, stack, place)
+                return _Connection(channel, stack, index)
         raise BrokerError("; ".join(failures))
 
     def _take(self, connection: _Connection) -> None:

@@ -27,12 +27,12 @@ class Login:
     password: str | None = field(default=None, repr=False)
 
 
-def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> Login:
+def login(location: Path | None, *, peer: str, environment: Mapping[str, str]) -> Login:
     """Return the credentials of a peer.
 
     Parameters
     ----------
-    place
+    location
         File, or folder with one file for each peer, ``NAME.toml``; ``None`` for the environment variables.
     peer
         Name of the peer.
@@ -44,12 +44,12 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
     BrokerError
         The file cannot be read, other users can read it, it is malformed, or it belongs to another peer in the folder.
     """
-    if place is None:
-        found = Login(environment.get(USER), environment.get(PASSWORD))
-        if found.password is not None and found.user is None:
+    if location is None:
+        credentials = Login(environment.get(USER), environment.get(PASSWORD))
+        if credentials.password is not None and credentials.user is None:
             raise BrokerError(f"{PASSWORD} is set without {USER}; set both")
-        return found
-    path = place / f"{peer}.toml" if place.is_dir() else place
+        return credentials
+    path = location / f"{peer}.toml" if location.is_dir() else location
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         table = tomllib.loads(path.read_text("utf-8"))
@@ -63,7 +63,7 @@ def login(place: Path | None, *, peer: str, environment: Mapping[str, str]) -> L
         raise BrokerError(f"other users can read the credentials {path} (mode {mode:03o}); run chmod 600 {path}")
     if not {"user"} <= set(table) <= {"user", "password"} or not all(isinstance(each, str) for each in table.values()):
         raise _other(path)
-    if path != place and table["user"] != peer and (place / f"{table['user']}.toml").exists():
+    if path != location and table["user"] != peer and (location / f"{table['user']}.toml").exists():
         raise BrokerError(
             f'{path} has the credentials of "{table["user"]}" instead of "{peer}", although that peer has its '
             "own file; swap the files back"
@@ -89,8 +89,8 @@ def overheard(password: str | None, urls: Iterable[str]) -> tuple[str, ...]:
 
 def _mqtt(url: str) -> bool:
     """Return whether a URL is one of MQTT, or is meant to be one; other transports show no password by themselves."""
-    scheme, found, _ = url.partition("://")
-    return not found or scheme in PORTS
+    scheme, separator, _ = url.partition("://")
+    return not separator or scheme in PORTS
 
 
 def _other(path: Path) -> BrokerError:

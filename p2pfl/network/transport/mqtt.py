@@ -291,13 +291,13 @@ class _Client(aiomqtt.Client):
         if ours is None:
             yield
             return
-        with socket.socket(fileno=os.dup(ours.fileno())) as held:
+        with socket.socket(fileno=os.dup(ours.fileno())) as duplicate:
             yield
-            held.setblocking(False)
+            duplicate.setblocking(False)
             with contextlib.suppress(OSError):  # a timeout is one
-                held.shutdown(socket.SHUT_WR)
+                duplicate.shutdown(socket.SHUT_WR)
                 async with asyncio.timeout(GOODBYE):
-                    while await self._loop.sock_recv(held, 2**16):
+                    while await self._loop.sock_recv(duplicate, 2**16):
                         pass
 
     def drop(self, cause: str) -> None:

@@ -47,19 +47,19 @@ class Timed:
         """Return the learner on other data, with the same durations."""
         return Timed(self.learner.on(federation), takes=self.takes, spend=self.spend)
 
-    def drawing(self, source: Source) -> Timed:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Timed:
         """Return the learner with other secrets, with the same durations."""
-        return Timed(self.learner.drawing(source), takes=self.takes, spend=self.spend)
+        return Timed(self.learner.drawing(source, peers=peers, least=least), takes=self.takes, spend=self.spend)
 
-    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train, and report the duration."""
-        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
-        return self.learner.fit(rows, **how)
+        self.spend(max(self.takes(peer, options["round"]) for peer in options["peers"]))
+        return self.learner.fit(rows, **options)
 
-    def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients, and report the duration."""
-        self.spend(max(self.takes(peer, how["round"]) for peer in how["peers"]))
-        return self.learner.gradient(rows, **how)
+        self.spend(max(self.takes(peer, options["round"]) for peer in options["peers"]))
+        return self.learner.gradient(rows, **options)
 
 
 class Goals:
@@ -91,9 +91,9 @@ class Goals:
         del federation
         return self
 
-    def drawing(self, source: Source) -> Self:
+    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
         """Return the learner itself, as goals are not secret."""
-        del source
+        del source, peers, least
         return self
 
     def goal(self, peer: str) -> torch.Tensor:

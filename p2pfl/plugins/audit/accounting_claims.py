@@ -51,8 +51,8 @@ def accounts(plan: Plan, *, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     protection = plan.protection
     if not protection.claimed:
         return []
-    found = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
-    return [*found, _epsilons(plan), *_charges(plan)]
+    claims = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
+    return [*claims, _epsilons(plan), *_charges(plan)]
 
 
 def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
@@ -63,7 +63,7 @@ def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     return [claim(ACCOUNTING, name, _mu(plan, each), each.mu * (1 + 1e-6), observer=each.observer) for each in stated]
 
 
-def _mu(plan: Plan, given: Guarantee) -> float:
+def _mu(plan: Plan, guarantee: Guarantee) -> float:
     """Return mu of one release against the colluders of a guarantee, or against worse ones that are as many."""
     protection, settings = plan.protection, plan.protection.settings
     change = (2.0 if protection.wanted.adjacency == "replace" else 1.0) * (
@@ -71,10 +71,10 @@ def _mu(plan: Plan, given: Guarantee) -> float:
     )
     numbers: dict[str, float] = {"change": change, "noise": settings.noise}
     if protection.sums is None:
-        return worst_mu(protection.graph, **numbers, mask=settings.mask, colluders=given.colluders)
+        return worst_mu(protection.graph, **numbers, mask=settings.mask, colluders=guarantee.colluders)
     peers = protection.graph.peers
     view = plan.weights[0].matrix.toarray()
-    return sums_mu(view, **numbers, colluders=[peers.index(name) for name in given.colluders])
+    return sums_mu(view, **numbers, colluders=[peers.index(name) for name in guarantee.colluders])
 
 
 def _epsilons(plan: Plan) -> ExactClaim:
@@ -159,6 +159,7 @@ def _releases(plan: Plan) -> ExactClaim:
 
     asyncio.run(release())
     lacking = sum(
-        Counter(order[: place + 1])["sent"] > Counter(order[: place + 1])["charged"] for place in range(len(order))
+        Counter(order[: position + 1])["sent"] > Counter(order[: position + 1])["charged"]
+        for position in range(len(order))
     )
     return claim(ACCOUNTING, "every release is charged first", lacking or RELEASES - order.count("sent"))

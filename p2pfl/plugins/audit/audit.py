@@ -184,7 +184,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
-    observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
+    observers = [Observer.of(guarantee, graph=protection.graph, settings=settings) for guarantee in guarantees]
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)

@@ -58,11 +58,11 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
         return experiment, None
     table = plain(experiment)
     table["topology"]["peers"] = MAX_PEERS
-    said = (
+    sentence = (
         f'attacked is a swarm like "{experiment.name}" of {MAX_PEERS} peers instead of {topology.peers}; '
         f"--peers {topology.peers} attacks it whole"
     )
-    return check(table), said
+    return check(table), sentence
 
 
 def prepare(folder: Path) -> None:

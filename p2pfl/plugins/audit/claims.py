@@ -138,8 +138,8 @@ class ExactClaim:
     @property
     def figures(self) -> dict[str, str]:
         """Row of a table."""
-        found = {"found": number(self.measured, infinite="all"), "at most": number(self.allowed)}
-        return {"claim": self.name, "in words": self.sentence, **found, "verdict": verdict_of(self)}
+        figures = {"found": number(self.measured, infinite="all"), "at most": number(self.allowed)}
+        return {"claim": self.name, "in words": self.sentence, **figures, "verdict": verdict_of(self)}
 
 
 class Result(Protocol):

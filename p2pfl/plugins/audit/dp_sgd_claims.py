@@ -82,7 +82,7 @@ class ChosenGradients:
         Places of the tensors in a row.
     length
         Length of the gradient of each sample, in its own random direction.
-    place
+    position
         Number of the only parameter whose derivative is not zero, in place of a random direction; ``None`` for all.
     blank
         Number of the sample whose gradient is zero; -1 for none.
@@ -92,7 +92,7 @@ class ChosenGradients:
 
     layout: Layout
     length: float = 0.0
-    place: int | None = None
+    position: int | None = None
     blank: int = -1
     chosen: list[int] = field(default_factory=list)
 
@@ -108,8 +108,8 @@ class ChosenGradients:
         rows = torch.zeros(len(numbers), self.layout.size, dtype=parts[0].dtype)  # [B, P]
         if self.length:
             for row, number in enumerate(numbers.tolist()):
-                if number != self.blank and self.place is not None:
-                    rows[row, self.place] = self.length
+                if number != self.blank and self.position is not None:
+                    rows[row, self.position] = self.length
                 elif number != self.blank:
                     direction = draw(0, "audit gradient", round=number).standard_normal(self.layout.size)
                     rows[row] = torch.from_numpy(direction * (self.length / np.linalg.norm(direction)))
@@ -162,31 +162,31 @@ class _Trainee:
 
     def learner(self, source: Source) -> tuple[ExamplePrivateLearner, ChosenGradients]:
         """Return the learner with secrets from a source, and its engine."""
-        given = self.experiment.learning
-        steps = self.steps or given.steps
+        settings = self.experiment.learning
+        steps = self.steps or settings.steps
         learning: dict[str, Any] = {
             "device": "cpu",
             "dtype": "float64",
             "optimizer": "sgd",
             "rate": 1.0,
-            "batch": given.batch,
-            "epochs": given.epochs,
-            "example_noise": given.example_noise,
-            "example_clip": given.example_clip,
+            "batch": settings.batch,
+            "epochs": settings.epochs,
+            "example_noise": settings.example_noise,
+            "example_clip": settings.example_clip,
         } | ({} if steps is None else {"steps": steps})
         table = {"data": {"name": "wine"}, "model": {"name": "linear"}, "learning": learning}
-        found = copy.copy(made(check(table), self.federation, source=source))
-        assert isinstance(found, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
-        engine = ChosenGradients(found.layout)
-        object.__setattr__(found, "engine", engine)
-        return found, engine
+        learner = copy.copy(made(check(table), self.federation, source=source))
+        assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
+        engine = ChosenGradients(learner.layout)
+        object.__setattr__(learner, "engine", engine)
+        return learner, engine
 
     def moved(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
         """Return by how much a round moves the parameters of each peer, times :attr:`scale`, ``[N, P]``."""
         rows = torch.zeros(PEERS, learner.layout.size, dtype=torch.float64)  # [N, P]
         after = learner.fit(rows, peers=self.peers, round=round).rows
-        found: Floats = -after.numpy() * self.scale
-        return found
+        movement: Floats = -after.numpy() * self.scale
+        return movement
 
 
 def check_training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
@@ -231,7 +231,7 @@ def _clipped(one: _Trainee) -> ExactClaim:
     for length in CLIP_LENGTHS:
         engine.length = length * clip
         for round in range(TRIES):
-            engine.blank, engine.place = -1, PLACES[round % len(PLACES)]
+            engine.blank, engine.position = -1, PLACES[round % len(PLACES)]
             engine.chosen.clear()
             there = one.moved(learner, round=round)
             if engine.chosen:
@@ -298,8 +298,8 @@ def _surprise(counts: npt.NDArray[np.int64], trials: int, rate: float) -> float:
 def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Compare the steps and samples of whole rounds with what the meter and the summary account for them."""
     learning = plan.experiment.learning
-    held = max((len(part) for part in plan.federation.train.values()), default=0)
-    one = _Trainee(plan.experiment, max(2, min(held, MAX_SAMPLES)), FEATURES, steps=None)
+    samples = max((len(part) for part in plan.federation.train.values()), default=0)
+    one = _Trainee(plan.experiment, max(2, min(samples, MAX_SAMPLES)), FEATURES, steps=None)
     learner, engine = one.learner(fresh(FIRST_RUN))
     moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
@@ -315,12 +315,12 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     ]
 
 
-def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int) -> SampledSteps:
+def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, samples: int) -> SampledSteps:
     """Return what a peer with so many samples does in a round, from the keys of the experiment file."""
     learning = experiment.learning
     batch = int(learning.batch)
-    steps = learner.epochs * -(-held // batch) if learner.steps is None else learner.steps
-    return SampledSteps(learning.example_noise, min(1.0, batch / held) if held else 0.0, steps if held else 0)
+    steps = learner.epochs * -(-samples // batch) if learner.steps is None else learner.steps
+    return SampledSteps(learning.example_noise, min(1.0, batch / samples) if samples else 0.0, steps if samples else 0)
 
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
@@ -336,10 +336,10 @@ def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> lis
     meter = SamplingMeter(trained, one.peers, run="audit")
     for round in range(2):
         meter.count(round, None)
-    found = [replace(each, steps=each.steps * count) for peer in one.peers for each, count in meter.own[peer].items()]
+    counted = [replace(each, steps=each.steps * count) for peer in one.peers for each, count in meter.own[peer].items()]
     played = {peer: dict(rounds) for peer, rounds in meter.own.items()}
     stated = [trained.examples(2, played=played), trained.examples(2)]
-    return found + [  # nobody may take part in a round
+    return counted + [  # nobody may take part in a round
         SampledSteps(each["noise_multiplier"], each["sampling_rate"], int(each["steps"]))
         for each in stated
         if each is not None and each["steps"]

@@ -17,7 +17,7 @@ from p2pfl.plugins.audit.statistical_tests import Floats, Ints
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import ExchangeKey
 from p2pfl.privacy.masks import neighbour_secrets
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.topology import metropolis, ring
 
 PEERS = 6
@@ -73,8 +73,8 @@ class Noise:
     def independent(self) -> Ints:
         """Return releases that share no mask: of every other peer, alternately those with even and with odd numbers."""
         number = np.arange(len(self.points))
-        turn, place = number // self.ring, number % self.ring
-        return self.points if self.ring == 1 else self.points[place % 2 == turn % 2]
+        turn, position = number // self.ring, number % self.ring
+        return self.points if self.ring == 1 else self.points[position % 2 == turn % 2]
 
     @property
     def apart(self) -> npt.NDArray[np.bool_] | None:
@@ -153,8 +153,8 @@ def check_outsider(fresh: Fresh) -> ExactClaim:
     genuine = neighbour_secrets(ada, peer="ada", publics={"bob": bob.public}, run="audit")
     eve.public = ada.public  # eve announces the key of ada
     guessed = neighbour_secrets(eve, peer="ada", publics={"bob": bob.public}, run="audit")
-    known = sum(guessed[edge] == secret for edge, secret in genuine.items())
-    return claim(STACKED, "masks need a private key", known)
+    guesses = sum(guessed[edge] == secret for edge, secret in genuine.items())
+    return claim(STACKED, "masks need a private key", guesses)
 
 
 def check_coins(target: Target) -> ExactClaim:
@@ -179,7 +179,7 @@ def _points(target: Target) -> Ints:
     """
     pipelines = [target.run(FIRST_RUN + run) for run in range(RUNS)]
     rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
-    (long,) = _zeros(pipelines[0], round=ROUNDS, size=BLOCK + SIZE)
+    (long,) = _zeros(pipelines[0], round=ROUNDS, size=VALUES_PER_BLOCK + SIZE)
     return np.concatenate([release for releases in rounds for release in releases] + [long[:, :SIZE], long[:, -SIZE:]])
 
 

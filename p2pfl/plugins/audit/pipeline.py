@@ -89,8 +89,8 @@ class Pipeline:
 
     def masks_at(self, ends: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Floats:
         """Return the sum of the masks of all edges at some peers for each row, ``[N, P]``, which those peers know."""
-        known = set(ends)
-        touched = tuple(edge for edge in self.graph.edges if not known.isdisjoint(edge))
+        peers = set(ends)
+        touched = tuple(edge for edge in self.graph.edges if not peers.isdisjoint(edge))
         if self.masks is None or not touched:
             return np.zeros((len(self.peers), size))
         shared = replace(self.masks, topology=Topology(self.peers, touched))
@@ -302,8 +302,8 @@ class Observer:
     def sees(self, pipeline: Pipeline, released: Released, *, round: int, attempt: int = 0) -> Floats:
         """Return the watched rows less the masks that the observer knows, ``[H, P]``."""
         values = numbers(released)
-        known = pipeline.masks_at(self.ends, round=round, size=values.shape[-1], attempt=attempt)
-        seen: Floats = (values - known)[self.watched]
+        masks = pipeline.masks_at(self.ends, round=round, size=values.shape[-1], attempt=attempt)
+        seen: Floats = (values - masks)[self.watched]
         return seen
 
     @cached_property

@@ -114,11 +114,11 @@ def _epsilon(mechanisms: Mapping[tuple[float, float], int], *, delta: float, rem
         shift += count * float(probability @ (loss - cells * step))  # rounding keeps the mean of all losses together
         spectrum *= np.fft.rfft(np.bincount(cells % CELLS, weights=probability, minlength=CELLS)) ** count
     whole = np.fft.fftshift(np.fft.irfft(spectrum, CELLS)).clip(0.0)
-    places = (np.arange(CELLS) - CELLS // 2) * step + shift
+    levels = (np.arange(CELLS) - CELLS // 2) * step + shift
 
     def profile(epsilon: float) -> float:
-        first = int(np.searchsorted(places, epsilon))
-        return float(whole[first:] @ -np.expm1(epsilon - places[first:]))
+        first = int(np.searchsorted(levels, epsilon))
+        return float(whole[first:] @ -np.expm1(epsilon - levels[first:]))
 
     low, high = 0.0, reach
     for _ in range(40):
@@ -158,11 +158,11 @@ def models_mu(graph: Topology, *, change: float, noise: float, mask: float, coll
     0.163095
     """
     honest = [peer for peer in graph.peers if peer not in set(colluders)]
-    place = {peer: row for row, peer in enumerate(honest)}
+    index = {peer: row for row, peer in enumerate(honest)}
     laplacian = np.zeros((len(honest), len(honest)))
     for a, b in {(min(edge), max(edge)) for edge in graph.edges}:
-        if mask and a in place and b in place:
-            i, j = place[a], place[b]
+        if mask and a in index and b in index:
+            i, j = index[a], index[b]
             laplacian[[i, j], [i, j]] += 1.0
             laplacian[[i, j], [j, i]] -= 1.0
     values, vectors = np.linalg.eigh(laplacian)

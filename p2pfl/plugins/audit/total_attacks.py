@@ -39,7 +39,7 @@ from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
 from p2pfl.plugins.audit.statistical_tests import separation
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -61,7 +61,7 @@ FAR = 1e6
 SIZE = 4096
 """Length of totals of zeros, which show masks and noise alone."""
 
-LONG = BLOCK + SIZE
+LONG = VALUES_PER_BLOCK + SIZE
 """Length of a total that is masked and noised block by block."""
 
 PLACES = 4
@@ -82,11 +82,11 @@ def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[Exac
     seed
         Seed of coins and contributions.
     """
-    found = _masks(plan, fresh=fresh, seed=seed) if plan.masked else []
+    claims = _masks(plan, fresh=fresh, seed=seed) if plan.masked else []
     if plan.protection.claimed:
-        found += [_changed(plan, seed=seed), *_counted(plan), *_noises(plan, fresh=fresh)]
-        found += _games(plan, fresh=fresh, trials=trials, seed=seed)
-    return found
+        claims += [_changed(plan, seed=seed), *_counted(plan), *_noises(plan, fresh=fresh)]
+        claims += _games(plan, fresh=fresh, trials=trials, seed=seed)
+    return claims
 
 
 class _Recorder(Wrapped):
@@ -167,9 +167,9 @@ def _keyed(masks: TotalMasks, peer: str) -> ExactClaim:
     ]
     keys = Counter(
         key
-        for place in itertools.product(range(PLACES), repeat=3)
+        for slot in itertools.product(range(PLACES), repeat=3)
         for among in groups
-        for key in masks.keys(peer, slot=TotalSlot(*place), participants=among).values()
+        for key in masks.keys(peer, slot=TotalSlot(*slot), participants=among).values()
     )
     return claim(TOTALS, "keys of totals are of one use", sum(count - 1 for count in keys.values()))
 
@@ -178,11 +178,13 @@ def _counted(plan: Plan) -> list[ExactClaim]:
     """Compare the accountant with the deviation of the total less the noise of the colluders, by arithmetic."""
     protection, claims = plan.protection, list[ExactClaim]()
     change = 2.0 if protection.wanted.adjacency == "replace" else 1.0
-    for given in protection.observers():
-        honest = len(protection.graph.peers) - len(given.colluders)
+    for guarantee in protection.observers():
+        honest = len(protection.graph.peers) - len(guarantee.colluders)
         left = protection.settings.noise / protection.settings.clip * math.sqrt(honest)
-        allowed = given.mu * (1 + 1e-9)
-        claims.append(claim(TOTALS, "noise of a total, {observer}", change / left, allowed, observer=given.observer))
+        allowed = guarantee.mu * (1 + 1e-9)
+        claims.append(
+            claim(TOTALS, "noise of a total, {observer}", change / left, allowed, observer=guarantee.observer)
+        )
     return claims
 
 
@@ -205,7 +207,7 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
         net, hidden = _recorded(plan, source, round=round, charge=lambda: charged.append(1))
         for _ in range(2):
             run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
-            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
+            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(VALUES_PER_BLOCK, LONG))]
     expected = CHANGE * protection.settings.noise / protection.settings.clip
     return [
         *Noise("noise of a peer in a total", TOTALS, np.array(points), expected).claims(),
@@ -231,11 +233,11 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactCla
         seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
     factors = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
     claims, tests = list[ExactClaim](), len(factors) * len(observers)
-    for place, given in enumerate(observers):
-        one, again, later = (each[place].astype(np.float64) for each in seen)
+    for index, observer in enumerate(observers):
+        one, again, later = (each[index].astype(np.float64) for each in seen)
         for (name, factor), look in zip(factors.items(), (one, one - again, one - later), strict=True):
-            mu, words = separation(look, coins).lower(tests=tests), {"totals": name, "observer": given.observer}
-            claims.append(claim(TOTALS, "{totals}, {observer}", mu, given.mu * factor, **words))
+            mu, words = separation(look, coins).lower(tests=tests), {"totals": name, "observer": observer.observer}
+            claims.append(claim(TOTALS, "{totals}, {observer}", mu, observer.mu * factor, **words))
     return claims
 
 
@@ -316,10 +318,10 @@ def _learned(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step
 
 
 def _additive(learner: Learner) -> Additive:
-    found = additive(learner)
-    if found is None:
+    model = additive(learner)
+    if model is None:
         raise ModelError("an audit of totals needs a model that follows from totals; choose one such as boosting")
-    return found
+    return model
 
 
 def itself(row: Ring) -> list[Ring]:

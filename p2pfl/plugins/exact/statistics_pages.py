@@ -1,8 +1,7 @@
-"""Pages and tables of statistics: descriptions, survival curves and principal components."""
+"""Pages and tables of statistics: descriptions and principal components."""
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
@@ -18,12 +17,6 @@ MAX_MATRIX = 24
 
 MAX_PAIRS = 40
 """Correlations that the page lists, of more features."""
-
-CURVE_TIMES = 4
-"""Times at which a table has the curves."""
-
-MAX_TIMES = 200
-"""Times of a group that the page lists."""
 
 MAX_COMPONENTS = 30
 """Components that the page lists."""
@@ -56,34 +49,7 @@ def description_page(name: str, results: Mapping[str, Any], *, disclosed: str) -
     kept = "Every number has private noise." if results["private"] else f"Nothing is stated of {hidden}."
     head = f"{results['samples']} samples of all peers, added up by exact totals. {kept}"
     warnings = [Note(f"{each[:1].upper()}{each[1:]}.", style="warning") for each in results["warnings"]]
-    return _page(f"Description of {name}", head, sections, disclosed, warnings)
-
-
-def survival_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:
-    """Return the page of survival curves.
-
-    Parameters
-    ----------
-    name, disclosed
-        As of :func:`description_page`.
-    results
-        Results of :func:`p2pfl.plugins.exact.statistics.kaplan_meier.survival`, with the name of the ``time`` and the
-        ``horizon``.
-    """
-    groups = results["groups"]
-    curves = [_curve(group, number, results["horizon"]) for number, group in enumerate(groups) if group["samples"]]
-    about = " ".join(_about(group) for group in groups)
-    chart = chart_figure(Chart("Share without the event", about, results["time"], "share", curves))
-    lines = [f"{line[:1].upper()}{line[1:]}." for line in sentences(results)]
-    sections: list[Section] = [
-        ("curves", "Curves", [chart]),
-        ("groups", "Groups", [group_table(results), *lines]),
-        ("table", "Table", [_survival_table(results)]),
-    ]
-    samples = sum(group["samples"] for group in groups)
-    return _page(
-        f"Survival of {name}", f"{samples} samples of all peers, added up by an exact total.", sections, disclosed
-    )
+    return statistics_page(f"Description of {name}", head, sections, disclosed, warnings)
 
 
 def components_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:
@@ -102,10 +68,12 @@ def components_page(name: str, results: Mapping[str, Any], *, disclosed: str) ->
     ]
     units = "features divided by their deviations" if results["standardised"] else "features in their own units"
     head = f"{results['samples']} samples of all peers, {len(results['names'])} {units}."
-    return _page(f"Principal components of {name}", head, sections, disclosed)
+    return statistics_page(f"Principal components of {name}", head, sections, disclosed)
 
 
-def _page(title: str, head: str, sections: list[Section], disclosed: str, warnings: Sequence[Note] = ()) -> str:
+def statistics_page(
+    title: str, head: str, sections: list[Section], disclosed: str, warnings: Sequence[Note] = ()
+) -> str:
     """Return a page whose last section is what peers have learned."""
     disclosure: Section = ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."])
     return page(title, [*sections, disclosure], head=[Note(head, style="small"), *warnings])
@@ -231,77 +199,6 @@ def strongest(
         if (value := values[one][two]) is not None and (columns[one] is None or columns[one] != columns[two])
     ]
     return sorted(pairs, key=lambda pair: -abs(pair[2]))[:most]
-
-
-def sentences(results: Mapping[str, Any]) -> list[str]:
-    """Return the test and warnings in words."""
-    lines = []
-    if results["p"] is not None:
-        likely = "p < 0.0001" if results["p"] < 1e-4 else f"p = {results['p']:.4f}"
-        freedom = sum(group["samples"] > 0 for group in results["groups"]) - 1
-        lines.append(
-            f"log-rank test that all groups have one hazard: chi2 = {results['statistic']:.3f}, {freedom} df, {likely}"
-        )
-    if results["private"]:
-        lines.append("the counts have private noise, which standard errors and intervals include; there is no test")
-    if results["sparse"]:
-        lines.append(
-            f"one or two samples leave in {results['sparse']} cells, which all peers have seen; wider cells show less"
-        )
-    return lines
-
-
-def _about(group: Mapping[str, Any]) -> str:
-    if not group["survival"]:
-        return f"{group['name']}: no events."
-    return f"{group['name']}: {group['survival'][-1]:.3f} after {group['times'][-1]:g}."
-
-
-def _curve(group: Mapping[str, Any], place: int, horizon: float) -> Curve:
-    """Return the steps of a group with a band."""
-    xs, rows = [0.0], [(1.0, 1.0, 1.0)]
-    for time, *values in zip(group["times"], group["survival"], group["low"], group["high"], strict=True):
-        xs += [time, time]
-        rows += [rows[-1], (values[0], values[1], values[2])]
-    ys, low, high = zip(*[*rows, rows[-1]], strict=True)
-    return Curve(group["name"], [*xs, horizon], ys, low, high, style=place)
-
-
-def group_table(results: Mapping[str, Any]) -> FactTable:
-    """Return samples, events, median and share without the event at some times, by group."""
-    last = max((time for group in results["groups"] for time in group["times"]), default=0.0)
-    places = [last * place / CURVE_TIMES for place in range(1, CURVE_TIMES + 1)]
-    rows = [
-        (
-            group["name"],
-            group["samples"],
-            group["events"],
-            "-" if group["median"] is None else f"{group['median']:g}",
-            *(f"{_at(group, place):.3f}" for place in places),
-        )
-        for group in results["groups"]
-    ]
-    caption = "The median is the time by which half have had the event; S(t) is the share without it at time t"
-    heads = ("group", "samples", "events", "median", *(f"S({place:.4g})" for place in places))
-    return FactTable(caption, heads, rows)
-
-
-def _at(group: Mapping[str, Any], time: float) -> float:
-    """Return the share that survives a time."""
-    place = bisect.bisect_right(group["times"], time)
-    return float(group["survival"][place - 1]) if place else 1.0
-
-
-def _survival_table(results: Mapping[str, Any]) -> FactTable:
-    rows = [
-        (group["name"], f"{time:g}", risk, died, f"{share:.4f}", f"{low:.4f} to {high:.4f}")
-        for group in results["groups"]
-        for time, risk, died, share, low, high in list(
-            zip(*(group[key] for key in ("times", "at_risk", "died", "survival", "low", "high")), strict=True)
-        )[:MAX_TIMES]
-    ]
-    heads = ("group", "time", "at risk", "events", "survival", "95 % interval")
-    return FactTable("Kaplan-Meier estimates with intervals by the log-log transformation", heads, rows)
 
 
 def _variance(results: Mapping[str, Any]) -> Block | None:

@@ -109,9 +109,9 @@ class _Device:
     def check_files(self, report: Report) -> None:
         """Check what is on this device for its peer, and its data and model."""
         trust, transport = self.experiment.trust, self.experiment.transport
-        found, identity = identity_checks.check_key(trust, peer=self.peer)
+        finding, identity = identity_checks.check_key(trust, peer=self.peer)
         report.add(
-            found,
+            finding,
             identity_checks.check_roster(trust, peer=self.peer, identity=identity, peers=self.graph.peers),
             identity_checks.check_login_file(transport, peer=self.peer, environment=self.environment),
             identity_checks.check_certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),

@@ -184,20 +184,20 @@ def cells(study: Study) -> list[Cell]:
     _check(study)
     base = read(study.experiment, changes=[change(key, value) for key, value in study.set.items()])
     seeds = range(base.seed, base.seed + study.seeds) if isinstance(study.seeds, int) else study.seeds
-    found = []
+    runs = []
     reasons: list[tuple[dict[str, str], str | None]] = []
-    for values, given in _settings(study):
-        changes = [change(key, value) for key, value in {**study.set, **given}.items()]
+    for values, settings in _settings(study):
+        changes = [change(key, value) for key, value in {**study.set, **settings}.items()]
         try:
-            found += [Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"])) for seed in seeds]
+            runs += [Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"])) for seed in seeds]
         except ExperimentError as error:
             reasons.append((values, str(error)))
         else:
             reasons.append((values, None))
     refuse(reasons)
-    if not found:
+    if not runs:
         raise InputError("the study leaves out all of its settings; name fewer of them after --without")
-    return found
+    return runs
 
 
 def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
@@ -241,11 +241,11 @@ def named(values: Mapping[str, str]) -> str:
 
 def _check(study: Study) -> None:
     inside = {key for keys in study.settings.values() for key in keys}
-    places = [*study.set, *study.over, *study.random, *inside]
-    for key in places:
+    varied = [*study.set, *study.over, *study.random, *inside]
+    for key in varied:
         if key == "seed":
             raise InputError("a sweep varies the seed by itself; name the seeds with --seeds")
-        if places.count(key) > 1:
+        if varied.count(key) > 1:
             raise InputError(f"{key} has values in two places of the study; leave one of them out")
     levels = {key: [shown(value) for value in values] for key, values in study.over.items()}
     levels |= {NAMED: [*study.settings]} if study.settings else {}
@@ -282,16 +282,16 @@ def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
 
 def _drawn(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
     """Return one draw of all random keys; more draws later leave the earlier ones as they are."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, each in ranges.items():
         share = float(draw(0, f"sweep {key}", round=number).random())
         if each.scale == "integer":
-            found[key] = int(each.low) + int(share * (int(each.high) - int(each.low) + 1))
+            values[key] = int(each.low) + int(share * (int(each.high) - int(each.low) + 1))
         elif each.scale == "log":
-            found[key] = _rounded(each.low ** (1 - share) * each.high**share, each)
+            values[key] = _rounded(each.low ** (1 - share) * each.high**share, each)
         else:
-            found[key] = _rounded(each.low + share * (each.high - each.low), each)
-    return found
+            values[key] = _rounded(each.low + share * (each.high - each.low), each)
+    return values
 
 
 def _rounded(value: float, span: Random) -> float:
@@ -307,15 +307,15 @@ def parse_combination(text: str) -> dict[str, Any]:
     >>> parse_combination("learning.algorithm=dpsgd model.hidden=[64, 32]")
     {'learning.algorithm': 'dpsgd', 'model.hidden': [64, 32]}
     """
-    found = {}
+    values = {}
     for part in PAIR.split(text.strip()):
         key, _, value = part.partition("=")
         if not key or not value:
             raise InputError(
                 f'--without "{text}" has no key or no value; write it as "section.key=value section.key=..."'
             )
-        found[key] = parse_value(value.strip())
-    return found
+        values[key] = parse_value(value.strip())
+    return values
 
 
 def parse_random(text: str) -> Random:

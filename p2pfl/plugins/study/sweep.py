@@ -71,40 +71,38 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     RunError
         All runs failed.
     """
-    found = cells(study)
+    runs = cells(study)
     budget = None if study.budget is None else parse_budget(study.budget)
-    keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in found]
+    keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in runs]
     outcomes: dict[int, RunOutcome] = {}
 
-    def job(cell: Cell, key: str, place: Path) -> Job:
-        return Job(key, write(cell.experiment), place / key, study.baselines, budget)
+    def job(cell: Cell, key: str, parent: Path) -> Job:
+        return Job(key, write(cell.experiment), parent / key, study.baselines, budget)
 
     first = dict[str, Job]()  # missing run of each setting
-    for cell, key in zip(found, keys, strict=True):
+    for cell, key in zip(runs, keys, strict=True):
         if not _made(folder, key):
             first.setdefault(named(cell.values), job(cell, key, folder))
     reasons = {job.digest: reason for job, reason in in_processes([*first.values()], check_job, processes=processes)}
-    settings = {named(cell.values): cell.values for cell in found}
+    settings = {named(cell.values): cell.values for cell in runs}
     refuse([(values, reasons[first[name].digest] if name in first else None) for name, values in settings.items()])
     with _place(folder) as partial:
 
         def ended(key: str, failure: str | None = None) -> None:
             """Read what the runs of a digest gave, and say so."""
-            for place in [place for place, each in enumerate(keys) if each == key]:
-                outcomes[place] = _outcome(folder, found[place], key, metric=study.metric, failure=failure)
+            for index in [index for index, each in enumerate(keys) if each == key]:
+                outcomes[index] = _outcome(folder, runs[index], key, metric=study.metric, failure=failure)
                 if observe is not None:
-                    observe(outcomes[place], len(outcomes), len(found))
+                    observe(outcomes[index], len(outcomes), len(runs))
 
-        missing = {
-            key: job(cell, key, partial) for cell, key in zip(found, keys, strict=True) if not _made(folder, key)
-        }
+        missing = {key: job(cell, key, partial) for cell, key in zip(runs, keys, strict=True) if not _made(folder, key)}
         for key in dict.fromkeys(key for key in keys if key not in missing):
             ended(key)
         for made, failure in in_processes([*missing.values()], run_job, processes=processes):
             if failure is None:
                 made.folder.rename(folder / "cells" / made.digest)
             ended(made.digest, failure)
-        return _kept(study, found, [outcomes[place] for place in range(len(found))], folder)
+        return _kept(study, runs, [outcomes[number] for number in range(len(runs))], folder)
 
 
 def in_processes(
@@ -188,7 +186,7 @@ def against(study: Study) -> dict[str, str]:
     return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
-def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> SweepFile:
+def _kept(study: Study, runs: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> SweepFile:
     """Write the results."""
     scored = [each for each in outcomes if each.score is not None]
     if not scored:
@@ -196,7 +194,7 @@ def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], f
     metric = study.metric or common_metric([Run.load(folder / scored[0].folder), Run.load(folder / scored[-1].folder)])
     table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(study))  # as it will be read
     result = SweepFile(
-        name=found[0].experiment.name,
+        name=runs[0].experiment.name,
         study=table,
         metric=metric,
         against=against(study),

@@ -50,11 +50,11 @@ def run(options: SweepOptions) -> int:
         interrupt.add_note(f"{done} of {count} runs are done" if count else "no run is done")
         interrupt.add_note(f"go on with {options.line}")
         raise
-    found = result.comparison
+    comparison = result.comparison
     if options.json:
-        print(json.dumps(comparison_json(found) | {"folder": str(folder)}, allow_nan=False))
+        print(json.dumps(comparison_json(comparison) | {"folder": str(folder)}, allow_nan=False))
     else:
-        tables.comparison(found, console=console)
+        tables.comparison(comparison, console=console)
         console.print(f"sweep directory: {folder}", soft_wrap=True)
     failed = [each for each in result.outcomes if each.failure is not None]
     if failed:
@@ -94,15 +94,15 @@ def studied(options: SweepOptions) -> Study:
 
 
 def _pairs(option: str, texts: list[str]) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key or not value:
             raise InputError(f'{option} "{text}" has no key or no value; write it as section.key=...')
-        found.append((key.strip(), value.strip()))
-    if len({key for key, _ in found}) < len(found):
+        pairs.append((key.strip(), value.strip()))
+    if len({key for key, _ in pairs}) < len(pairs):
         raise InputError(f"{option} names a key twice; write all its values behind one {option}")
-    return found
+    return pairs
 
 
 def _seeds(text: str) -> int | tuple[int, ...]:

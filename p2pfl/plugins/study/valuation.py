@@ -126,18 +126,18 @@ def valuation(
     if method == "loo":
         whole = (1 << count) - 1
         scores = game([whole, *(whole ^ (1 << peer) for peer in range(count))])
-        found, errors = scores[0] - scores[1:], None
+        estimates, errors = scores[0] - scores[1:], None
     elif count <= MAX_EXACT_PEERS:
-        found, errors = semivalue(game(range(1 << count)), peers=count, method=method), None
+        estimates, errors = semivalue(game(range(1 << count)), peers=count, method=method), None
     elif method == "shapley":
-        found, errors = sampled_shapley(game, peers=count, draws=draws, seed=plan.experiment.seed)
+        estimates, errors = sampled_shapley(game, peers=count, draws=draws, seed=plan.experiment.seed)
     else:
-        found, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
+        estimates, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
     sizes = plan.learner.samples(game.peers).tolist()
-    ends = [(None, None)] * count if errors is None else _ends(found, errors)
+    ends = [(None, None)] * count if errors is None else _ends(estimates, errors)
     values = tuple(
         Value(peer, size, float(value), low, high)
-        for peer, size, value, (low, high) in zip(game.peers, sizes, found, ends, strict=True)
+        for peer, size, value, (low, high) in zip(game.peers, sizes, estimates, ends, strict=True)
     )
     everybody, nobody = game([(1 << count) - 1, 0])
     return Valuation(method, game.metric, values, float(everybody), float(nobody), game.trained)
@@ -164,9 +164,9 @@ class Game:
         self._learner, self._rounds = bare, plan.experiment.rounds
         self.peers = plan.topology.peers
         self._federation = plan.federation
-        held = {id(part): part for part in plan.federation.test.values()}
-        self._test = np.unique(np.concatenate(list(held.values())))
-        self._holders = sum(1 << place for place, peer in enumerate(self.peers) if len(self._federation.train[peer]))
+        parts = {id(part): part for part in plan.federation.test.values()}
+        self._test = np.unique(np.concatenate(list(parts.values())))
+        self._holders = sum(1 << index for index, peer in enumerate(self.peers) if len(self._federation.train[peer]))
         self._known: dict[int, float] = {}
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
@@ -192,7 +192,7 @@ class Game:
         return np.array([self._sign * self._known.get(each, self._empty) for each in asked])
 
     def _members(self, coalition: int) -> list[str]:
-        return [peer for place, peer in enumerate(self.peers) if coalition >> place & 1]
+        return [peer for index, peer in enumerate(self.peers) if coalition >> index & 1]
 
     def _train(self, coalitions: Sequence[int]) -> Mapping[str, Floats]:
         """Return the scores of trained coalitions by name; those of the untrained model if there are none."""
@@ -207,8 +207,8 @@ class Game:
         rounds = self._rounds if coalitions else 0
         with one_thread():
             learner = self._learner.pooled(own, peers=1, rounds=self._rounds)
-            found = score_alone(learner, tuple(names), rounds=rounds)
-        return {name: score.double().numpy() for name, score in found.items()}
+            scores = score_alone(learner, tuple(names), rounds=rounds)
+        return {name: score.double().numpy() for name, score in scores.items()}
 
 
 def semivalue(scores: Floats, *, peers: int, method: str) -> Floats:
@@ -234,12 +234,12 @@ def semivalue(scores: Floats, *, peers: int, method: str) -> Floats:
         weights = np.full(peers, 2.0 ** (1 - peers))
     else:
         weights = np.array([1 / (peers * math.comb(peers - 1, size)) for size in range(peers)])
-    found = np.zeros(peers)
+    values = np.zeros(peers)
     for peer in range(peers):
         without = coalitions[coalitions >> peer & 1 == 0]
         gains = scores[without | 1 << peer] - scores[without]
-        found[peer] = (weights[sizes[without]] * gains).sum()
-    return found
+        values[peer] = (weights[sizes[without]] * gains).sum()
+    return values
 
 
 def sampled_shapley(utility: Utility, *, peers: int, draws: int, seed: int) -> tuple[Floats, Floats]:
@@ -280,12 +280,12 @@ def sampled_banzhaf(utility: Utility, *, peers: int, draws: int, seed: int) -> t
     members[0], members[1] = True, False  # so that each peer is in some and out of some
     bits = (members * (1 << np.arange(peers, dtype=np.int64))).sum(axis=1)
     scores = utility(bits.tolist())
-    found, errors = np.zeros(peers), np.zeros(peers)
+    values, errors = np.zeros(peers), np.zeros(peers)
     for peer in range(peers):
         groups = scores[members[:, peer]], scores[~members[:, peer]]
-        found[peer] = groups[0].mean() - groups[1].mean()
+        values[peer] = groups[0].mean() - groups[1].mean()
         errors[peer] = math.sqrt(sum(group.var(ddof=min(1, len(group) - 1)) / len(group) for group in groups))
-    return found, errors
+    return values, errors
 
 
 def _ends(values: Floats, errors: Floats) -> list[tuple[float, float]]:

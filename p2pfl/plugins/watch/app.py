@@ -151,10 +151,10 @@ class Server:
             while not self._ended.is_set():
                 began = time.monotonic()
                 seen, now = await self._read(partial(self._newer, seen))
-                found = frames.changes(before, now) if now is not None else {}
-                if now is not None and found.keys() - {"at"}:
-                    found |= {"at": now["at"], "whole": not before}
-                    yield f"id: {now['count']}\ndata: {json.dumps(found, allow_nan=False)}\n\n"
+                changes = frames.changes(before, now) if now is not None else {}
+                if now is not None and changes.keys() - {"at"}:
+                    changes |= {"at": now["at"], "whole": not before}
+                    yield f"id: {now['count']}\ndata: {json.dumps(changes, allow_nan=False)}\n\n"
                     before, sent = now, time.monotonic()
                 elif time.monotonic() - sent > BEAT:
                     yield ": nothing new\n\n"

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import kept
+from p2pfl.experiment.file.reading import read_kept
 from p2pfl.plugins.watch.following import Following
 from p2pfl.results.lock import PEER, RUN, alive
 from p2pfl.results.run_files import table_of
@@ -131,7 +131,7 @@ class Feed:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         self.folder = folder
-        self._experiment = kept(folder / "experiment.toml", whole=False)
+        self._experiment = read_kept(folder / "experiment.toml", whole=False)
         self._now = now
         self.sink = sink
         self._stack = ExitStack()
@@ -246,9 +246,9 @@ class Feed:
             self._began = beginning(_began(self.folder), entries)
             self.timed = any(entry.time is not None for entry in entries)
         fresh = [entry for entry in entries if entry.time is not None and now - SETTLED < entry.time <= now]
-        held, self._held = self._held, fresh
+        delayed, self._held = self._held, fresh
         late = {id(entry) for entry in fresh}
-        ready = [*held, *(entry for entry in entries if id(entry) not in late)]
+        ready = [*delayed, *(entry for entry in entries if id(entry) not in late)]
         for at, entry in merged(ready, began=self._began):
             self.swarm.apply(at, entry)
             if self.sink is not None:
@@ -262,5 +262,5 @@ class Feed:
 
 
 def _began(folder: Path) -> str | None:
-    found = table_of(folder / "provenance.json", what="the provenance of a run").get("began")
-    return found if isinstance(found, str) else None
+    began = table_of(folder / "provenance.json", what="the provenance of a run").get("began")
+    return began if isinstance(began, str) else None

@@ -104,14 +104,14 @@ class Tail:
     def _open(self) -> None:
         """Open the file, again if it was replaced or cut."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return
         except OSError as error:
             raise InputError(f"{self.path} cannot be read ({error.strerror}); check its permissions") from None
         if self._file is not None:
             mine = os.fstat(self._file.fileno())
-            if (mine.st_dev, mine.st_ino) == (found.st_dev, found.st_ino) and mine.st_size >= self._place:
+            if (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino) and mine.st_size >= self._place:
                 return
             self.close()
             self.rewind()
@@ -162,8 +162,8 @@ class Following:
         reset, self._failed = self._failed, False
         try:
             while more:
-                found, more = self._read()
-                entries += found
+                fresh, more = self._read()
+                entries += fresh
                 if any(tail.replaced for tail in self._tails):
                     self._rewind()
                     entries, reset, more = [], True, True
@@ -187,9 +187,9 @@ class Following:
         entries, unfinished = list[Entry](), False
         for tail, decoder in zip(self._tails, (NOTICES, RECORDS), strict=True):
             lines, more = tail.read()
-            found = [_decoded(line, decoder, tail.path) for line in lines]
-            entries += [entry for entry in found if entry is not None]
-            self.unread += found.count(None)
+            decoded = [_decoded(line, decoder, tail.path) for line in lines]
+            entries += [entry for entry in decoded if entry is not None]
+            self.unread += decoded.count(None)
             unfinished |= more
         return entries, unfinished
 

@@ -32,25 +32,25 @@ MOST_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
 
-def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """Return what does not change: names, graph and places of the peers.
 
     Parameters
     ----------
     setting
         Facts that the events do not repeat.
-    places
+    coordinates
         Places of the peers; empty if they are shown as cells.
     """
-    number = {peer: place for place, peer in enumerate(setting.peers)}
+    number = {peer: index for index, peer in enumerate(setting.peers)}
     few = len(setting.edges) <= MOST_EDGES
     return {
         "name": setting.name,
         "rounds": setting.rounds,
         "epsilon": setting.epsilon,
         "peers": list(setting.peers),
-        "places": [places[peer] for peer in setting.peers] if places else [],
-        "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
+        "places": [coordinates[peer] for peer in setting.peers] if coordinates else [],
+        "edges": [[number[a], number[b]] for a, b in setting.edges] if coordinates and few else [],
     }
 
 
@@ -66,9 +66,9 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     stage
         State of the run, see :data:`p2pfl.plugins.watch.feed.Stage`.
     """
-    said = headline(swarm, now=now)
-    found = alerts(swarm, now=now)
-    found = [each for each in found if not each.over] + [each for each in found if each.over]
+    summary = headline(swarm, now=now)
+    entries = alerts(swarm, now=now)
+    entries = [each for each in entries if not each.over] + [each for each in entries if each.over]
     peers = swarm.peers.values()
     rounds = [peer.rounds for peer in peers if peer.phase is not None]
     return {
@@ -77,7 +77,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "count": swarm.count,
         "metric": swarm.metric,
         "scores": swarm.history.names,
-        "headline": {"tone": said.tone, "sentence": said.sentence[:MAX_SENTENCE], "peers": list(said.peers)},
+        "headline": {"tone": summary.tone, "sentence": summary.sentence[:MAX_SENTENCE], "peers": list(summary.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
         "remaining": None if (left := remaining(swarm)) is None else round(left),
@@ -94,9 +94,9 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "count": each.count,
                 "first": round(each.first, 3),
             }
-            for each in found[:MOST_ALERTS]
+            for each in entries[:MOST_ALERTS]
         ],
-        "alerts_more": max(0, len(found) - MOST_ALERTS),
+        "alerts_more": max(0, len(entries) - MOST_ALERTS),
     }
 
 
@@ -122,10 +122,10 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
     >>> changes({"at": 1, "peers": {"a": [1], "b": [2]}}, {"at": 1, "peers": {"a": [1], "b": [3]}})
     {'peers': {'b': [3]}}
     """
-    found = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
-    known = before.get("peers", {})
-    peers = {name: row for name, row in now["peers"].items() if known.get(name) != row}
-    return found | ({"peers": peers} if peers else {})
+    changed = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
+    rows = before.get("peers", {})
+    peers = {name: row for name, row in now["peers"].items() if rows.get(name) != row}
+    return changed | ({"peers": peers} if peers else {})
 
 
 def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
@@ -176,13 +176,13 @@ def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
     most
         Largest number of peers that are listed.
     """
-    said = headline(swarm, now=now)
-    lines = [said.sentence]
+    summary = headline(swarm, now=now)
+    lines = [summary.sentence]
     lines += [f"{each.severity}: {each.peer}: {each.sentence}" for each in alerts(swarm, now=now) if not each.over]
     listed = list(swarm.peers.values())
     for peer in listed[:most]:
         score = peer.scores.get(swarm.metric) if swarm.metric is not None else None
-        known = "" if score is None else f", {swarm.metric} {score:.3f}"
+        score_text = "" if score is None else f", {swarm.metric} {score:.3f}"
         waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
-        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
+        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{score_text}")
     return [*lines, *([f"and {len(listed) - most} more peers"] if len(listed) > most else [])]

@@ -48,8 +48,8 @@ def observing(
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
     identity, trust = _identity(experiment, name)
-    setting, places = graph_of(experiment)
-    feed = LiveFeed(setting, places, sink=sink)
+    setting, coordinates = graph_of(experiment)
+    feed = LiveFeed(setting, coordinates, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
         print(f"p2pfl: {wait}", file=sys.stderr)

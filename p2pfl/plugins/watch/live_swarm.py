@@ -59,12 +59,12 @@ class LiveFeed:
     def __init__(
         self,
         setting: Setting,
-        places: Places,
+        coordinates: Places,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sink: Callable[[Entry], None] | None = None,
     ) -> None:
-        self.setting, self.places, self.sink = setting, places, sink
+        self.setting, self.places, self.sink = setting, coordinates, sink
         self.swarm = Swarm(setting)
         self._now = now
         self.began = now()

@@ -71,8 +71,8 @@ def calling(names: Sequence[str]) -> Callable[[Entry], None]:
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
                 if name not in failed:
                     failed.add(name)
-                    said = f"sink {name} failed with {type(error).__name__}: {error}; it is called again"
-                    print(f"p2pfl: {said}", file=sys.stderr)
+                    sentence = f"sink {name} failed with {type(error).__name__}: {error}; it is called again"
+                    print(f"p2pfl: {sentence}", file=sys.stderr)
 
     return call
 

@@ -27,11 +27,11 @@ Rows = tuple[int, ...]
 """A set of colluders by row number, sorted."""
 Score = Callable[[Rows], float]
 
-_WORK = 2e10
+_MAX_WORK = 2e10
 """About how many multiplications a search may take: seconds."""
-_STEEP = 1e7
+_MAX_VARIANCE_RATIO = 1e7
 """Largest ratio of mask to noise variance at which a downdate keeps enough digits to rank sets."""
-_FINAL = 4
+_RECOMPUTED_SETS = 4
 """Number of the highest-ranked sets that are computed again."""
 
 
@@ -146,10 +146,10 @@ class _ColluderSearch:
         update = ranking.cost(self.count)
         score, cost = (ranking.worst, update) if update < anew and not ranking.flattened else (self.leak, anew)
         everything = itertools.combinations(range(n), self.count)
-        if math.comb(n, self.count) <= min(self.limit, _WORK / cost):
+        if math.comb(n, self.count) <= min(self.limit, _MAX_WORK / cost):
             return _highest(score, everything), "enumerated"
         score, cost = (ranking.worst, update) if update < anew else (self.leak, anew)
-        budget = max(8, min(self.limit, int(_WORK / cost)))
+        budget = max(8, min(self.limit, int(_MAX_WORK / cost)))
         tried = {*self.isolating(budget // 2), *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
         return _highest(score, tried), "searched"
 
@@ -254,8 +254,8 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
     """Bring masks and noise close enough for a downdate; return whether that took a change."""
     strongest = cover.masks.data.max(initial=0.0)
     degree = max(np.diff(cover.masks.indptr).max(), 1)
-    own = np.maximum(cover.own, cover.own.max() / _STEEP)
-    most = _STEEP * own.min() / degree
+    own = np.maximum(cover.own, cover.own.max() / _MAX_VARIANCE_RATIO)
+    most = _MAX_VARIANCE_RATIO * own.min() / degree
     factor = 1.0 if strongest <= most else most / strongest
     changed = factor < 1 or bool((own != cover.own).any())
     return NoiseCover(cover.peers, own, cover.masks * factor), changed
@@ -263,7 +263,7 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
 
 def _highest(score: Score, sets: Iterable[Rows]) -> list[Rows]:
     """Return sets by score; those that differ only in the tenth digit keep their order."""
-    return heapq.nsmallest(_FINAL, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
+    return heapq.nsmallest(_RECOMPUTED_SETS, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
 
 
 def _complete(cover: NoiseCover) -> bool:

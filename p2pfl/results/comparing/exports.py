@@ -77,7 +77,7 @@ def comparison_tex(comparison: Comparison) -> str:
         for each, row in zip(comparison.settings, scores.rows, strict=True)
     ]
     notes = [wording.bold(comparison), *wording.notes(comparison), *wording.warnings(comparison)]
-    return _tabular(replace(scores, heads=[*scores.heads, "sent", "gradients"], rows=rows), notes=notes)
+    return tabular(replace(scores, heads=[*scores.heads, "sent", "gradients"], rows=rows), notes=notes)
 
 
 def run_tex(run: Run) -> str:
@@ -93,10 +93,10 @@ def run_tex(run: Run) -> str:
         raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
     table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL)
     notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
-    return _tabular(table, notes=notes)
+    return tabular(table, notes=notes)
 
 
-def _tabular(table: FactTable, *, notes: Iterable[str]) -> str:
+def tabular(table: FactTable, *, notes: Iterable[str]) -> str:
     """Return a table with comments above it and a rule above its totals."""
     heads = " & ".join("$p$" if name == "p" else _tex(name) for name in table.heads) + r" \\"
     lines = []
@@ -114,7 +114,7 @@ def _formula(cell: object) -> str:
     """Return a number for LaTeX, in bold if it is the best."""
     text = _tex(str(cell)).replace("±", r"\pm")
     bold = isinstance(cell, Styled) and cell.style == "best"
-    if not text or text[-1].isalpha():  # a number of bytes
+    if not text or any(map(str.isalpha, str(cell))):  # a number of bytes, or an interval
         return text
     return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 

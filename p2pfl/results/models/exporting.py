@@ -15,7 +15,7 @@ import torch
 
 from p2pfl.core.errors import InputError, ModelError
 from p2pfl.core.files import OWNER_ONLY, replace
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.results.models.predictor import Predictor
 
 DOCUMENT = "p2pfl.json"
@@ -159,7 +159,7 @@ def exporter_of(to: str) -> Exporter:
     InputError
         There is no such format.
     """
-    names = [*EXPORTERS, *registered(GROUP)]
+    names = [*EXPORTERS, *find_entry_points(GROUP)]
     if to not in names:
         raise InputError(f'"{to}" is not a format of models; choose from {", ".join(names)}')
     exporter: Exporter = EXPORTERS[to] if to in EXPORTERS else load(GROUP, to)

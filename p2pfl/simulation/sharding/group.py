@@ -57,7 +57,7 @@ class Backend(Protocol):
     def allreduce(self, tensors: list[torch.Tensor]) -> Any:
         """Begin to add up tensors."""
 
-    def alltoall_base(self, output: torch.Tensor, given: torch.Tensor, taken: list[int], parts: list[int], /) -> Any:
+    def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, taken: list[int], parts: list[int], /) -> Any:
         """Begin to send the parts of a tensor to the workers."""
 
 
@@ -125,12 +125,12 @@ class WorkerGroup:
         flat = values.reshape(len(values), math.prod(shape)).contiguous()
         moved = (flat if self._travels(flat) else flat.cpu()).view(torch.uint8)  # of any number type
         if into is not None and into.device == moved.device:
-            found = into.view(len(into), flat.shape[1]).view(torch.uint8)
+            incoming = into.view(len(into), flat.shape[1]).view(torch.uint8)
         else:
-            found = torch.empty(sum(takes), moved.shape[1], dtype=torch.uint8, device=moved.device)
-        self._done(lambda backend: backend.alltoall_base(found, moved, list(takes), list(gives)), moved)
+            incoming = torch.empty(sum(takes), moved.shape[1], dtype=torch.uint8, device=moved.device)
+        self._done(lambda backend: backend.alltoall_base(incoming, moved, list(takes), list(gives)), moved)
         self.bytes_out += (len(moved) - gives[self.rank]) * moved.shape[1]
-        taken = found.view(values.dtype).reshape(len(found), *shape).to(values.device)
+        taken = incoming.view(values.dtype).reshape(len(incoming), *shape).to(values.device)
         return taken if into is None or taken.data_ptr() == into.data_ptr() else into.copy_(taken)
 
     def gather(self, data: bytes) -> list[bytes]:
@@ -139,8 +139,8 @@ class WorkerGroup:
         counts = lengths.flatten().tolist()
         first = self.rank == 0
         gives = [len(data)] + [0] * (self.size - 1)
-        found = self.swap(_tensor(data), gives=gives, takes=counts if first else [0] * self.size)
-        return [part.numpy().tobytes() for part in torch.split(found.flatten(), counts)] if first else []
+        gathered = self.swap(_tensor(data), gives=gives, takes=counts if first else [0] * self.size)
+        return [part.numpy().tobytes() for part in torch.split(gathered.flatten(), counts)] if first else []
 
     def share(self, data: bytes) -> bytes:
         """Return the bytes of the first worker at all of them."""
@@ -155,11 +155,11 @@ class WorkerGroup:
 
     def agree(self, error: P2PFLError | None) -> None:
         """Raise the error of any worker in all of them."""
-        told = b"" if error is None else msgspec.msgpack.encode(Failure.of(error, worker=self.rank))
-        if not int(self.total(torch.tensor([len(told)]))):
+        report = b"" if error is None else msgspec.msgpack.encode(Failure.of(error, worker=self.rank))
+        if not int(self.total(torch.tensor([len(report)]))):
             return
-        found = [each for each in self.gather(told) if each]
-        first = self.share(found[0] if found else b"")
+        failures = [each for each in self.gather(report) if each]
+        first = self.share(failures[0] if failures else b"")
         raise error or msgspec.msgpack.decode(first, type=Failure).error
 
     def fail(self, error: BaseException) -> None:
@@ -189,13 +189,15 @@ class WorkerGroup:
     def _lost(self) -> P2PFLError:
         """Return why another worker does not answer: its own error, or that it is gone."""
         try:
-            told = self.store.get(FAILED) if self.store.check([FAILED]) else b""
+            failure = self.store.get(FAILED) if self.store.check([FAILED]) else b""
         except RuntimeError:  # the store ended with the first worker
-            told = b""
-        if told:
-            return msgspec.json.decode(told, type=Failure).error
-        what = self._missing() or "another worker has ended"
-        return RunError(f"{what}; what was recorded so far can be read, and --resume goes on from the last checkpoint")
+            failure = b""
+        if failure:
+            return msgspec.json.decode(failure, type=Failure).error
+        reason = self._missing() or "another worker has ended"
+        return RunError(
+            f"{reason}; what was recorded so far can be read, and --resume goes on from the last checkpoint"
+        )
 
 
 def _tensor(data: bytes) -> torch.Tensor:

@@ -71,17 +71,17 @@ def boundary(matrix: scipy.sparse.csr_array, *, owner: Ints, worker: int, worker
     to, sender = np.divmod(np.unique(owner[listener] * count + matrix.indices), count)
     outside = sender[(to == worker) & (owner[sender] != worker)]
     outside = outside[np.argsort(owner[outside], kind="stable")]  # [B]
-    given = (to != worker) & (owner[sender] == worker)
+    sent = (to != worker) & (owner[sender] == worker)
     own = np.flatnonzero(owner == worker)  # [R]
-    place = np.full(count, -1)  # of each model here
-    place[own], place[outside] = np.arange(len(own)), len(own) + np.arange(len(outside))
+    row_index = np.full(count, -1)  # of each model here
+    row_index[own], row_index[outside] = np.arange(len(own)), len(own) + np.arange(len(outside))
     part = matrix[own]
-    columns = place[part.indices].astype(part.indices.dtype)
+    columns = row_index[part.indices].astype(part.indices.dtype)
     return Boundary(
         scipy.sparse.csr_array((part.data, columns, part.indptr), shape=(len(own), len(own) + len(outside))),
         outside,
-        torch.from_numpy(place[sender[given]]),
-        tuple(np.bincount(to[given], minlength=workers).tolist()),
+        torch.from_numpy(row_index[sender[sent]]),
+        tuple(np.bincount(to[sent], minlength=workers).tolist()),
         tuple(np.bincount(owner[outside], minlength=workers).tolist()),
     )
 
@@ -125,8 +125,8 @@ class WorkerShard(Shard):
         """Return the values of the local peers, ``[R, ...]``, out of those of all peers, ``[N, ...]``."""
         if isinstance(values, torch.Tensor):
             return values[self.places]
-        found: Ints = values[self.places.numpy()]
-        return found
+        own_values: Ints = values[self.places.numpy()]
+        return own_values
 
     def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
         """Return what local peers receive in a gossip step; boundary models come from other workers."""
@@ -150,8 +150,8 @@ class WorkerShard(Shard):
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all workers of integers ``[K]``; raise the error of the first that refuses."""
         self.group.agree(refused)
-        found: Ints = self.group.total(torch.from_numpy(integers)).numpy()
-        return found
+        total: Ints = self.group.total(torch.from_numpy(integers)).numpy()
+        return total
 
     def mean(self, mean: torch.Tensor) -> torch.Tensor:
         """Return the mean over all peers, ``[P]``, given that over the local ones."""
@@ -176,7 +176,7 @@ class WorkerShard(Shard):
             return []
         listed = [each for part in parts for each in msgspec.msgpack.decode(part, type=list[kind])]  # type: ignore[valid-type]
         order = np.argsort(np.concatenate(self.numbers))
-        return [listed[place] for place in order]
+        return [listed[index] for index in order]
 
     def lead(self, function: Callable[[], None]) -> None:
         """Call a function in the worker that leads; all workers raise its error."""
@@ -207,15 +207,15 @@ class WorkerShard(Shard):
         """Yield some numbers and their tensors, one worker after the other."""
         for worker, low, high in _spans(tensors, self.numbers):
             mine = worker == self.rank
-            found = {}
+            block = {}
             for name, value in tensors.items():
                 sent = value[low:high] if mine else value[:0]
                 gives, takes = [0] * self.workers, [0] * self.workers
                 gives[0] = len(sent)
                 takes[worker] = (high - low) * self.leads
-                found[name] = self.group.swap(sent, gives=gives, takes=takes)
+                block[name] = self.group.swap(sent, gives=gives, takes=takes)
             if self.leads:
-                yield self.numbers[worker][low:high], found
+                yield self.numbers[worker][low:high], block
 
     def scatter(self, values: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         """Return the values of the local peers, ``[R, ...]``, out of those of all peers at the worker that leads.
@@ -233,17 +233,17 @@ class WorkerShard(Shard):
 
     def _step(self, matrix: scipy.sparse.csr_array) -> _Step:
         """Return the part of a gossip step that concerns this worker; those of steps without faults are kept."""
-        found = self._steps.get(id(matrix))
-        if found is None:
+        step = self._steps.get(id(matrix))
+        if step is None:
             at = boundary(matrix, owner=self.owner, worker=self.rank, workers=self.workers)
             peers = self.peers + tuple(self.everyone[number] for number in at.outside.tolist())
             shares = (
                 matrix.data[: len(self.everyone)][self.places.numpy()] if uniform(matrix, tolerance=ROUNDING) else None
             )
-            found = _Step(at, peers, None if shares is None else torch.from_numpy(shares))
+            step = _Step(at, peers, None if shares is None else torch.from_numpy(shares))
             if id(matrix) in self._kept:
-                self._steps[id(matrix)] = found
-        return found
+                self._steps[id(matrix)] = step
+        return step
 
 
 def _spans(tensors: Mapping[str, torch.Tensor], numbers: Sequence[Ints]) -> Iterator[tuple[int, int, int]]:

@@ -100,11 +100,11 @@ def save(checkpoint: SimulationCheckpoint, path: Path | None, shard: WorkerShard
     steps = int(shard.sums(torch.tensor([checkpoint.facts.steps])))
     facts = replace(checkpoint.facts, steps=steps, same={})
     count = len(shard.everyone)
-    places = {} if path is None else _begin(path.with_suffix(".new"), tensors, facts, count=count)
+    buffers = {} if path is None else _begin(path.with_suffix(".new"), tensors, facts, count=count)
     for where, block in shard.blocks(tensors):
         for name, value in block.items():
-            places[name][where] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
-    shard.lead(lambda: None if path is None else _commit(path, places))
+            buffers[name][where] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
+    shard.lead(lambda: None if path is None else _commit(path, buffers))
 
 
 def _begin(path: Path, tensors: Mapping[str, torch.Tensor], facts: Facts, *, count: int) -> dict[str, Any]:
@@ -133,12 +133,12 @@ def _begin(path: Path, tensors: Mapping[str, torch.Tensor], facts: Facts, *, cou
         raise StorageError(f"{path} cannot be written ({error}); free some space") from None
 
 
-def _commit(path: Path, places: Mapping[str, Any]) -> None:
+def _commit(path: Path, buffers: Mapping[str, Any]) -> None:
     """Replace the last checkpoint by the one that has been written."""
     try:
-        for place in places.values():
-            if isinstance(place, np.memmap):  # the others are empty
-                place.flush()
+        for buffer in buffers.values():
+            if isinstance(buffer, np.memmap):  # the others are empty
+                buffer.flush()
         DRIVE.rename(path.with_suffix(".new"), path)
         DRIVE.sync(path.parent)
     except OSError as error:
@@ -181,11 +181,11 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
 
 def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
-    given = {} if whole is None else whole.tensors()
-    about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in given.items()}
+    tensors_by_name = {} if whole is None else whole.tensors()
+    about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in tensors_by_name.items()}
     facts = None if whole is None else asdict(whole.facts)
     shapes, listed = json.loads(shard.group.share(json.dumps([about, facts]).encode()))
-    tensors = {name: shard.scatter(given.get(name), _like(*shape)) for name, shape in shapes.items()}
+    tensors = {name: shard.scatter(tensors_by_name.get(name), _like(*shape)) for name, shape in shapes.items()}
     listed |= {"costs": tuple(map(tuple, listed["costs"])), "steps": listed["steps"] if shard.leads else 0}
     return SimulationCheckpoint.of(Facts(**listed), tensors)
 

@@ -30,7 +30,7 @@ from p2pfl.core.errors import InputError, P2PFLError, RunError
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.parts.peer_graph import loaded
+from p2pfl.experiment.parts.peer_graph import load_graph
 from p2pfl.experiment.settings_rules import check
 from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
 from p2pfl.simulation.sharding.group import MAX_WAIT, Backend, WorkerGroup
@@ -164,8 +164,8 @@ def _count(made: Experiment | Plan) -> int:
     """Return the number of peers."""
     if isinstance(made, Plan):
         return len(made.topology.peers)
-    given = loaded(made)
-    return made.topology.peers if given is None else len(given.peers)
+    options = load_graph(made)
+    return made.topology.peers if options is None else len(options.peers)
 
 
 @contextmanager
@@ -236,9 +236,9 @@ class Crew:
         while True:
             for rank, process in enumerate(self.processes, start=1):
                 if process.exitcode:
-                    how = f"by signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
+                    status = f"by signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
                     verb = "was killed" if process.exitcode < 0 else "ended with"
-                    return f"worker {rank} of {len(self.processes) + 1} {verb} {how}"
+                    return f"worker {rank} of {len(self.processes) + 1} {verb} {status}"
             if time.monotonic() >= end:
                 return ""
             time.sleep(PAUSE)
@@ -312,12 +312,12 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
         As for :class:`WorkerGroup`.
     """
     gloo: Any = ProcessGroupGloo  # its stub lacks what it needs to be told an address
-    how: Any = MAX_WAIT  # gloo then takes the address of the host, or that of the interface GLOO_SOCKET_IFNAME
+    options: Any = MAX_WAIT  # gloo then takes the address of the host, or that of the interface GLOO_SOCKET_IFNAME
     if local == size:
-        how = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
-        how._timeout = MAX_WAIT  # noqa: SLF001
-        how._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
-    host: Backend = gloo(PrefixStore("gloo", store), rank, size, how)
+        options = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
+        options._timeout = MAX_WAIT  # noqa: SLF001
+        options._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
+    host: Backend = gloo(PrefixStore("gloo", store), rank, size, options)
     device: Backend | None = None
     if torch.cuda.is_available() and distributed.is_nccl_available() and local <= torch.cuda.device_count():
         nccl: Any = distributed.ProcessGroupNCCL
@@ -353,7 +353,7 @@ def _ready(rank: int) -> str:
     return f"ready {rank}"
 
 
-def source_of(resolved: Plan, shard: Shard, given: Source | None) -> Source:
+def source_of(resolved: Plan, shard: Shard, source: Source | None) -> Source:
     """Return the source from which all processes of a simulation draw keys, private noise and secret participation.
 
     A guarantee needs draws that nobody can repeat, so where one rests on them they come from the operating system. The
@@ -365,13 +365,13 @@ def source_of(resolved: Plan, shard: Shard, given: Source | None) -> Source:
         Plan of the simulation.
     shard
         Peers of this process.
-    given
+    source
         Source that the caller chose; ``None`` for the default.
     """
-    if given is None and not resolved.claims:
+    if source is None and not resolved.claims:
         return SeededSource(resolved.experiment.seed)
-    if given is not None and not isinstance(given, SecretSource):
-        return given
+    if source is not None and not isinstance(source, SecretSource):
+        return source
     secrets = SecretSource()
     if shard.workers == 1:
         return secrets

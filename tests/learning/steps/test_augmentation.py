@@ -21,7 +21,7 @@ from p2pfl.data import batches
 from p2pfl.data.samples import tensors
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.steps.augmentation import Augmenting, step_keys
+from p2pfl.learning.steps.augmentation import Augmentation, step_keys
 from p2pfl.privacy.keys import SeededSource
 
 PEERS = ("ada", "bob", "cy")
@@ -181,7 +181,7 @@ def pictures(monkeypatch):
 
 def test_the_example_of_the_page_shifts_pictures(pictures):
     picture = torch.arange(64.0).view(1, 1, 8, 8).repeat(40, 1, 1, 1)
-    found = Augmenting(pictures.crops).changed(picture, key=1)
+    found = Augmentation(pictures.crops).changed(picture, key=1)
     assert found.shape == picture.shape
     assert not torch.allclose(found, picture, atol=1)
 

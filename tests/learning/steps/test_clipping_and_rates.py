@@ -72,8 +72,8 @@ def trained(learner, peers=PEERS, rounds=2):
 ENGINES = {
     "kernels": (mlp, "Kernels"),
     "perceptrons": (mlp, "Kernels"),
-    "vmap": (lambda: HiddenModel(mlp()), "Stacked"),
-    "plain": (lambda: BranchingModel(mlp()), "Plain"),
+    "vmap": (lambda: HiddenModel(mlp()), "StackedEngine"),
+    "plain": (lambda: BranchingModel(mlp()), "PlainEngine"),
 }
 
 

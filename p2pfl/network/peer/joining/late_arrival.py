@@ -34,13 +34,13 @@ class SkipTraining:
         """The learner itself."""
         return self._learner.learner
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train the rows, or return them."""
-        return await self._one(how["round"]).fit(rows, **how)
+        return await self._one(options["round"]).fit(rows, **options)
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows, or none."""
-        return await self._one(how["round"]).gradient(rows, **how)
+        return await self._one(options["round"]).gradient(rows, **options)
 
     def _one(self, round: int) -> AsyncLearner:
         return self._idle if round == self._round else self._learner

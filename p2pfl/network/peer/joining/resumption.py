@@ -184,11 +184,11 @@ class Introductions:
 def strangers(membership: Membership) -> list[Notice]:
     """Return notices of keys that are trusted on first use, and of a peer with the same name; each once."""
     trust, me = membership.trust, membership.me
-    found: list[Notice] = []
+    notices: list[Notice] = []
     if isinstance(trust, FirstUse):
         new = {peer: key for peer in sorted(membership.present) if (key := trust.news(peer)) is not None}
-        found += [KeyTrusted(peer=me.peer, neighbour=peer, key=fingerprint(key)) for peer, key in new.items()]
+        notices += [KeyTrusted(peer=me.peer, neighbour=peer, key=fingerprint(key)) for peer, key in new.items()]
     if membership.namesake:
-        found.append(NameShared(peer=me.peer, key=fingerprint(membership.namesake), own=fingerprint(me.identity)))
+        notices.append(NameShared(peer=me.peer, key=fingerprint(membership.namesake), own=fingerprint(me.identity)))
         membership.namesake = b""
-    return found
+    return notices

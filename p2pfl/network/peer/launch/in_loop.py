@@ -14,7 +14,7 @@ from typing import Any, Unpack
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted
+from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted_experiment
 from p2pfl.learning import Learner
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
@@ -93,7 +93,7 @@ async def live(
     ['peer0', 'peer1', 'peer2']
     """
     first, began = time.perf_counter(), datetime.now(UTC)
-    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    made = wanted_experiment(experiment, learner, topology, peers=peers, parts=parts)
     make: Callable[[], Plan]
     if isinstance(made, Plan):
         make = partial(check_live, made)

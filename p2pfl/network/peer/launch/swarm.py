@@ -229,7 +229,7 @@ def run(
 def _models(folder: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
     """Return the final model ``[P]`` of each peer that has a checkpoint."""
     saved = {name: CheckpointStore(folder / "peers", name).checkpoints() for name in names}
-    return {name: found[0].state.rows[0] for name, found in saved.items() if found}
+    return {name: checkpoints[0].state.rows[0] for name, checkpoints in saved.items() if checkpoints}
 
 
 def _follow(

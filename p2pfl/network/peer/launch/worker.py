@@ -306,10 +306,10 @@ class Stall:
         now
             Time in seconds.
         """
-        place = (progress.phase, step) if progress.waiting or not progress.connected else None
-        if place != self._place:
-            self._place, self._since = place, now
-        return replace(progress, stalled=place is not None and now - self._since >= self._after)
+        position = (progress.phase, step) if progress.waiting or not progress.connected else None
+        if position != self._place:
+            self._place, self._since = position, now
+        return replace(progress, stalled=position is not None and now - self._since >= self._after)
 
 
 @dataclass(frozen=True)

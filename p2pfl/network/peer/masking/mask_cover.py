@@ -75,13 +75,13 @@ class Cover:
         masks: Masks,
         ledger: MaskLedger,
         *,
-        places: Callable[[int], Ints],
+        positions: Callable[[int], Ints],
         least: int = 1,
         charged: Collection[Slot] = (),
     ) -> None:
         self.masks = masks
         self.ledger = ledger
-        self.places = places
+        self.places = positions
         self.least = least
         self.whole = True
         """True if the last release had all masks of the graph."""
@@ -209,7 +209,7 @@ class Cover:
         payment = self.ledger.settle(shared=self._shared, most=most)
         if not payment.terms:
             return None
-        return scattered(payment, masks=self.masks, places=self.places, where=where)[np.newaxis]
+        return scattered(payment, masks=self.masks, positions=self.places, where=where)[np.newaxis]
 
     def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
         """Return the releases that turned out to lack a partner's half of a mask and are not charged for it yet."""

@@ -11,7 +11,7 @@ from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
@@ -50,8 +50,8 @@ def last(kept: Journal, reached: int) -> frozenset[Slot]:
     The others may have played the round again without it. Not if it is charged already.
     """
     until = kept.until
-    found = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
-    return frozenset(found) - kept.uncovered
+    previous = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
+    return frozenset(previous) - kept.uncovered
 
 
 class ModelProtection:
@@ -145,7 +145,7 @@ class ModelProtection:
         if plan.masked:
             kind = AttemptCover if plan.commits else Cover
             least = plan.protection.partners
-            self.cover = kind(self.masks(), ledger, places=self._places, least=least, charged=self._alone)
+            self.cover = kind(self.masks(), ledger, positions=self._places, least=least, charged=self._alone)
         if isinstance(self.cover, AttemptCover):
             self.attempts = Attempts(
                 connection,
@@ -153,7 +153,7 @@ class ModelProtection:
                 self.masks,
                 self.meter,
                 plan.topology.at(0),
-                steps=1 if declared(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
+                steps=1 if declared_traits(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
                 goes_on=self._goes_on,
                 members=plan.topology.peers,
                 attempt=ledger.attempt,

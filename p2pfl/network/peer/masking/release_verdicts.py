@@ -62,7 +62,7 @@ class ReleaseVerdicts:
     def _me(self) -> str:
         return self.cover.ledger.peer
 
-    async def verdicts(self, round: int, *, held: Collection[str]) -> frozenset[str]:
+    async def verdicts(self, round: int, *, arrived: Collection[str]) -> frozenset[str]:
         """Return the peers whose releases of a round are dropped.
 
         Raises
@@ -71,7 +71,7 @@ class ReleaseVerdicts:
             The verdicts are not known in time, this peer's own release is dropped, or a release is dropped and the peer
             is to end then.
         """
-        answer = await self.connection.ask(Decide(round, frozenset(held), dict(self.masked)))
+        answer = await self.connection.ask(Decide(round, frozenset(arrived), dict(self.masked)))
         if not isinstance(answer, Decided):
             if self.goes_on:  # the others may drop this release, and publish its masks
                 self._charge()
@@ -126,8 +126,8 @@ class ReleaseVerdicts:
                 f"masks shared with {', '.join(sorted(dropped))}, whose models were dropped; start the run again, "
                 f"without {blocking} if this happens more than once"
             )
-        found = {(self._me, peer): key for peer, key in keys.items()} | dict(sorted(answer.keys.items()))
-        return await asyncio.to_thread(lambda: list(self._drawn(round, found)))
+        pair_keys = {(self._me, peer): key for peer, key in keys.items()} | dict(sorted(answer.keys.items()))
+        return await asyncio.to_thread(lambda: list(self._drawn(round, pair_keys)))
 
     def _charge(self) -> None:
         if self.cover.slot is not None:

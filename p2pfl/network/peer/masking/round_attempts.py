@@ -71,9 +71,9 @@ class AttemptCover(Cover):
 
     def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
         """Return the sum of the masks decided, grid points ``[1, P]``, and keep a copy of it."""
-        found = super().sums(peers, round=round, size=size, attempt=attempt)
-        self.drawn = found.copy()
-        return found
+        mask_sums = super().sums(peers, round=round, size=size, attempt=attempt)
+        self.drawn = mask_sums.copy()
+        return mask_sums
 
 
 @dataclass
@@ -320,18 +320,18 @@ class CachedTraining:
         """Begin another attempt."""
         self._next = 0
 
-    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    async def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train, or return what training the same parameters in an earlier attempt gave."""
         number, self._next = self._next, self._next + 1
         if number < len(self._kept) and torch.equal(self._kept[number][0], rows):
             return self._kept[number][1]
-        fitted = replace(await self._training.fit(rows, **how), owned=False)  # another attempt returns it again
+        fitted = replace(await self._training.fit(rows, **options), owned=False)  # another attempt returns it again
         self._kept[number:] = [(rows, fitted)]
         return fitted
 
-    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+    async def gradient(self, rows: Rows, **options: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""
-        return await self._training.gradient(rows, **how)
+        return await self._training.gradient(rows, **options)
 
 
 class MaskedRelease(Wrapped):

@@ -26,7 +26,7 @@ def round_neighbourhood(
     hiding: ModelProtection,
     *,
     round: int,
-    place: int,
+    total_round: int,
     conserving: bool = True,
     attempts: Attempts | None = None,
 ) -> LiveNeighbourhood:
@@ -40,14 +40,14 @@ def round_neighbourhood(
         Connection to the neighbours, and protection of the models.
     round
         Number of the round.
-    place
+    total_round
         Number of the round for totals, which count from 1; 0 before the first round.
     conserving
         True if the mixing keeps the mean of all models.
     attempts
         Attempts of the peer in a round that its members commit together.
     """
-    totalling = RoundTotals(connection, place, hiding.totals)
+    totalling = RoundTotals(connection, total_round, hiding.totals)
     if attempts is not None:
         return AttemptedNeighbourhood(attempts, connection, round=round, zstd=plan.zstd, totalling=totalling)
     kind = LiveNeighbourhood if connection.relay is None else SummedLiveNeighbourhood

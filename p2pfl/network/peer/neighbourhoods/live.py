@@ -111,7 +111,7 @@ class LiveNeighbourhood:
 
     async def _decide(self, deciding: ReleaseVerdicts, total: Conserved) -> None:
         """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
-        dropped = await deciding.verdicts(self.round, held=total.applied)
+        dropped = await deciding.verdicts(self.round, arrived=total.applied)
         total.gather()
         if dropped:
             for peer in sorted(dropped):

@@ -15,7 +15,7 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
 from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
-from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
+from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot
 from p2pfl.privacy.secagg.weighted_sums import portion
@@ -55,8 +55,10 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.relay.sum_receiver.here if total is not None else set[str]()
-        self._note(here, senders, given=total is not None)
-        mixed = self._mixed(released, points, total, _received(weights, here, own=self.name, given=total is not None))
+        self._note(here, senders, accepted=total is not None)
+        mixed = self._mixed(
+            released, points, total, _received(weights, here, own=self.name, accepted=total is not None)
+        )
         self._close()
         self.record_step(released, mixed)
         return mixed
@@ -76,10 +78,10 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         """Return the peer's own model in steps of the grid, ``[P]``."""
         points: Floats = grid_points(released, bits=self.relay.bits)[0].cpu().numpy()  # [P]
         largest = np.abs(points).max(initial=0.0)
-        if not largest < LIMIT:
+        if not largest < POINT_LIMIT:
             raise PrivacyError(
-                f"expected every number of the row of {self.name} below {LIMIT} grid points, where sums are exact, got "
-                f"{largest:.3g}; clip, lower the learning rate or use fewer bits."
+                f"expected every number of the row of {self.name} below {POINT_LIMIT} grid points, where "
+                f"sums are exact, got {largest:.3g}; clip, lower the learning rate or use fewer bits."
             )
         return points
 
@@ -90,21 +92,21 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             sums += total
         masses = None
         if released.masses is not None:
-            mass, known = 0.0, self.relay.sum_receiver.masses | {self.name: float(released.masses[0, 0])}
+            mass, sample_weights = 0.0, self.relay.sum_receiver.masses | {self.name: float(released.masses[0, 0])}
             for peer, weight in weights.items():
-                mass += weight * known[peer]
+                mass += weight * sample_weights[peer]
             masses = torch.tensor([[mass]], dtype=torch.float64)  # [1, 1]
         rows = torch.from_numpy(sums).unsqueeze(0).to(released.rows.device)  # [1, P]
         return Released(rows, masses, grid=self.relay.bits, dtype=released.values.dtype)
 
-    def _note(self, here: Collection[str], senders: Sequence[str], *, given: bool) -> None:
+    def _note(self, here: Collection[str], senders: Sequence[str], *, accepted: bool) -> None:
         """Record whose rows are missing from the sum, and that what follows shows more than was looked at."""
         missed = [peer for peer in senders if peer not in here]
         self.received += len(here)
         self.missed += missed
         self.relay.missed.update(missed)
         if missed:
-            self.relay.lacked(given)
+            self.relay.lacked(accepted)
 
     async def _give(self, slot: SumSlot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
@@ -162,9 +164,9 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return ready()
 
 
-def _received(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
+def _received(weights: dict[str, float], here: Collection[str], *, own: str, accepted: bool) -> dict[str, float]:
     """Return the weights of the peers in the sum, in peer order; the rest is the weight of the peer's own model."""
-    if not given and len(weights) > 1:
+    if not accepted and len(weights) > 1:
         return {own: 1.0}
     missed = sum(weight for peer, weight in weights.items() if peer != own and peer not in here)
     full = {own: 0.0} | weights

@@ -136,5 +136,5 @@ def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter
         sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),
         sum_receiver=SumReceiver(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
         lacking=meter.expose,
-        lacked=lambda given: meter.exposed() if given else meter.doubt(),
+        lacked=lambda accepted: meter.exposed() if accepted else meter.doubt(),
     )

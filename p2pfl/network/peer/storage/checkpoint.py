@@ -165,11 +165,11 @@ def unpack(data: bytes) -> Checkpoint:
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
-    found = blake3.blake3(note.encode())
+    hasher = blake3.blake3(note.encode())
     for name, tensor in sorted(tensors.items()):
-        found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        found.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hasher.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        hasher.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
 class Best(msgspec.Struct, frozen=True):
@@ -270,7 +270,7 @@ class CheckpointStore:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the complete checkpoints, newest first; report and remove incomplete ones."""
-        found: list[Checkpoint] = []
+        checkpoints: list[Checkpoint] = []
         for path, previous in ((self._newest, True), (self._former, False)):
             try:
                 checkpoint = unpack(self.disk.read(path))
@@ -285,9 +285,9 @@ class CheckpointStore:
                 self.damaged.append(damaged)
                 self.disk.remove(path)
                 continue
-            if not found or checkpoint.round < found[-1].round:
-                found.append(checkpoint)
-        return found
+            if not checkpoints or checkpoint.round < checkpoints[-1].round:
+                checkpoints.append(checkpoint)
+        return checkpoints
 
     def holds(self, round: int) -> bool:
         """Return whether the newest complete checkpoint is that of a round."""

@@ -90,11 +90,11 @@ def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | Non
     StorageError
         A new identity cannot be written.
     """
-    known, identity = None, None
+    roster_file, identity = None, None
     if settings.keys is not None:
         folder = Path(settings.keys)
     if folder is not None:
-        path, known = folder / f"{peer}.pem", folder / "known.toml"
+        path, roster_file = folder / f"{peer}.pem", folder / "known.toml"
         if path.exists():
             identity = Identity.load(path)
         else:
@@ -111,5 +111,5 @@ def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | Non
         roster = Roster.read(settings.roster)
         roster.check(peer, identity.public)
         return Credentials(identity, roster)
-    seen = Roster.read(known).peers if known is not None and known.exists() else {}
-    return Credentials(identity, FirstUse(seen), known, {*seen})
+    seen = Roster.read(roster_file).peers if roster_file is not None and roster_file.exists() else {}
+    return Credentials(identity, FirstUse(seen), roster_file, {*seen})

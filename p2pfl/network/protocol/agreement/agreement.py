@@ -306,14 +306,14 @@ class Agreement:
         owner, first = self.committee.owner, self.committee.first
         for vote in proof:
             if (vote.member, vote.ballot, vote.final) == (owner, first, True):
-                known = [each[owner] for each in (self._votes, self._noted) if owner in each]
-                self._effects += [Contradicted(each, vote) for each in known if contradict(each, vote)][:1]
+                earlier = [each[owner] for each in (self._votes, self._noted) if owner in each]
+                self._effects += [Contradicted(each, vote) for each in earlier if contradict(each, vote)][:1]
                 self._noted.setdefault(owner, vote)
 
     def _honest(self, promise: Promise) -> bool:
         """Return whether a promise hides no vote that this member knows of."""
-        known = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
-        hidden = [Contradicted(vote, promise) for vote in known if contradict(vote, promise)]
+        earlier = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
+        hidden = [Contradicted(vote, promise) for vote in earlier if contradict(vote, promise)]
         self._effects += hidden[:1]
         return not hidden
 
@@ -353,14 +353,14 @@ class Agreement:
         if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
             self._vote(many[0].ballot, many[0].value, many)
 
-    def _note(self, vote: Vote, known: dict[str, Vote]) -> bool:
+    def _note(self, vote: Vote, votes: dict[str, Vote]) -> bool:
         """Keep a member's statement in the highest ballot; return whether it contradicts none before."""
-        before = known.get(vote.member)
+        before = votes.get(vote.member)
         if before is not None and contradict(before, vote):
             self._effects.append(Contradicted(before, vote))
             return False
         if before is None or before.ballot < vote.ballot:
-            known[vote.member] = vote
+            votes[vote.member] = vote
         return True
 
     # ------------------------------------------------------------------ voting
@@ -481,13 +481,13 @@ class Agreement:
         """Send the messages that waited for the record, and store the next record."""
         if self._written is None:
             return
-        known = self._durable.decided is not None
+        was_decided = self._durable.decided is not None
         self._durable, self._written = self._written, None
-        held, self._held = self._held, []
-        if self._durable.decided is not None and not known:
+        effects, self._held = self._held, []
+        if self._durable.decided is not None and not was_decided:
             self._effects.append(ValueDecided(self._durable.decided))
         self._store()
-        self._release(held)
+        self._release(effects)
 
     def _release(self, messages: list[Send]) -> None:
         """Send messages to others, and handle those to this member."""

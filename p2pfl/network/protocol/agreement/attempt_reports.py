@@ -99,9 +99,9 @@ def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]
     (True, False)
     """
     left = {*members}
-    found = [left.pop()] if left else []
-    while found:
-        new = left & {*neighbours[found.pop()]}
+    frontier = [left.pop()] if left else []
+    while frontier:
+        new = left & {*neighbours[frontier.pop()]}
         left -= new
-        found += new
+        frontier += new
     return not left

@@ -70,12 +70,12 @@ def certified(subject: Release, ballot: Ballot, value: Value, proof: Collection[
     if not exists(ballot, value, committee=committee):
         return False
     first = ballot == committee.first
-    found = {
+    signers = {
         vote.member
         for vote in proof
         if (vote.subject, vote.ballot, vote.value, vote.final) == (subject, ballot, value, first)
     }
-    return committee.owner in found if first else len(found & {*committee.members}) >= committee.majority
+    return committee.owner in signers if first else len(signers & {*committee.members}) >= committee.majority
 
 
 def reports(promise: Promise, *, committee: Committee) -> bool:

@@ -147,10 +147,10 @@ class Settlement:
         release = vote.subject
         if release not in self._agreements:
             return []
-        held = self._held.setdefault(release, set())
-        if vote.value in held:
+        values = self._held.setdefault(release, set())
+        if vote.value in values:
             return []
-        held.add(vote.value)
+        values.add(vote.value)
         kept = self._kept_back.pop(release, [])
         waiting = [each for each in kept if _value(each.message) == vote.value]
         if len(waiting) < len(kept):
@@ -247,19 +247,19 @@ class Settlement:
     @property
     def missing(self) -> tuple[Fetch, ...]:
         """Copies that this peer lacks, of releases that count, or of which others propose that they count."""
-        found = []
+        fetches = []
         for release, agreement in self._agreements.items():
             decided = agreement.record.decided
             if decided is not None and self._lacks(release, decided.value):
-                found.append(self._fetch(release, decided.value, [vote.member for vote in decided.votes]))
+                fetches.append(self._fetch(release, decided.value, [vote.member for vote in decided.votes]))
             elif decided is None:
                 kept = [each for each in self._kept_back.get(release, ()) if isinstance(each.message, Proposal)]
                 wanted = {value for each in kept if (value := _value(each.message)) is not None}
-                found += [
+                fetches += [
                     self._fetch(release, value, [each.sender for each in kept if _value(each.message) == value])
                     for value in sorted(wanted, key=repr)
                 ]
-        return tuple(each for each in found if each.holders)
+        return tuple(each for each in fetches if each.holders)
 
     def _fetch(self, release: Release, value: Value, holders: Collection[str]) -> Fetch:
         return Fetch(release, value, tuple(sorted({*holders} - {self.me, release.peer})))

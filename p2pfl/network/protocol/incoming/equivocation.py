@@ -53,25 +53,25 @@ class Proof:
 
     def holds(self, public: bytes) -> bool:
         """Return whether this convicts the owner of a public key; third parties need nothing else."""
-        said = self.one, self.other
+        statements = self.one, self.other
         try:
-            matter, other = map(self._about, said)
+            matter, other = map(self._about, statements)
         except DecodeError:
             return False
-        signed = all(verify(public, each.statement, each.signature, domain=self.domain) for each in said)
+        signed = all(verify(public, each.statement, each.signature, domain=self.domain) for each in statements)
         if self.domain == "vote":
-            return signed and matter == other and _contradict(*said)
+            return signed and matter == other and _contradict(*statements)
         return signed and matter == other and self.one.statement != self.other.statement
 
-    def _about(self, said: SignedStatement) -> tuple[str | int, ...]:
+    def _about(self, signed: SignedStatement) -> tuple[str | int, ...]:
         if self.domain == "roll":
-            return about_sum(said.statement)
+            return about_sum(signed.statement)
         if self.domain == "vote":
-            context, vote = _voted(said)
+            context, vote = _voted(signed)
             release = vote.subject
             return context, release.peer, release.incarnation, release.attempt, vote.incarnation, release.round, 0
-        head = said_head(said)
-        return said.context, head.round, head.step
+        head = said_head(signed)
+        return signed.context, head.round, head.step
 
     def written(self) -> bytes:
         """Return the content of a file that :meth:`read` reads."""
@@ -94,9 +94,9 @@ class Proof:
             raise InputError(f"{path} is no proof of equivocation; name a file that a peer has written") from None
 
 
-def _voted(said: SignedStatement) -> tuple[str, Vote | Promise]:
+def _voted(signed: SignedStatement) -> tuple[str, Vote | Promise]:
     """Return the swarm and the statement on a release that was signed."""
-    swarm, _, statement = said.statement.partition(b"/")
+    swarm, _, statement = signed.statement.partition(b"/")
     return swarm.decode(errors="replace"), stated(statement)
 
 

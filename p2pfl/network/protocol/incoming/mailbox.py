@@ -80,7 +80,7 @@ class Mailbox:
         self._said.pop(sender, None)
         self._given_up |= self._settled & {sender}
 
-    def deliver(self, sender: str, head: Head, row: Rows, *, said: SignedStatement | None = None) -> Verdict:
+    def deliver(self, sender: str, head: Head, row: Rows, *, signed: SignedStatement | None = None) -> Verdict:
         """Keep a model, or return the reason why not.
 
         Once a sender has signed a second, different model for one gossip step, none of its models is kept any more.
@@ -88,7 +88,7 @@ class Mailbox:
         gossip_step = head.round, head.step
         if sender not in self._waiting:
             return "stranger"
-        if said is not None and (proof := self._contradiction(sender, gossip_step, said)) is not None:
+        if signed is not None and (proof := self._contradiction(sender, gossip_step, signed)) is not None:
             self.proofs[sender] = proof
             del self._waiting[sender], self._said[sender]
             return "equivocation"
@@ -106,16 +106,16 @@ class Mailbox:
             del models[min(models)]
         return "kept"
 
-    def _contradiction(self, sender: str, gossip_step: tuple[int, int], said: SignedStatement) -> Proof | None:
+    def _contradiction(self, sender: str, gossip_step: tuple[int, int], signed: SignedStatement) -> Proof | None:
         """Return the evidence that the sender sent two different models for this gossip step."""
         received = self._said.setdefault(sender, {})
-        first = received.setdefault(gossip_step, said)
+        first = received.setdefault(gossip_step, signed)
         if (
             len(received) > WINDOW
         ):  # past ones first, then the farthest, so that far ones cannot displace the current one
             oldest = min(received)
             del received[oldest if oldest < self._present(sender) else max(received)]
-        return Proof(first, said) if first.statement != said.statement else None
+        return Proof(first, signed) if first.statement != signed.statement else None
 
     def _present(self, sender: str) -> tuple[int, int]:
         """Return the gossip step in which a sender's model is wanted."""

@@ -56,7 +56,7 @@ def playable(round: int, *, last: int) -> None:
         raise DecodeError(f"round {round} is after the last round, {last}")
 
 
-def account(said: Account, *, last: int) -> None:
+def account(claim: Account, *, last: int) -> None:
     """Refuse an account of masks in rounds that nobody plays; the mask ledger looks at the rest.
 
     Raises
@@ -64,7 +64,7 @@ def account(said: Account, *, last: int) -> None:
     DecodeError
         A release that it names is of a round after the last.
     """
-    for masked in said.masks.values():
+    for masked in claim.masks.values():
         named = [stop - 1 for _, _, stop in masked.runs]
         named += [round for attempt, round in (masked.until, masked.received, masked.paid) if (attempt, round) != END]
         playable(max(named, default=0), last=last)

@@ -38,10 +38,10 @@ class DrawnSlots:
     @staticmethod
     def of(parts: Iterable[tuple[bytes, Slots]]) -> DrawnSlots:
         """Return the masks of parts in any order, which may name an epoch twice."""
-        found: dict[bytes, Slots] = {}
+        by_epoch: dict[bytes, Slots] = {}
         for epoch, slots in parts:
-            found[epoch] = found[epoch] | slots if epoch in found else slots
-        return DrawnSlots(tuple((epoch, slots) for epoch, slots in sorted(found.items()) if slots))
+            by_epoch[epoch] = by_epoch[epoch] | slots if epoch in by_epoch else slots
+        return DrawnSlots(tuple((epoch, slots) for epoch, slots in sorted(by_epoch.items()) if slots))
 
     @staticmethod
     def read(runs: Iterable[Run], epochs: Epochs = ()) -> DrawnSlots:

@@ -302,10 +302,10 @@ class MaskLedger:
         (None, [], {})
         """
         kept = self._carried if any(each == slot for each, _ in self._carried[partner]) else self.lost
-        found = next((each for each in kept.get(partner, NOTHING) if each[0] == slot), None)
-        if found is None:
+        entry = next((each for each in kept.get(partner, NOTHING) if each[0] == slot), None)
+        if entry is None:
             return None
-        mask = Mask(self._edge(partner), *found)
+        mask = Mask(self._edge(partner), *entry)
         gone = DrawnSlots.of([(mask.epoch, Slots.of([slot.run]))])
         kept[partner] -= gone
         if kept is self._carried and mask.epoch == self.epochs.get(partner, b""):

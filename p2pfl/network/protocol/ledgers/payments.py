@@ -12,7 +12,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.keys import edge_key, epoch_secret
 from p2pfl.privacy.masks import Edge, Masks
-from p2pfl.privacy.normal_stream import BLOCK, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Ints, Sampler, spans, to_grid
 
 
 class Mask(NamedTuple):
@@ -81,8 +81,8 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
     factors = list(payment.terms.values())
     out = np.zeros(size, np.int64)  # [P]
     sampler = Sampler()
-    for columns in spans(size, BLOCK):
-        for group in spans(len(keys), max(1, BLOCK // max(size, 1))):  # short rows: many masks at a time
+    for columns in spans(size, VALUES_PER_BLOCK):
+        for group in spans(len(keys), max(1, VALUES_PER_BLOCK // max(size, 1))):  # short rows: many masks at a time
             noise = to_grid(sampler.window(keys[group], columns), scale=masks.deviation * 2.0**masks.bits)
             for factor, row in zip(factors[group], noise, strict=True):
                 out[columns] += factor * row
@@ -103,14 +103,14 @@ def mask_key(mask: Mask, masks: Masks) -> bytes:
     return edge_key(present, purpose="mask", a=a, b=b, round=slot.round, attempt=slot.attempt)
 
 
-def scattered(payment: Payment, *, masks: Masks, places: Callable[[int], Ints], where: Ints) -> Ints:
+def scattered(payment: Payment, *, masks: Masks, positions: Callable[[int], Ints], where: Ints) -> Ints:
     """Return the sum of a payment's masks where each of them was applied, grid points ``[Q]``.
 
     Parameters
     ----------
     payment, masks
         As in :func:`points`.
-    places
+    positions
         The places of a row that a round released, ``[Q_r]`` in the order of the release.
     where
         The places of the row that is released now, ``[Q]`` in rising order, all of those among them.
@@ -118,7 +118,7 @@ def scattered(payment: Payment, *, masks: Masks, places: Callable[[int], Ints], 
     out = np.zeros(len(where), np.int64)  # [Q]
     for round in sorted({mask.slot.round for mask in payment.terms}):
         terms = {mask: factor for mask, factor in payment.terms.items() if mask.slot.round == round}
-        there = np.searchsorted(where, places(round))  # [Q_r]
+        there = np.searchsorted(where, positions(round))  # [Q_r]
         out[there] += points(replace(payment, terms=terms), masks=masks, size=len(there))
     return out
 

@@ -71,8 +71,8 @@ class Slots:
         return sum(stop - first for _, first, stop in self.runs)
 
     def __contains__(self, slot: Slot) -> bool:
-        place = bisect_right(self.runs, (slot[0], slot[1], float("inf"))) - 1
-        return place >= 0 and self.runs[place][0] == slot[0] and slot[1] < self.runs[place][2]
+        index = bisect_right(self.runs, (slot[0], slot[1], float("inf"))) - 1
+        return index >= 0 and self.runs[index][0] == slot[0] and slot[1] < self.runs[index][2]
 
     def __or__(self, other: Slots) -> Slots:
         return Slots.of(self.runs + other.runs)

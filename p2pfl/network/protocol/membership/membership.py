@@ -91,10 +91,10 @@ class Membership:
             return False
         if announcement.status == "up":
             return self._came(announcement)
-        known = self.up.get(announcement.peer)
-        if known is None or known.incarnation != announcement.incarnation or announcement.peer in self.gone:
+        previous = self.up.get(announcement.peer)
+        if previous is None or previous.incarnation != announcement.incarnation or announcement.peer in self.gone:
             return False  # the will of an earlier incarnation
-        if self.trust is not None and known.identity != announcement.identity:
+        if self.trust is not None and previous.identity != announcement.identity:
             return False  # somebody else's
         self.gone.add(announcement.peer)
         if announcement.status == "dead":
@@ -127,15 +127,15 @@ class Membership:
         return isinstance(self.trust, FirstUse) and not self.neighbours.isdisjoint(self.trust.seen)
 
     def _came(self, announcement: Announcement) -> bool:
-        known = self.up.get(announcement.peer)
+        previous = self.up.get(announcement.peer)
         if announcement.peer in self.excluded:
             return False
         if (
-            known is not None
-            and known.incarnation >= announcement.incarnation
-            and not self._usurped(known, announcement)
+            previous is not None
+            and previous.incarnation >= announcement.incarnation
+            and not self._usurped(previous, announcement)
         ):
-            return self._returned(known, announcement)
+            return self._returned(previous, announcement)
         if announcement.peer in self.present:
             self.returning.add(announcement.peer)
         self.proven.discard(announcement.peer)  # this incarnation has to show that it is alive, too
@@ -150,22 +150,22 @@ class Membership:
             self.refused[announcement.peer] = difference
         return True
 
-    def _usurped(self, known: Announcement, announcement: Announcement) -> bool:
+    def _usurped(self, previous: Announcement, announcement: Announcement) -> bool:
         """Return whether the last announcement may be a stranger's, and this one that of the peer itself.
 
         Without a roster anybody can announce themselves under any name and with any number. Where the owner of that key
         does not show that it is alive, its number counts for nothing against another key.
         """
-        return announcement.peer in self.unanswered - self.proven and known.identity != announcement.identity
+        return announcement.peer in self.unanswered - self.proven and previous.identity != announcement.identity
 
-    def _returned(self, known: Announcement, announcement: Announcement) -> bool:
+    def _returned(self, previous: Announcement, announcement: Announcement) -> bool:
         """Take back a neighbour that was lost; its former announcements do not count, as anybody can repeat them."""
         same = (announcement.announced, announcement.key, announcement.identity) == (
-            known.announced,
-            known.key,
-            known.identity,
+            previous.announced,
+            previous.key,
+            previous.identity,
         )
-        if not same or announcement.turn <= known.turn:
+        if not same or announcement.turn <= previous.turn:
             return False
         self.up[announcement.peer] = announcement
         return self.alive(announcement.peer)
@@ -237,8 +237,8 @@ class Membership:
 
     def incarnations(self, peers: Iterable[str]) -> bytes:
         """Return a digest of 31 bytes of the incarnations of peers that this peer knows."""
-        known = {self.me.peer: self.me, **self.up}
-        announced = [known[peer].announced if peer in known else None for peer in sorted(peers)]
+        announcements = {self.me.peer: self.me, **self.up}
+        announced = [announcements[peer].announced if peer in announcements else None for peer in sorted(peers)]
         return hashlib.blake2b(msgspec.msgpack.encode(announced), digest_size=31).digest()
 
     @property
@@ -288,7 +288,7 @@ def missing(membership: Membership, *, within: float) -> PeerError:
     absent = membership.absent
     gone = sorted(membership.neighbours - membership.present - {*absent})
     ways = ((absent, "did not come"), (gone, "left again"))
-    who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]
+    who = [f"{', '.join(peers)} {problem}" for peers, problem in ways if peers]
     refused = list(membership.refused.values())
     why = "".join(f"; {text(refusal)}" for refusal in refused)
     return PeerError(

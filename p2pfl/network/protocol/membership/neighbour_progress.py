@@ -56,9 +56,9 @@ class NeighbourProgress:
 
         A Byzantine neighbour can move a late peer by these few rounds and no more, unless it is the only neighbour.
         """
-        places = sorted(self.places.values())
-        half = places[(len(places) - 1) // 2][0] if places else 0
-        return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
+        positions = sorted(self.places.values())
+        half = positions[(len(positions) - 1) // 2][0] if positions else 0
+        return positions if len(positions) < 2 else [each for each in positions if each[0] <= half + ALONE]
 
     def expects(self, peer: str, round: int) -> bool:
         """Return whether a neighbour that is present takes part in a round."""

@@ -159,8 +159,8 @@ def differences(peer: str, *, theirs: Mapping[str, str], ours: Mapping[str, str]
     OtherExperiment(peer='bob', settings=(('rate', '0.2', '0.1'),))
     """
     keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-    found = tuple((str(_shown(key)), _shown(theirs.get(key)), _shown(ours.get(key))) for key in keys)
-    return OtherExperiment(peer, found) if found else None
+    settings = tuple((str(_shown(key)), _shown(theirs.get(key)), _shown(ours.get(key))) for key in keys)
+    return OtherExperiment(peer, settings) if settings else None
 
 
 def _shown(value: str | None) -> str | None:

@@ -214,13 +214,13 @@ class MessageReceiver:
         if model is None or model.head.round > shared.last:  # nobody plays such a round
             self.streams.refuse(sender, phase)
             return
-        head, row, said = model.head, model.row, model.said
+        head, row, signed = model.head, model.row, model.said
         verdicts = self.verdicts
         vote = None if verdicts is None else verdicts.delivered(sender, model)
         if vote is None and head.partners is not None:
             shared.refuse(sender, "not a row")
             return
-        verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
+        verdict = shared.mailbox.deliver(sender, head, row, signed=signed if shared.codec.identity else None)
         takes = verdict == "late" and (verdicts is None or verdicts.takes(vote))
         late = takes and shared.ledgers.late(sender, Delivery(head, row))
         if verdicts is not None and vote is not None and late:

@@ -108,8 +108,8 @@ class ModelWait:
 
     def left_behind(self, peer: str) -> bool:
         """Return whether a neighbour is too slow to wait for; no neighbour is if models arrive one at a time."""
-        place, _ = self.shared.progress.places.get(peer, (0, 0))
-        return not self.shared.mailbox.large and self.shared.timeouts.left_behind(peer, place=place)
+        reached, _ = self.shared.progress.places.get(peer, (0, 0))
+        return not self.shared.mailbox.large and self.shared.timeouts.left_behind(peer, reached=reached)
 
     def _missing(self, awaited: Awaited) -> Reason | None:
         """Return the reason why a model is missing; ``None`` while the peer waits for it."""

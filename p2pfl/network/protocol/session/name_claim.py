@@ -62,10 +62,10 @@ class NameClaim:
         """True if this peer is announced."""
         return self.stage == "inside"
 
-    def enter(self, places: tuple[str, ...], *, size: int) -> None:
+    def enter(self, paths: tuple[str, ...], *, size: int) -> None:
         """Subscribe to the topics that this peer must receive before it publishes a claim of ``size`` bytes."""
         self.stage, self._size = "subscribing", size
-        self.shared.do(Subscribe(places, receipt="places"))
+        self.shared.do(Subscribe(paths, receipt="places"))
 
     def confirmed(self, receipt: str) -> None:
         """Continue once the broker has confirmed a subscription or a message."""

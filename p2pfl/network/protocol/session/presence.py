@@ -104,7 +104,7 @@ class Presence:
             return
         if self._doubted(announcement):
             return
-        known = membership.up.get(announcement.peer)
+        previous = membership.up.get(announcement.peer)
         try:
             news = membership.receive(announcement)
         except PeerError as error:
@@ -113,7 +113,7 @@ class Presence:
             naming.quarrel = error
             return
         if news:
-            self._follow(announcement, again=known is not None and known.incarnation == announcement.incarnation)
+            self._follow(announcement, again=previous is not None and previous.incarnation == announcement.incarnation)
 
     def met(self, sender: str, key: Key) -> None:
         """Handle the key of a neighbour's incarnation, which no earlier incarnation could have wrapped for this peer.
@@ -178,15 +178,18 @@ class Presence:
         A broker that shuts down in order publishes the Last Wills of all peers.
         """
         membership = self.shared.membership
-        known = membership.up.get(announcement.peer)
+        previous = membership.up.get(announcement.peer)
         if announcement.status == "up":
-            if known is None or (announcement.incarnation, announcement.turn) > (known.incarnation, known.turn):
+            if previous is None or (announcement.incarnation, announcement.turn) > (
+                previous.incarnation,
+                previous.turn,
+            ):
                 self._wills.pop(announcement.peer, None)
             return False
-        if announcement.status == "left" or known is None:
+        if announcement.status == "left" or previous is None:
             return False
         present = announcement.peer in membership.present or announcement.peer not in membership.neighbours
-        if not self.shared.grace or not present or announcement.incarnation != known.incarnation:
+        if not self.shared.grace or not present or announcement.incarnation != previous.incarnation:
             return False
         self._wills.setdefault(announcement.peer, (self.shared.now, announcement))
         return True

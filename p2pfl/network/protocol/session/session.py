@@ -313,9 +313,9 @@ class Session:
 
     def _continue(self, event: requests.NextRound) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
-        places = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
+        rounds = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
         here, _ = self.shared.mailbox.gossip_step
-        due = min(event.last, self.shared.timeouts.pace.next(places=places, apart=event.apart))
+        due = min(event.last, self.shared.timeouts.pace.next(rounds=rounds, apart=event.apart))
         if due > here + 1:
             self._begin_at(due)
         self.shared.do(Play(due))

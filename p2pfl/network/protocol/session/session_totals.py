@@ -96,7 +96,7 @@ class Totals:
         self._early.taken()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
-            self._participation = found = Participation(
+            self._participation = participation = Participation(
                 shared.edges.topology,
                 tuple(peer for peer in shared.edges.topology.peers if peer not in self.lost),
                 me=shared.me.peer,
@@ -105,7 +105,7 @@ class Totals:
                 attempt=again,
                 swarm=codec.swarm,
                 identity=codec.identity,
-                known=Known(
+                identities=Known(
                     {peer: mark_of(announcement) for peer, announcement in up.items()},
                     {peer: announcement.identity for peer, announcement in up.items()},
                 ),
@@ -114,11 +114,11 @@ class Totals:
             shared.do(Fail(error))
             return
         self._wait("participants")
-        parent = found.tree.parent(shared.me.peer)
-        place = "" if parent is None else f"{parent}/{PLACE}"
-        if place and place != self._place:
-            self._place = place
-            shared.do(Subscribe((place,), RECEIPT))
+        parent = participation.tree.parent(shared.me.peer)
+        path = "" if parent is None else f"{parent}/{PLACE}"
+        if path and path != self._place:
+            self._place = path
+            shared.do(Subscribe((path,), RECEIPT))
         else:
             self._begin()
 
@@ -152,8 +152,8 @@ class Totals:
         tree = self._participation.agreed.tree
         slot, self._number = TotalSlot(*self._at, self._number), self._number + 1
         bits = 8 * event.values.itemsize
-        how = {"size": len(event.values), "bits": bits, "piece": self.piece}
-        self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **how)
+        sizes = {"size": len(event.values), "bits": bits, "piece": self.piece}
+        self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **sizes)
         self._wait("total")
         self._send(current.contribute(event.values))
         for child, pieces in self._early.taken().items():
@@ -219,7 +219,11 @@ class Totals:
         if self._current is None or not self._current.complete:
             return frozenset()
         slot = self._current.slot
-        later = {peer for peer, held in self._held.items() if held.round == slot.round and held.attempt > slot.attempt}
+        later = {
+            peer
+            for peer, participants in self._held.items()
+            if participants.round == slot.round and participants.attempt > slot.attempt
+        }
         return frozenset(later)
 
     def _receive_participants(self, sender: str, at: Attempt, message: Here | AgreedParticipants) -> None:
@@ -321,8 +325,8 @@ class Totals:
         agreed = None if self._participation is None else self._participation.agreed
         up = self.shared.membership.up
         if agreed is not None and not self._done and not self._over(self._at):
-            known = {peer: agreed.members[peer] for peer in up if peer in agreed.members}
-            if other := {peer for peer, mark in known.items() if mark_of(up[peer]) != mark}:
+            expected = {peer: agreed.members[peer] for peer in up if peer in agreed.members}
+            if other := {peer for peer, mark in expected.items() if mark_of(up[peer]) != mark}:
                 self._fail(other)
 
     @property
@@ -445,8 +449,8 @@ class Totals:
             if (abort.round, abort.attempt) >= self._at:
                 self._replay(sender, partial(self._receive_abort, sender, abort))
 
-    def _wait(self, what: Literal["participants", "total"]) -> None:
-        self.waits = what
+    def _wait(self, phase: Literal["participants", "total"]) -> None:
+        self.waits = phase
         self.shared.active.add("totals")
         self._times.begin(now=self.shared.now)
 
@@ -458,9 +462,9 @@ class Totals:
         """Send messages to the parent, to all children, or again to one neighbour alone."""
         for message in messages:
             if to:
-                place = f"in/{to}"
+                path = f"in/{to}"
             elif isinstance(message, Here | Subtotal):
-                place = f"in/{self._place.partition('/')[0]}"
+                path = f"in/{self._place.partition('/')[0]}"
             else:
-                place = PLACE
-            self.shared.do(Publish(place, message))
+                path = PLACE
+            self.shared.do(Publish(path, message))

@@ -112,9 +112,9 @@ class Shared:
         self.stores.append(part)
         self.effects.append(Store())
 
-    def publish(self, place: str, message: Message) -> None:
+    def publish(self, path: str, message: Message) -> None:
         """Publish a message without a receipt."""
-        self.effects.append(Publish(place, message))
+        self.effects.append(Publish(path, message))
 
     def refuse(self, sender: str, why: str) -> None:
         """Count a message that was not used."""
@@ -131,8 +131,8 @@ class Shared:
         equal limits. Announcements and keys are authenticated later and one by one, so they count as the latter: a
         flood on that topic blocks no model and no heartbeat.
         """
-        known = self.known(sender)
-        admitted = self.allowance.take(known if authentic else f"{known} unproven", now=self.now)
+        sender_key = self.known(sender)
+        admitted = self.allowance.take(sender_key if authentic else f"{sender_key} unproven", now=self.now)
         if not admitted:
             self.refuse(sender, "too much")
         return admitted

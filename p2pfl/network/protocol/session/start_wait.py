@@ -70,8 +70,8 @@ class StartWait:
         if any(self.shared.me.rounds) and membership.over:
             return True
         if self._together:  # those that run are earlier incarnations, which are about to end
-            known = self.streams.senders <= progress.places.keys() | progress.gathering
-            return membership.present >= membership.neighbours and known and not progress.running
+            reported = self.streams.senders <= progress.places.keys() | progress.gathering
+            return membership.present >= membership.neighbours and reported and not progress.running
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
         if progress.running:  # peers still missing are late as well, and so are those that gather

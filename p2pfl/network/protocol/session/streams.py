@@ -132,8 +132,8 @@ class Streams:
 
     def close(self, peer: str) -> None:
         """Close the streams from a neighbour."""
-        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
-        self.refused = {place for place in self.refused if place[0] != peer}
+        self.inboxes = {key: inbox for key, inbox in self.inboxes.items() if key[0] != peer}
+        self.refused = {key for key in self.refused if key[0] != peer}
 
     def forget(self, peer: str) -> None:
         """Discard the state of a neighbour, so that its next incarnation can begin."""
@@ -256,10 +256,10 @@ class Streams:
 
         Models of a stream arrive in their order, so the refused one is that of this gossip step, or an earlier one.
         """
-        place = sender, sum(gossip_step) % len(self.outboxes)
-        if place not in self.refused:
+        key = sender, sum(gossip_step) % len(self.outboxes)
+        if key not in self.refused:
             return False
-        self.refused.remove(place)
+        self.refused.remove(key)
         return True
 
     def settle(self, sender: str, phase: int, *, completed: bool) -> None:

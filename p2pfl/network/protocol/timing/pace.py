@@ -94,9 +94,9 @@ class Pace:
             self._behind.add(peer)
         self._note(peer, self._round, math.inf)
 
-    def left_behind(self, peer: str, *, place: int) -> bool:
-        """Return whether a neighbour was left behind and has not caught up; ``place`` is the round that it reports."""
-        if place >= self._round:
+    def left_behind(self, peer: str, *, reached: int) -> bool:
+        """Return whether a neighbour, which reports the round ``reached``, was left behind and has not caught up."""
+        if reached >= self._round:
             self._behind.discard(peer)
         return peer in self._behind and not self._apart
 
@@ -110,8 +110,8 @@ class Pace:
         """Q: infinite where everybody is waited for, or too little is known."""
         if self.quantile >= 1 or max(map(len, self._times.values()), default=0) < MIN_MISSED_ROUNDS:
             return math.inf
-        known = sorted(took for times in self._times.values() for _, took in times)
-        return known[max(0, math.ceil(self.quantile * len(known)) - 1)]
+        durations = sorted(took for times in self._times.values() for _, took in times)
+        return durations[max(0, math.ceil(self.quantile * len(durations)) - 1)]
 
     @property
     def bound(self) -> float:
@@ -123,18 +123,18 @@ class Pace:
         """True if this round is not the neighbours' next."""
         return self._round > self._before + 1
 
-    def next(self, *, places: Collection[int], apart: int) -> int:
+    def next(self, *, rounds: Collection[int], apart: int) -> int:
         """Return the round to play after this one.
 
         Parameters
         ----------
-        places
+        rounds
             The rounds in which the neighbours are.
         apart
             How many rounds ahead they may be that wait for us: when half of them are further, they have gone on.
         """
-        half = sorted(places)[(len(places) - 1) // 2] if places else 0
-        if len(places) == 1:  # a single neighbour has nobody to agree with it
+        half = sorted(rounds)[(len(rounds) - 1) // 2] if rounds else 0
+        if len(rounds) == 1:  # a single neighbour has nobody to agree with it
             half = min(half, self._round + apart + ALONE)
         here = half if half > self._round + apart else self._round
         usual = self.usual

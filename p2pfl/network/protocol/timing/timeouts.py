@@ -51,9 +51,9 @@ class Timeouts:
     def receive(self, peer: str, *, now: float, beat: bool) -> bool:
         """Record a message of a neighbour's current incarnation; return whether the neighbour had been suspected."""
         self.detector.receive(peer, now=now, beat=beat)
-        found = peer in self.suspected
+        was_suspected = peer in self.suspected
         self.suspected -= {peer}
-        return found
+        return was_suspected
 
     def waits(self, peer: str, *, now: float) -> None:
         """Record that a neighbour that does not wait for this peer waits itself."""
@@ -73,9 +73,9 @@ class Timeouts:
             Current time.
         """
         self.detector.stand(max(0.0, now - before - 2 * self.period), now=now)
-        found = self.detector.suspected(now=now) if self.allowed else frozenset()
-        changed = found != self.suspected
-        self.suspected = found
+        suspected = self.detector.suspected(now=now) if self.allowed else frozenset()
+        changed = suspected != self.suspected
+        self.suspected = suspected
         return changed
 
     def trust(self) -> None:
@@ -118,6 +118,6 @@ class Timeouts:
         patient = min(since + self.patience * peers, self._waits.get(peer, since))
         return max(since, patient) + self.patience
 
-    def left_behind(self, peer: str, *, place: int) -> bool:
-        """Return whether a neighbour, whose heartbeats report the round ``place``, is too slow to wait for."""
-        return self.allowed and self.pace.left_behind(peer, place=place)
+    def left_behind(self, peer: str, *, reached: int) -> bool:
+        """Return whether a neighbour, whose heartbeats report the round ``reached``, is too slow to wait for."""
+        return self.allowed and self.pace.left_behind(peer, reached=reached)

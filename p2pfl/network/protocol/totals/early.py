@@ -27,11 +27,11 @@ class Early:
 
     def hold(self, child: str, piece: Subtotal) -> None:
         """Hold a piece; pieces beyond the limits are dropped, and requested again when this peer contributes."""
-        held = self.held.setdefault(child, [])
-        if len(held) < PIECES and sum(len(each.data) for each in held) + len(piece.data) <= EARLY:
-            held.append(piece)
+        pieces = self.held.setdefault(child, [])
+        if len(pieces) < PIECES and sum(len(each.data) for each in pieces) + len(piece.data) <= EARLY:
+            pieces.append(piece)
 
     def taken(self) -> dict[str, list[Subtotal]]:
         """Return all pieces, and hold none."""
-        held, self.held = self.held, {}
-        return held
+        pieces, self.held = self.held, {}
+        return pieces

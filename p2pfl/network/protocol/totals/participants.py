@@ -76,13 +76,13 @@ class Participation:
         attempt: int,
         swarm: str = "",
         identity: Identity | None = None,
-        known: Known | None = None,
+        identities: Known | None = None,
     ) -> None:
         self.tree = spanning(graph, among=expected)
         self.me, self.round, self.attempt = me, round, attempt
         self.agreed: ParticipantSet | None = None
         self._swarm, self._identity = swarm, identity
-        self._known = known or Known({}, {})
+        self._known = identities or Known({}, {})
         self._members = {me: mark}
         self._came: set[str] = set()  # children whose subtree is complete
         self._begun = False
@@ -135,11 +135,11 @@ class Participation:
         if self.tree.parent(self.me) is not None:
             return [Here(self.round, self.attempt, self._members)]
         key = b"" if self._identity is None else self._identity.public
-        found = AgreedParticipants(self.round, self.attempt, dict(sorted(self._members.items())), self.me, key)
+        agreed = AgreedParticipants(self.round, self.attempt, dict(sorted(self._members.items())), self.me, key)
         if self._identity is not None:
-            statement = participants_statement(found, swarm=self._swarm)
-            found = msgspec.structs.replace(found, signature=self._identity.sign(statement, domain="participants"))
-        return self._accept(found)
+            statement = participants_statement(agreed, swarm=self._swarm)
+            agreed = msgspec.structs.replace(agreed, signature=self._identity.sign(statement, domain="participants"))
+        return self._accept(agreed)
 
     def _take(self, message: AgreedParticipants) -> list[Here | AgreedParticipants]:
         """Accept the participant set if it is the root's, complete, and names the incarnations known to this peer."""

@@ -126,16 +126,16 @@ class Envelope:
     def handover(self, peer: str) -> Key:
         """Return this peer's sender key, wrapped for one neighbour."""
         theirs, secret = self._secrets[peer]
-        have, known = peer in self._keys, peer in self._known
+        have, has_key = peer in self._keys, peer in self._known
         key = self._edge(
-            secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, known=known
+            secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, has_key=has_key
         )
-        return Key(self.incarnation, wrap(self.sender, key), have, known)
+        return Key(self.incarnation, wrap(self.sender, key), have, has_key)
 
-    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, known: bool) -> bytes:
+    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, has_key: bool) -> bytes:
         """Return the key of one handover between incarnations; it depends on the message, so nobody can change that."""
-        said = have + 2 * known
-        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=incarnation, attempt=said, receiver=receiver)
+        state = have + 2 * has_key
+        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=incarnation, attempt=state, receiver=receiver)
 
     def receive(self, peer: str, message: Key) -> bool:
         """Take a neighbour's key; return whether the neighbour still waits for this peer's confirmation.
@@ -154,7 +154,7 @@ class Envelope:
             incarnation=incarnation,
             receiver=f"{self.me}@{self.incarnation:x}",
             have=message.have,
-            known=message.known,
+            has_key=message.known,
         )
         self._keys[peer] = unwrap(message.wrapped, key)
         if message.have:
@@ -198,9 +198,9 @@ class Envelope:
         DecodeError
             The neighbour has sealed it, but it is no message for all, is in the place of another, or is a replay.
         """
-        key, found = self._authentic(peer, payload)
-        _, stream, sequence = _PREFIX.unpack(found.prefix)
-        message = decode(key.open(found.ciphertext, stream=stream, sequence=sequence, header=found.prefix))
+        key, sealed = self._authentic(peer, payload)
+        _, stream, sequence = _PREFIX.unpack(sealed.prefix)
+        message = decode(key.open(sealed.ciphertext, stream=stream, sequence=sequence, header=sealed.prefix))
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
                 raise DecodeError("the chunk is in the place of another chunk")
@@ -219,10 +219,10 @@ class Envelope:
             raise AuthenticityError(f'a sealed message of "{peer}" arrived before the key that opens it')
         if len(payload) < OVERHEAD:
             raise AuthenticityError(f"{len(payload)} bytes are too few for a sealed message")
-        found = parts(payload, prefix=PLACE)
-        if not authentic(found, key=self._tags[peer][1]):
+        sealed = parts(payload, prefix=PLACE)
+        if not authentic(sealed, key=self._tags[peer][1]):
             raise AuthenticityError(f'the message has no tag with which "{peer}" sealed it for this peer')
-        return key, found
+        return key, sealed
 
     def _count(self, kind: str, number: int) -> None:
         """Note the number of an authentic message; the next of its kind must have a larger one."""

@@ -49,13 +49,13 @@ def rights(swarm: str) -> dict[str, tuple[str, ...]]:
     public = ("state", "account", "pub/#")
     return {
         "write": (
-            *(f"{root}/%u/{place}" for place in public),
+            *(f"{root}/%u/{path}" for path in public),
             f"{root}/+/in/%u",
             f"{root}/%u/telemetry/+",
             f"{watch}/%u/to/+",
         ),
         "read": (
-            *(f"{root}/+/{place}" for place in public),
+            *(f"{root}/+/{path}" for path in public),
             f"{root}/%u/in/#",
             f"{watch}/+/to/%u",
             f"{root}/+/telemetry/%u",
@@ -121,22 +121,22 @@ class MessageCodec:
 
     # ------------------------------------------------------------------ outgoing
 
-    def topic(self, place: str) -> str:
+    def topic(self, path: str) -> str:
         """Return the topic of a place: one of this peer's own, or ``in/{neighbour}``, the inbox of a neighbour."""
         me = self.me.peer
-        return f"{self.root}/{place[3:]}/in/{me}" if place.startswith("in/") else f"{self.root}/{me}/{place}"
+        return f"{self.root}/{path[3:]}/in/{me}" if path.startswith("in/") else f"{self.root}/{me}/{path}"
 
-    def filters(self, places: tuple[str, ...]) -> list[str]:
+    def filters(self, paths: tuple[str, ...]) -> list[str]:
         """Return the topic filters of places below the root."""
-        return [f"{self.root}/{place}" for place in places]
+        return [f"{self.root}/{path}" for path in paths]
 
-    def seal(self, place: str, message: Message, *, size: int = 0) -> bytes:
+    def seal(self, path: str, message: Message, *, size: int = 0) -> bytes:
         """Return the payload of a message; an unsealed one is padded to ``size`` bytes."""
         if self.envelope is None or isinstance(message, Plain):
             return encode(message).ljust(size, b"\0")
         if isinstance(message, ForOne):
-            return self.envelope.seal_for(place.removeprefix("in/"), message)
-        return self.envelope.seal(message, to=[place[3:]] if place.startswith("in/") else None)
+            return self.envelope.seal_for(path.removeprefix("in/"), message)
+        return self.envelope.seal(message, to=[path[3:]] if path.startswith("in/") else None)
 
     def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Announcement:
         """Return the announcement with a status, signed if there is an identity."""
@@ -161,8 +161,8 @@ class MessageCodec:
 
     def address(self, topic: str) -> Origin:
         """Return the origin of a payload."""
-        owner, _, place = topic.removeprefix(f"{self.root}/").partition("/")
-        return Origin(owner, place, place[3:] if place.startswith("in/") else owner, place == "state")
+        owner, _, path = topic.removeprefix(f"{self.root}/").partition("/")
+        return Origin(owner, path, path[3:] if path.startswith("in/") else owner, path == "state")
 
     def bound(self, data: int) -> None:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""

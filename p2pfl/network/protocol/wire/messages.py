@@ -93,8 +93,8 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", di
         """Return the signed bytes: the swarm, and the message without its signature."""
         head = vars(self).get("head") or _encoder.encode(self)
         fields = _fields.decode(head)
-        place = 1 + self.__struct_fields__.index("signature")  # after the kind of message
-        fields[place:] = [_UNSIGNED, *fields[place + 1 :]] if len(fields) > place else []
+        index = 1 + self.__struct_fields__.index("signature")  # after the kind of message
+        fields[index:] = [_UNSIGNED, *fields[index + 1 :]] if len(fields) > index else []
         return swarm.encode() + b"/" + _encoder.encode(fields)
 
     def came(self, head: bytes) -> Announcement:

@@ -105,8 +105,8 @@ class Outbox:
     def again(self, messages: Sequence[Sequence[bytes | memoryview]]) -> None:
         """Queue messages that were sent before, in their order, ahead of those that wait."""
         cutting = bool(self._waiting) and self._waiting[0].offset > 0  # some of the first that waits has been sent
-        for place, parts in enumerate(messages, start=int(cutting)):
-            self._waiting.insert(place, self._queued(parts))
+        for index, parts in enumerate(messages, start=int(cutting)):
+            self._waiting.insert(index, self._queued(parts))
 
     def _queued(self, parts: Sequence[bytes | memoryview]) -> _Cut:
         pieces = Pieces(parts, size=self.chunk, trailer=self.trailer)

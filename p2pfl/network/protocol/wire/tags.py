@@ -69,8 +69,8 @@ def tagged(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
     >>> authentic(parts(payload, prefix=5), key=bytes([2] * 32))
     False
     """
-    said = _digest(prefix, ciphertext)
-    tags = [_tag(said, key) for key in keys]
+    digest = _digest(prefix, ciphertext)
+    tags = [_tag(digest, key) for key in keys]
     return b"".join((prefix, len(tags).to_bytes(_COUNT, "little"), *tags, ciphertext))
 
 
@@ -93,10 +93,10 @@ def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> SealedPart
     return SealedParts(bytes(view[:prefix]), view[start:end], view[end:])
 
 
-def authentic(found: SealedParts, *, key: bytes) -> bool:
+def authentic(sealed: SealedParts, *, key: bytes) -> bool:
     """Return whether one of the tags is the one under this key."""
-    mine = _tag(_digest(found.prefix, found.ciphertext), key)
-    tags = (found.tags[at : at + TAG_BYTES] for at in range(0, len(found.tags), TAG_BYTES))
+    mine = _tag(_digest(sealed.prefix, sealed.ciphertext), key)
+    tags = (sealed.tags[at : at + TAG_BYTES] for at in range(0, len(sealed.tags), TAG_BYTES))
     return any(hmac.compare_digest(mine, each) for each in tags)
 
 

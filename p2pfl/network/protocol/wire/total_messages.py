@@ -122,5 +122,5 @@ _encoder = msgspec.msgpack.Encoder()
 
 def participants_statement(message: AgreedParticipants, *, swarm: str) -> bytes:
     """Return what the root signs of a participant set: swarm, slot, itself and all members."""
-    said = message.round, message.attempt, message.root, sorted(message.members.items())
-    return swarm.encode() + b"/" + _encoder.encode(said)
+    fields = message.round, message.attempt, message.root, sorted(message.members.items())
+    return swarm.encode() + b"/" + _encoder.encode(fields)

@@ -293,10 +293,10 @@ def messages_of(message: Agreed, *, sender: str) -> tuple[Message, ...]:
     >>> messages_of(Prepare(Release("ada", 7, 3, 0), Ballot(1, "bob")), sender="bob")[0].ballot
     Ballot(number=1, proposer='bob')
     """
-    found: tuple[Message, ...] = message.votes if isinstance(message, Votes) else (message,)
-    if any(_author(each) not in (sender, None) for each in found):
+    messages: tuple[Message, ...] = message.votes if isinstance(message, Votes) else (message,)
+    if any(_author(each) not in (sender, None) for each in messages):
         raise DecodeError(f'expected statements of "{sender}", got those of another peer')
-    return found
+    return messages
 
 
 def _author(message: Message) -> str | None:

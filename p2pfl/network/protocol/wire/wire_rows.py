@@ -286,16 +286,16 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
     end = tail - (head.partners or 0)
     if end < start or (not head.zstd and end != start + size):
         raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
-    said = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
-    trailer.check(said.statement, said.signature)
+    signed = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
+    trailer.check(signed.statement, signed.signature)
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expanded(view[start:end], size=size)), 0
     numbers = _numbers(message, dtype, length=head.length, start=start)
     if head.partners is None:
-        return Parsed(head, numbers, said)
+        return Parsed(head, numbers, signed)
     vote = bytes(view[tail : -trailer.size])
     partners = _read(_partners, view[end:tail], "list of mask partners")
-    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, partners)
+    return Parsed(head, numbers, signed, vote, digest_of([view[:tail]]), view, partners)
 
 
 def read_rows(messages: Iterable[memoryview], *, trailer: Trailer, largest: int) -> tuple[Parsed | None, ...]:
@@ -337,7 +337,7 @@ def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, len
     return row
 
 
-def said_head(said: SignedStatement) -> Head:
+def said_head(signed: SignedStatement) -> Head:
     """Return the head of the model that a sender has signed.
 
     Raises
@@ -345,21 +345,21 @@ def said_head(said: SignedStatement) -> Head:
     DecodeError
         The signed bytes contain no complete head.
     """
-    end = int.from_bytes(said.start[:4], "little") + 4
+    end = int.from_bytes(signed.start[:4], "little") + 4
     if end > START:
         raise DecodeError(f"the head of the model has {end} bytes, and {START} are allowed")
-    return _head(said.start[4:end])
+    return _head(signed.start[4:end])
 
 
 def _head(data: bytes | memoryview) -> Head:
     return _read(_heads, data, "head")
 
 
-def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, what: str) -> T:
+def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, subject: str) -> T:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"the {what} of the model cannot be decoded: {error}") from None
+        raise DecodeError(f"the {subject} of the model cannot be decoded: {error}") from None
 
 
 def _finite(row: torch.Tensor) -> bool:

@@ -151,15 +151,15 @@ def plant(
         net = pipeline.round(round)
         change = observers[0].length * (coins - (0.5 if observers[0].adjacency == "replace" else 0.0))  # [N]
         released = release(net, since + change[:, None] * directions, since=since)
-        for observer, found, cases in zip(observers, scores, truth, strict=True):
+        for observer, sums, cases in zip(observers, scores, truth, strict=True):
             z = observer.sees(pipeline, released, round=round) - since[observer.watched]  # [H, P]
             whitened = observer.combination @ z  # [H, P]
-            found.append((whitened * directions[observer.watched]).sum(1) / np.sqrt(observer.combination.diagonal()))
+            sums.append((whitened * directions[observer.watched]).sum(1) / np.sqrt(observer.combination.diagonal()))
             cases.append(coins[observer.watched])
         since = numbers(run_without_loop(net.mix(released)))
     return [
-        _canaries(observer, np.concatenate(found), np.concatenate(cases), delta=delta, tests=LOOKS * len(observers))
-        for observer, found, cases in zip(observers, scores, truth, strict=True)
+        _canaries(observer, np.concatenate(sums), np.concatenate(cases), delta=delta, tests=LOOKS * len(observers))
+        for observer, sums, cases in zip(observers, scores, truth, strict=True)
     ]
 
 

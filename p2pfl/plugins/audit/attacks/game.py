@@ -137,18 +137,18 @@ def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS)
     runs = [wide.run(number) for number in range(KEYS)]
     coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
     truth = np.concatenate(coins)  # [T]
-    found = []
+    games = []
     for observer in observers:
         views = [_view(run, observer, change=_change(observer, coin)) for run, coin in zip(runs, coins, strict=True)]
         optimal = np.concatenate([statistic for statistic, _ in views])  # [T]
         players = [("optimal", 1, optimal, truth)]
-        learned, held = _learned(np.concatenate([features for _, features in views], axis=1), truth)
-        players.append(("learned", len(RELEASES), learned, held))
-        found += [
+        learned, learned_truth = _learned(np.concatenate([features for _, features in views], axis=1), truth)
+        players.append(("learned", len(RELEASES), learned, learned_truth))
+        games += [
             _game(observer, name, releases, scores, cases, tests=LOOKS * len(observers))
             for name, releases, scores, cases in players
         ]
-    return found
+    return games
 
 
 def _game(observer: Observer, player: str, releases: int, scores: Floats, truth: Bools, *, tests: int) -> GameResult:
@@ -206,14 +206,14 @@ def _beyond(pipeline: Pipeline, released: Released, mixed: Released, *, exchange
 
 def _near(graph: Topology, observer: Observer) -> list[int]:
     """Return the places of the victim and the peers around it among the watched."""
-    place = {graph.peers[row]: number for number, row in enumerate(observer.watched)}
-    queue, found = deque([observer.victim]), {observer.victim}
-    while queue and len(found) < MAX_WATCHED:
+    numbers = {graph.peers[row]: number for number, row in enumerate(observer.watched)}
+    queue, group = deque([observer.victim]), {observer.victim}
+    while queue and len(group) < MAX_WATCHED:
         for peer in graph.neighbours(queue.popleft()):
-            if peer in place and peer not in found and len(found) < MAX_WATCHED:
-                found.add(peer)
+            if peer in numbers and peer not in group and len(group) < MAX_WATCHED:
+                group.add(peer)
                 queue.append(peer)
-    return [place[peer] for peer in sorted(found)]
+    return [numbers[peer] for peer in sorted(group)]
 
 
 def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:

@@ -142,10 +142,10 @@ def invert(
 
     def quality(gradient: torch.Tensor, sample: Floats) -> float:
         if tensors is None:
-            found = search(learner, gradient, low=low, high=high)
+            guess = search(learner, gradient, low=low, high=high)
         else:
-            found = analytic(learner.layout.split(gradient), weight=tensors[0], bias=tensors[1])
-        return psnr(found.double().cpu().numpy().reshape(sample.shape), sample, span=high - low)
+            guess = analytic(learner.layout.split(gradient), weight=tensors[0], bias=tensors[1])
+        return psnr(guess.double().cpu().numpy().reshape(sample.shape), sample, span=high - low)
 
     try:
         qualities = {name: float(np.mean([*map(quality, each, truth)])) for name, each in gradients.items()}
@@ -227,7 +227,7 @@ def _variation(x: torch.Tensor) -> torch.Tensor:
     return x.diff(dim=-1).abs().mean() + x.diff(dim=-2).abs().mean()
 
 
-def psnr(found: Floats, truth: Floats, *, span: float) -> float:
+def psnr(guess: Floats, truth: Floats, *, span: float) -> float:
     r"""Return :math:`10 \log_{10}(\text{span}^2 / \mathrm{MSE})`, at most :data:`BEST_PSNR`.
 
     Examples
@@ -235,7 +235,7 @@ def psnr(found: Floats, truth: Floats, *, span: float) -> float:
     >>> psnr(np.array([0.1, 0.0]), np.zeros(2), span=1.0) > 20
     True
     """
-    error = float(np.square(found - truth).mean())
+    error = float(np.square(guess - truth).mean())
     return min(BEST_PSNR, 10 * math.log10(span**2 / max(error, np.finfo(np.float64).tiny)))
 
 

@@ -161,7 +161,7 @@ def infer(
     real = run(0, halves)
     shades = [run(1 + number, {peer: crowd[peer][number] for peer in pool}) for number in range(shadows)]
     since = real.learner.start(target.graph.peers)  # [N, P]
-    found: list[Inference] = []
+    inferences: list[Inference] = []
     for round in range(rounds):
         views, mixed = real.views(since, steps=steps, round=round)
         cast = [shade.views(since, steps=steps, round=round)[0] for shade in shades]
@@ -174,9 +174,9 @@ def infer(
                 }
             ceiling = _ceiling(observer, observers, rounds=round + 1)
             for attack, scores in attacks.items():
-                found.append(_inference(observer, attack, scores, halves, round=round + 1, ceiling=ceiling))
+                inferences.append(_inference(observer, attack, scores, halves, round=round + 1, ceiling=ceiling))
         since = mixed
-    return found
+    return inferences
 
 
 @dataclass(frozen=True)
@@ -194,26 +194,26 @@ class _Run:
         peers, net = self.pipeline.peers, self.pipeline.round(round)
         rows = since.clone()  # [N, P]
         training = peers if self.real else tuple(self.pool)
-        places = [peers.index(peer) for peer in training]
-        rows[places] = self.learner.fit(since[places], peers=training, round=round).rows
+        indices = [peers.index(peer) for peer in training]
+        rows[indices] = self.learner.fit(since[indices], peers=training, round=round).rows
         released = run_without_loop(net.release(rows, since=Public(since)))
-        found = {OPEN: self._odds(rows.double().numpy(), peers)}
+        odds = {OPEN: self._odds(rows.double().numpy(), peers)}
         for observer in self.observers:
             seen = observer.sees(self.pipeline, released, round=round)  # [H, P]
-            found[observer.name] = self._odds(seen, [peers[row] for row in observer.watched])
+            odds[observer.name] = self._odds(seen, [peers[row] for row in observer.watched])
         if not self.real:
-            return found, since
+            return odds, since
         for _ in range(steps):
             released = run_without_loop(net.mix(released))
         mixed = released.mean(own=since)  # [N, P]
-        found[MIXED] = self._odds(mixed.double().numpy(), peers)
-        return found, mixed
+        odds[MIXED] = self._odds(mixed.double().numpy(), peers)
+        return odds, mixed
 
     def _odds(self, rows: Floats, peers: Sequence[str]) -> dict[str, Floats]:
         """Return the confidence of each peer's row on each sample: log-odds of the true class, or the negative loss."""
         learner = self.learner
         learner.model.eval()
-        found = {}
+        odds = {}
         for row, peer in zip(rows, peers, strict=True):
             if peer not in self.pool:
                 continue
@@ -222,8 +222,8 @@ class _Run:
             with torch.no_grad():
                 moved = {name: value.to(learner.device) for name, value in state.items()}
                 outputs = functional_call(learner.model, moved, (learner.features[part],)).double()  # [n, ...]
-                found[peer] = _sureness(learner, outputs, learner.targets[part]).cpu().numpy()
-        return found
+                odds[peer] = _sureness(learner, outputs, learner.targets[part]).cpu().numpy()
+        return odds
 
 
 def _sureness(learner: TorchLearner, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -245,9 +245,9 @@ def _ratio(seen: Floats, shadows: Floats, inside: Bools) -> Floats:
     """Return the log-likelihood ratio ``[n]`` of log-odds ``[n]``, by shadows ``[K, n]`` with and without a sample."""
     ratio = np.zeros(len(seen))  # [n]
     for mine, sign in ((inside, 1.0), (~inside, -1.0)):
-        held = np.where(mine, shadows, np.nan)  # [K, n]
-        centre = np.nanmean(held, axis=0)  # [n]
-        spread = max(float(np.nanstd(held - centre)), 1e-6)  # one for all samples, because there are few shadows
+        chosen = np.where(mine, shadows, np.nan)  # [K, n]
+        centre = np.nanmean(chosen, axis=0)  # [n]
+        spread = max(float(np.nanstd(chosen - centre)), 1e-6)  # one for all samples, because there are few shadows
         ratio += sign * (-np.square(seen - centre) / (2 * spread**2) - math.log(spread))
     return ratio
 

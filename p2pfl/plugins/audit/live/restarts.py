@@ -133,30 +133,30 @@ def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[E
     tap = Tap()
     table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST_ROUND + 1, "adjacency": adjacency}
     plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
-    found = asyncio.run(overlook_mask(plan, last=LAST_ROUND))
-    claims = _settled(found, settings=settings)
+    result = asyncio.run(overlook_mask(plan, last=LAST_ROUND))
+    claims = _settled(result, settings=settings)
     if plan.protection.claimed:
-        claims.append(_charged(found, plan))
+        claims.append(_charged(result, plan))
     return claims
 
 
-def _settled(found: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
+def _settled(result: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
     """Check that only a peer that owes a mask releases more than what is public, and that the excess is a mask."""
-    sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in found.paid.values())
+    sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in result.paid.values())
     *others, owing = sizes or [0.0]
-    few = len(next(iter(found.paid.values()))) if found.paid else 1
+    few = len(next(iter(result.paid.values()))) if result.paid else 1
     return [
         claim(LIVE, "settling shows what is public", max(others, default=math.inf)),
         claim(LIVE, "settling is under a mask", abs(owing / settings.mask - 1), 5.0 / math.sqrt(2 * few)),
     ]
 
 
-def _charged(found: SettlementResult, plan: Plan) -> ExactClaim:
+def _charged(result: SettlementResult, plan: Plan) -> ExactClaim:
     """Check that both ends of a mask that one of them left out are charged at the local floor."""
     cost, floor = plan.protection.cost.mu, plan.protection.local.mu
     wanted = LAST_ROUND * cost**2 + floor**2
     lacking = max(
-        wanted - sum(count * each.mu**2 for each, count in found.costs[name].items())
+        wanted - sum(count * each.mu**2 for each, count in result.costs[name].items())
         for name in plan.topology.peers[:2]
     )
     return claim(LIVE, "half a mask is charged", lacking, 1e-9 * wanted)
@@ -181,14 +181,14 @@ def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
     rows = points.reshape(-1, points.shape[-1])
     ring = count if settings.mask else 1
     what = "mask" if not settings.noise else "mask with noise" if settings.mask else "private noise"
-    found = Noise(what, LIVE, rows, whole, ring).claims()
+    claims = Noise(what, LIVE, rows, whole, ring).claims()
     if settings.mask:
         left = points.sum(axis=1)  # [turns, P]: masks cancel
         if settings.noise:
-            found += Noise("private noise", LIVE, left, settings.noise * unit * math.sqrt(count)).claims()
+            claims += Noise("private noise", LIVE, left, settings.noise * unit * math.sqrt(count)).claims()
         else:
-            found.append(claim(LIVE, "live masks cancel", np.abs(left).max()))
-    return found
+            claims.append(claim(LIVE, "live masks cancel", np.abs(left).max()))
+    return claims
 
 
 def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> list[ExactClaim]:
@@ -202,15 +202,15 @@ def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> l
     earlier, later = (points.reshape(-1, points.shape[-1]) for points in (before, after))
     claims = [claim(LIVE, "releases after a restart{of} are fresh", *_predicted(earlier, later, expected=whole), of=of)]
     if settings.mask and settings.noise:
-        known, new = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
-        shares = _predicted(known, new, expected=settings.noise * unit * math.sqrt(count))
+        old, new = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
+        shares = _predicted(old, new, expected=settings.noise * unit * math.sqrt(count))
         claims.append(claim(LIVE, "noise after a restart{of} is fresh", *shares, of=of))
     return claims
 
 
-def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float]:
+def _predicted(old: Ints, new: Ints, *, expected: float) -> tuple[float, float]:
     """Return the largest share of a row's deviation that other rows explain, and the share that may be chance."""
-    rows = known.T.astype(np.float64)  # [P, K]
+    rows = old.T.astype(np.float64)  # [P, K]
     targets = new.T.astype(np.float64)  # [P, M]
     left = targets - rows @ np.linalg.lstsq(rows, targets, rcond=None)[0]
     freedom = rows.shape[0] - rows.shape[1]
@@ -224,7 +224,7 @@ def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list
     turns: dict[tuple[int, int], dict[str, Ints]] = {}
     for each in releases:
         turns.setdefault((each.run, each.round), {})[each.peer] = each.points
-    return [[found[peer] for peer in peers] for found in turns.values() if len(found) == len(peers)]
+    return [[points[peer] for peer in peers] for points in turns.values() if len(points) == len(peers)]
 
 
 def _in_folder(run: Callable[[Path], Coroutine[Any, Any, Result]]) -> Result:
@@ -389,7 +389,7 @@ async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
     last
         Last round, in which this happens.
     """
-    found, names = SettlementResult(), plan.topology.peers
+    result, names = SettlementResult(), plan.topology.peers
 
     class SettlingRounds(Rounds):
         """Rounds that show what is released after the last one."""
@@ -408,7 +408,7 @@ async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
 
             async def show(released: Released) -> Released:
                 if released.grid is not None:
-                    found.paid[name] = subtract_public(released, found.public[name].public)
+                    result.paid[name] = subtract_public(released, result.public[name].public)
                 return await mix(released)
 
             if round > last:
@@ -428,16 +428,16 @@ async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
             plan,
             transport=transport,
             incarnation=incarnation,
-            observe=lambda record, state: found.public.update({record.peer: state}),
+            observe=lambda record, state: result.public.update({record.peer: state}),
         )
         await _run(peer)
-        found.costs[name] = peer.meter.costs
+        result.costs[name] = peer.meter.costs
 
     transport = MemoryTransport()
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
         for incarnation, name in enumerate(names):
             tasks.create_task(one(name, incarnation))
-    return found
+    return result
 
 
 async def _run(peer: Peer) -> None:
@@ -455,7 +455,7 @@ class Overlooking(Cover):
     """Masks of a peer that takes another peer for absent."""
 
     def __init__(self, cover: Cover, other: str) -> None:
-        super().__init__(cover.masks, cover.ledger, places=cover.places)
+        super().__init__(cover.masks, cover.ledger, positions=cover.places)
         self.other = other
 
     def partners(

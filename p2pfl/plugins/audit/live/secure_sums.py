@@ -64,12 +64,12 @@ class ObservedTerm:
 class Terms:
     """All contributions of a run, by sum and sender."""
 
-    found: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
+    by_sender: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
     def without_own(self) -> list[Ring]:
         """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
         left = []
-        for term in self.found.values():
+        for term in self.by_sender.values():
             if term.own:
                 values = term.values.copy()
                 mask(values, plus=[], minus=[term.own])
@@ -82,7 +82,7 @@ class Terms:
         For each sum this is the total of all masked contributions less the total of all contributions.
         """
         slots: dict[SumSlot, list[ObservedTerm]] = {}
-        for term in self.found.values():
+        for term in self.by_sender.values():
             slots.setdefault(term.slot, []).append(term)
         whole = [terms for terms in slots.values() if len(terms) == PEERS - 1]
         return [sum_of([each.values for each in terms]) - sum_of([_in_ring(each) for each in terms]) for terms in whole]
@@ -105,11 +105,11 @@ def sums(plan: Plan) -> list[ExactClaim]:
     settings = replace(plan.protection.settings, participation=1.0)
     brief = short(settings, kind="complete", peers=PEERS, rounds=ROUNDS, mode="secagg")
     asyncio.run(_summed(Tapped.of(brief, Tap(), size=SIZE), terms))
-    sent = [term.values for term in terms.found.values()]
+    sent = [term.values for term in terms.by_sender.values()]
     apart = [
         term.values - other.values
-        for term in terms.found.values()
-        for other in terms.found.values()
+        for term in terms.by_sender.values()
+        for other in terms.by_sender.values()
         if term.sender == other.sender and term.slot < other.slot
     ]
     return [
@@ -185,11 +185,11 @@ class TappedSumSender(SumSender):
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
-        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
+        self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a contribution, and record them."""
         word = super().agreed(receiver, all_)
-        self.terms.found[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
+        self.terms.by_sender[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

@@ -15,12 +15,13 @@ from p2pfl.core.errors import DataError, LearningError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse
 from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estimate_alpha, overdispersion_terms
-from p2pfl.plugins.exact.regression.fits import DECREMENT, converged, newton, with_aic, with_errors
+from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.inference import used_coefficients, with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
@@ -36,7 +37,7 @@ SEPARATED = 1e-7
 MAX_NULL_STEPS = 60
 """Most steps of the model without features, where samples have offsets."""
 
-FACTS = ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
 """Numbers that are printed with the coefficients."""
 
 
@@ -124,9 +125,29 @@ class GLM(Regression):
         facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error") if key in tensors)))
         if facts is None:
             return None
-        labels = self.labels(labels_of(fields), classes)
-        facts = with_aic(facts, tensors["covariance"], penalised=self.ridge > 0)
-        return with_errors(self.name, self.stacked(tensors), tensors, labels, facts, ridge=self.ridge)
+        labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
+        freedom = None
+        if not self.ridge:
+            used = used_coefficients(tensors["covariance"])
+            facts = self._tested(facts, tensors, used=used)
+            freedom = facts["samples"] - used if self.kind.family.dispersed else None
+        facts.pop("saturated")
+        beta = self.stacked(tensors)
+        return with_errors(self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio)
+
+    def _tested(self, facts: dict[str, float], tensors: Tensors, *, used: int) -> dict[str, float]:
+        """Return facts with the test of all coefficients, the likelihood and its criteria."""
+        family = self.kind.family
+        if self.fit_intercept and not self.estimates and not self.roles.shifted:
+            linear = self.chosen == "gaussian"
+            facts = with_global_test(
+                facts, used=used, intercepts=self.kind.predictors, dispersed=family.dispersed, linear=linear
+            )
+        weights, samples = float(tensors["weight_sum"][0]), facts["samples"]
+        likelihood = family.log_likelihood(
+            facts["deviance"], saturated=facts["saturated"], samples=samples, weights=weights
+        )
+        return with_criteria(facts, likelihood, parameters=used + family.dispersed + self.estimates)
 
     def _risen(self, objective: float, tensors: Tensors) -> bool:
         """Return whether the last step has raised the objective."""
@@ -165,25 +186,31 @@ class GLM(Regression):
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""
         terms = self.kind.predictors + 2
-        total = yield Question(lambda peer: self._counted(peer, own(peer).train, terms), size=sums.size(terms) + 1)
-        samples = int(total[-1])
+        total = yield Question(lambda peer: self._counted(peer, own(peer), terms), size=sums.size(terms) + 2)
+        samples, held = (int(count) for count in total[-2:])
         if not samples:
             return tensors
         self.check_coefficients(self.width, samples)
-        *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
+        *observed, weights, saturated = sums.numbers(total[:-2]).tolist()
         start = self.kind.start(np.array(observed) / weights)
         if self.roles.shifted:
             null, start = yield from self._null(self.kind, start, own)
         else:
             null = yield from self._constant(np.array(observed) / weights, own)
-        saturated = math.nan if self.kind.family.dispersed else saturated
-        new = scalars(samples=samples, weight_sum=weights, saturated=saturated, null_deviance=null)
+        new = scalars(
+            samples=samples,
+            held_out=held if self.owned else UNKNOWN,
+            weight_sum=weights,
+            saturated=saturated,
+            null_deviance=null,
+        )
         beta = np.zeros((self.kind.predictors, self.length))
         if self.fit_intercept:
             beta[:, -1] = start
         return {**tensors, **self._weighing(beta.ravel()), **new}
 
-    def _counted(self, peer: str, part: Part, terms: int) -> Ints:
+    def _counted(self, peer: str, own: Own, terms: int) -> Ints:
+        part = own.train
         part.check_complete(peer, model=self.name)
         self.roles.check(peer, part.features)
         count = self.roles.count(part.features)
@@ -195,10 +222,10 @@ class GLM(Regression):
 
         def each(where: slice) -> Floats:
             targets = part.targets[where]
-            saturated = self.kind.family.saturated(targets)
+            saturated = self.kind.family.saturated(targets, self.roles.precisions(part.features[where]))
             return np.column_stack([self.kind.observed(targets), np.ones(len(targets)), saturated])
 
-        return np.append(self._summed(part, terms, each), count)
+        return np.append(self._summed(part, terms, each), [count, self.held_out(own)])
 
     def _constant(self, means: Floats, own: Owns) -> Asked[float]:
         """Return the deviance of the model of one mean."""

@@ -31,12 +31,12 @@ DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
 
 SCALARS = (
-    *("samples", "weight_sum", "saturated", "deviance", "null_deviance", "largest", "place"),
-    *("chosen", "converged"),
+    *("samples", "held_out", "weight_sum", "saturated", "deviance", "null_deviance"),
+    *("largest", "place", "chosen", "converged"),
 )
 """Numbers of a fit."""
 
-FACTS = ("samples", "deviance", "null_deviance", "chosen", "converged")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "chosen", "converged")
 """Numbers that are printed with the coefficients."""
 
 
@@ -144,7 +144,7 @@ class Lasso(GLM):
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        labels = self.labels(labels_of(fields), classes)
+        labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
         return path_of(self.name, self.stacked(tensors), tensors, labels, facts, intercept=self.fit_intercept)
 
     @property
@@ -153,6 +153,11 @@ class Lasso(GLM):
         shapes = self._linear | dict.fromkeys(SCALARS, (1,))
         shapes |= dict.fromkeys(("penalties", "deviances", "validation"), (self.lambdas,))
         return shapes | {"path": (self.lambdas, self.width)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the samples of which totals are taken by themselves."""
+        return ("train", "validation") if self.chosen == "gaussian" else ("train",)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Fit the model of the next penalty; the last round chooses the one of the least validation deviance."""

@@ -13,9 +13,11 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.data_description import Field, FloatArray, feature_names
-from p2pfl.learning.exact_model import Part, Tensors
+from p2pfl.learning.exact_model import Asked, Own, Part, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
+from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import times
 from p2pfl.plugins.exact.regression.families import FAMILIES, Linear, Response, response
 from p2pfl.plugins.exact.regression.fits import LikelihoodModel
@@ -28,13 +30,23 @@ ROLES = ("offset", "exposure", *WEIGHTS)
 """Roles by the name of their option, which statsmodels uses as well."""
 
 SCALARS = (
-    *("samples", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
+    *("samples", "held_out", "weight_sum", "saturated", "objective", "deviance", "null_deviance"),
     *("dispersion", "decrement", "steps", "converged"),
 )
 """Numbers of a fit."""
 
 ESTIMATE = "estimate"
 """Value of ``alpha`` with which it is estimated."""
+
+
+RATIOS = {
+    ("binomial", "logit"): "odds ratio",
+    ("multinomial", "logit"): "odds ratio",
+    ("poisson", "log"): "rate ratio",
+    ("negative_binomial", "log"): "rate ratio",
+    ("gamma", "log"): "ratio of means",
+}
+"""Meaning of the exponential of a coefficient, by family and link."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,11 @@ class Roles:
                 found = found * features[:, place].astype(np.float64)
         return found
 
+    def precisions(self, features: FloatArray) -> Floats:
+        """Return what divides the variance of each sample, ``[n]``."""
+        place = self.place("var_weights")
+        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+
     def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
         place = self.place("freq_weights")
@@ -204,6 +221,11 @@ class Regression(LikelihoodModel):
         """The family with its link; that of alpha = 1 if alpha is estimated."""
         return self.response(self.alpha if isinstance(self.alpha, float | int) else 1.0)
 
+    @property
+    def ratio(self) -> str:
+        """Meaning of the exponential of a coefficient; empty where it has none."""
+        return RATIOS.get((self.chosen, self.kind.link.name), "")
+
     def response(self, alpha: float) -> Response:
         """Return the family with its link under some alpha."""
         return response(self.chosen, self.link, alpha=alpha, classes=self.classes)
@@ -238,7 +260,8 @@ class Regression(LikelihoodModel):
     @property
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
-        return {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
+        shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
 
     @property
     def shapes(self) -> Shapes:
@@ -246,6 +269,38 @@ class Regression(LikelihoodModel):
         names = (*SCALARS, *(("alpha", "alpha_error") if self.estimates else ()))
         square = (self.width, self.width)
         return self._linear | {"covariance": square, "moments": square} | dict.fromkeys(names, (1,))
+
+    @property
+    def design_columns(self) -> Design:
+        """Columns that have coefficients."""
+        return Design.of(self.features, self.fields, kept=self.roles.kept)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the samples of which totals are taken by themselves, besides numbers that are not by feature."""
+        return ("train",)
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or merge levels, columns of two values and classes that few samples have."""
+        agreed = yield from check.agree()
+        if agreed.least == 1:
+            return tensors
+        design = yield from self.design_columns.find_pairs(agreed)
+        outcomes = [f"class {each} of the target" for each in range(self.classes or 1)]
+        design = yield from check_design(
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels, parts=len(self.parts)
+        )
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
+        """Return the number of people of a peer in each cell, by part."""
+        found = []
+        for part in (getattr(own, name) for name in self.parts):
+            outcome = np.zeros(len(part), np.int64) if self.classes is None else part.targets
+            place = self.roles.place("freq_weights")
+            weights = None if place is None else np.rint(part.features[:, place]).astype(np.int64)
+            found.append(cells.count(part, outcome, weights))
+        return np.concatenate(found)
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""

@@ -64,7 +64,7 @@ class Description(Statistic):
         "peers have, exact sums and squares of each column, and the correlation of each pair of columns"
     )
     subject: ClassVar[str] = "a description"
-    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="describe")
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="describe")
 
     features: int
     classes: int | None

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact.columns import located
-from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.regression.fits import REACH
-from p2pfl.plugins.exact.survival.grid import MAX_TIMES, UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.design_cells import Singled
+from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of, scalars
-
-SPARSE_CELL = 3
-"""Number of departures of a cell below which they concern single samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +34,7 @@ class KaplanMeier(Statistic, TimedModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid.
+        Width of a cell of the grid; ``auto`` for cells that are cut in two as long as few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     group
@@ -47,7 +44,8 @@ class KaplanMeier(Statistic, TimedModel):
     owned
         True if peers own their data, so that the test part of each is counted as well.
     least
-        A peer with fewer samples takes no part.
+        Least number of samples that leave in a cell, of a group, with the event or without it; 1 if a single one may be
+        shown. A peer with fewer samples takes no part.
 
     References
     ----------
@@ -57,7 +55,7 @@ class KaplanMeier(Statistic, TimedModel):
     name: ClassVar[str] = "kaplan_meier"
     shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
     subject: ClassVar[str] = "a survival curve"
-    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="survival")
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="survival")
 
     group: str | None = None
     fields: tuple[Field, ...] | None = None
@@ -76,7 +74,7 @@ class KaplanMeier(Statistic, TimedModel):
     @property
     def cells(self) -> int:
         """Number of cells that the tensors have room for."""
-        return MAX_TIMES + 1 if self.united else self.grid({}).cells
+        return self.room + 1 if self.listed else self.grid({}).cells
 
     @property
     def _column(self) -> tuple[Field, slice] | None:
@@ -93,7 +91,7 @@ class KaplanMeier(Statistic, TimedModel):
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
         shape = (len(self.groups), self.cells)
-        return {"samples": (1,), "events": shape, "leaving": shape} | (UNION_SHAPES if self.united else {})
+        return {"samples": (1,), "events": shape, "leaving": shape} | self.time_shapes
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds change nothing."""
@@ -102,13 +100,28 @@ class KaplanMeier(Statistic, TimedModel):
         times = yield from self.unite(
             lambda peer: np.concatenate([each.targets for each in self._parts(peer, own(peer))])
         )
-        grid = self.grid(times)
+        grid = self.grid({**tensors, **times})
         shape = (2, len(self.groups), grid.cells)
         total = yield Question(lambda peer: self.counts(self._parts(peer, own(peer)), grid), size=math.prod(shape))
         counts = np.zeros((2, len(self.groups), self.cells))
         counts[:, :, : grid.cells] = total.reshape(shape)
         events, leaving = counts
-        return Outcome({**scalars(samples=leaving.sum()), "events": events, "leaving": leaving, **times}, over=True)
+        found = {**scalars(samples=leaving.sum()), "events": events, "leaving": leaving}
+        return Outcome({**tensors, **times, **found}, over=True)
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or widen cells of time in which few samples of a group leave with the event, or without it."""
+        agreed = yield from check.agree()
+        if agreed.least == 1 and not self.auto:
+            return tensors
+        sets = list[Singled]()
+        if self._column is not None:
+            names = feature_names(self.features, self.fields)
+            sets = [
+                Singled(names[place], (place,), 1.0) for place in range(self._column[1].start, self._column[1].stop)
+            ]
+        cells = TimeCells(self.grid(tensors), sets, lambda own: parts_of(own, owned=self.owned))
+        return (yield from check_time(self, tensors, agreed, cells))
 
     def _parts(self, peer: str, own: Own) -> list[Part]:
         """Return the samples of a peer, which are not few."""
@@ -130,163 +143,3 @@ class KaplanMeier(Statistic, TimedModel):
         if self._column is None:
             return np.zeros(len(part), np.int64)
         return np.asarray(part.features[:, self._column[1]].argmax(axis=1).astype(np.int64))
-
-
-def survival(tensors: Tensors, model: KaplanMeier) -> dict[str, Any]:
-    """Return what the counts of a model say, as JSON values.
-
-    ``groups`` has the curve of each group at the times of its events: ``name``, ``samples`` and ``events``; the
-    ``median`` time by which half have had the event, ``None`` if fewer have; and by cell with an event its begin
-    (``times``), samples ``at_risk`` and events (``died``), the share that survives it (``survival``), Greenwood's
-    standard ``error``, and ``low`` and ``high`` ends of the 95 % interval by the log-log transformation. ``statistic``
-    and ``p`` are of the log-rank test that all groups have one hazard, ``None`` for one group, and with private noise
-    (``private``), which errors include. ``sparse`` counts the cells in which one or two samples leave.
-    """
-    events, leaving = (np.rint(tensors[name]).astype(np.int64) for name in ("events", "leaving"))
-    grid = model.grid(tensors)
-    events, leaving = events[:, : grid.cells], leaving[:, : grid.cells]
-    private = "noise" in tensors
-    noise = float(tensors["noise"][0]) if private else 0.0
-    groups = [
-        _group_curve(name, *counts, grid=grid, noise=noise)
-        for name, *counts in zip(model.groups, events, leaving, strict=True)
-    ]
-    here, test, sparse = leaving.sum(axis=1) > 0, None, 0
-    if not private:
-        test = log_rank(events[here], leaving[here]) if here.sum() > 1 else None
-        sparse = int(((leaving[:, :-1] > 0) & (leaving[:, :-1] < SPARSE_CELL)).sum())
-    statistic, p = test or (None, None)
-    return {"groups": groups, "statistic": statistic, "p": p, "sparse": sparse, "private": private}
-
-
-def _group_curve(name: str, events: Ints, leaving: Ints, *, grid: Grid | UnionGrid, noise: float) -> dict[str, Any]:
-    curve = kaplan_meier(events, leaving).noised(noise)
-    cells = np.flatnonzero(events)
-    low, high = _interval(curve.survival[cells], curve.error[cells])
-    times = grid.begins(cells).tolist()
-    half = np.flatnonzero(curve.survival[cells] <= 0.5)
-    return {
-        "name": name,
-        "samples": int(leaving.sum()),
-        "events": int(events.sum()),
-        "median": times[int(half[0])] if len(half) else None,
-        "times": times,
-        "at_risk": curve.at_risk[cells].tolist(),
-        "died": curve.events[cells].tolist(),
-        "survival": curve.survival[cells].tolist(),
-        "error": curve.error[cells].tolist(),
-        "low": low.tolist(),
-        "high": high.tolist(),
-    }
-
-
-def _interval(shares: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    """Return the interval of the log-log transformation; the share itself where it is 0 or 1."""
-    inside = (shares > 0) & (shares < 1)
-    safe = np.where(inside, shares, 0.5)
-    reach = REACH * np.where(inside, errors, 0.0) / (safe * -np.log(safe))
-    low, high = safe ** np.exp(reach), safe ** np.exp(-reach)
-    return np.where(inside, low, shares), np.where(inside, high, shares)
-
-
-@dataclass(frozen=True)
-class SurvivalCurve:
-    """Kaplan-Meier curve.
-
-    Attributes
-    ----------
-    at_risk, events
-        Samples under observation at the begin of each cell, and events in it, ``[cells]``.
-    survival, error
-        Share that survives each cell, and its standard error by Greenwood's formula, ``[cells]``.
-    """
-
-    at_risk: Ints
-    events: Ints
-    survival: Floats
-    error: Floats
-
-    def noised(self, noise: float) -> SurvivalCurve:
-        r"""Return the curve with errors that include noise of the counts.
-
-        Events :math:`d_c` and censored samples of each cell have noise of deviation :math:`\sigma`, and so
-
-        .. math:: \operatorname{Var} \log S(c) = \sigma^2 \Bigl( \sum_{j \le c} \bigl(A_j^2 + (A_j - g_j)^2\bigr)
-                  + 2 (J - 1 - c) A_c^2 \Bigr), \qquad A_j = \sum_{i \le j} \frac{d_i}{n_i (n_i - d_i)}, \quad
-                  g_j = \frac{1}{n_j - d_j}
-
-        to the first order, with J cells, as :math:`n_j` counts the samples of all later cells.
-        """
-        if not noise:
-            return self
-        there, alive = self.at_risk.astype(np.float64), (self.at_risk - self.events).astype(np.float64)
-        safe = np.maximum(alive, 1.0)
-        rising = np.add.accumulate(np.where(alive > 0, self.events / (np.maximum(there, 1.0) * safe), 0.0))
-        inner = np.add.accumulate(rising * rising + (rising - np.where(alive > 0, 1 / safe, 0.0)) ** 2)
-        later = np.arange(len(there))[::-1]
-        spread = noise * noise * (inner + 2 * later * rising * rising)
-        return replace(self, error=np.sqrt(self.error**2 + self.survival**2 * spread))
-
-
-def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
-    r"""Return the curve that follows from totals.
-
-    .. math:: S(c) = \prod_{c' \le c} \Bigl(1 - \frac{d_{c'}}{n_{c'}}\Bigr), \qquad
-              \operatorname{Var} S(c) = S(c)^2 \sum_{c' \le c} \frac{d_{c'}}{n_{c'} (n_{c'} - d_{c'})}
-
-    Parameters
-    ----------
-    events, leaving
-        Events in each cell, and samples that leave in it with or without the event, ``[cells]``.
-
-    Examples
-    --------
-    >>> kaplan_meier(np.array([1, 0, 1]), np.array([1, 1, 2])).survival.tolist()
-    [0.75, 0.75, 0.375]
-
-    References
-    ----------
-    Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53, 1958.
-    """
-    at_risk = np.cumsum(leaving[::-1])[::-1]
-    survival, hazard = np.ones(len(events)), np.zeros(len(events))
-    alive, spread = 1.0, 0.0
-    for cell, (died, there) in enumerate(zip(events.tolist(), at_risk.tolist(), strict=True)):
-        if there:
-            alive *= 1 - died / there
-            spread += died / (there * (there - died)) if there > died else math.inf if died else 0.0
-        survival[cell], hazard[cell] = alive, spread
-    error = np.where(survival > 0, survival * np.sqrt(np.where(survival > 0, hazard, 0.0)), 0.0)
-    return SurvivalCurve(at_risk, events, survival, error)
-
-
-def log_rank(events: Ints, leaving: Ints) -> tuple[float, float]:
-    """Return the statistic and the p-value of the log-rank test that groups have one hazard.
-
-    Parameters
-    ----------
-    events, leaving
-        As of :func:`kaplan_meier`, by group, ``[G, cells]``.
-
-    Examples
-    --------
-    >>> log_rank(np.array([[1, 0], [1, 0]]), np.array([[1, 1], [1, 1]]))
-    (0.0, 1.0)
-
-    References
-    ----------
-    Mantel, Evaluation of survival data and two new rank order statistics, Cancer Chemotherapy Reports 50, 1966.
-    """
-    groups = len(events)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]  # [G, cells]
-    died, there = events.sum(0), at_risk.sum(0)
-    surplus, variance = np.zeros(groups), np.zeros((groups, groups))
-    for cell in np.flatnonzero(died).tolist():
-        share = at_risk[:, cell] / there[cell]
-        surplus = surplus + events[:, cell] - died[cell] * share
-        if there[cell] > 1:
-            factor = died[cell] * (there[cell] - died[cell]) / (there[cell] - 1)
-            variance = variance + factor * (np.diag(share) - share[:, None] * share[None, :])
-    inverted, _ = inverse(variance[:-1, :-1])
-    statistic = abs(added(times(inverted, surplus[:-1]) * surplus[:-1]))
-    return statistic, float(scipy.special.chdtrc(groups - 1, statistic))

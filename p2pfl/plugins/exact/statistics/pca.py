@@ -50,7 +50,7 @@ class PCA(TensorModel):
 
     name: ClassVar[str] = "pca"
     shows: ClassVar[str] = "sums and products of all pairs of features"
-    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="components")
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="components")
 
     features: int
     components: int = 0

@@ -67,7 +67,7 @@ class PrivateDescription(Statistic):
         "and squares of each column within its public bounds"
     )
     subject: ClassVar[str] = "a description"
-    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="describe")
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="describe")
 
     features: int
     classes: int | None

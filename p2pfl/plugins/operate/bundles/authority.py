@@ -126,9 +126,9 @@ class Authority:
     def _listed(self, data: bytes) -> x509.CertificateRevocationList:
         """Read a list of revoked certificates."""
         try:
-            found = x509.load_pem_x509_crl(data)
-            if found.is_signature_valid(self.key.public_key()):
-                return found
+            revoked = x509.load_pem_x509_crl(data)
+            if revoked.is_signature_valid(self.key.public_key()):
+                return revoked
         except ValueError:
             pass
         raise InputError(

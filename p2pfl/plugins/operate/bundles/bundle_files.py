@@ -284,7 +284,7 @@ def name_files(folder: Path, paths: Collection[Path], *, taken: Collection[str])
     InputError
         A name is that of another file or means something to a shell, or a file is a symbolic link.
     """
-    found = {}
+    files = {}
     for path in paths:
         inner = path.relative_to(folder)
         name = check_name(inner.as_posix(), what="the file")
@@ -292,8 +292,8 @@ def name_files(folder: Path, paths: Collection[Path], *, taken: Collection[str])
             raise InputError(f"{path} has the name of another file of a bundle; rename it")
         if any((folder / part).is_symlink() for part in (inner, *inner.parents[:-1])):
             raise InputError(f"{path} is a symbolic link; put the file itself beside the experiment")
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def refuse_others(folder: Path, names: Collection[str]) -> None:
@@ -313,8 +313,8 @@ def refuse_others(folder: Path, names: Collection[str]) -> None:
     """
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        known = inner.as_posix() in {*names, *SIGNED, "observers.toml"}
-        if not known and not (path.is_dir() and not path.is_symlink()):
+        belongs = inner.as_posix() in {*names, *SIGNED, "observers.toml"}
+        if not belongs and not (path.is_dir() and not path.is_symlink()):
             raise InputError(
                 f"{path} does not belong into this folder, which is given away as it is; move it elsewhere"
             )

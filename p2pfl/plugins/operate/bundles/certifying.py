@@ -124,10 +124,10 @@ class Signing:
             if (key := rosters[kind].peers.get(name)) is not None:
                 rosters[kind] = rosters[kind].revoke(key, reason=reason)
         self.renew(revoked)
-        found = self._distribute(rosters)
+        distributed = self._distribute(rosters)
         for name in names:
             (self.folder(name) / "certificate.pem").unlink()
-        return found
+        return distributed
 
     def renew(self, revoked: Sequence[x509.Certificate] = ()) -> None:
         """Write the list of revoked certificates for the broker, with further ones."""
@@ -176,10 +176,10 @@ class Signing:
             save(self.folder(name) / "roster.toml", listed)
         seen = self._share(observers) if self.observers else None
         fingerprints = {
-            name: fingerprint(found.peers[name])
-            for found, names in ((roster, self.peers), (observers, self.observers))
+            name: fingerprint(each.peers[name])
+            for each, names in ((roster, self.peers), (observers, self.observers))
             for name in names
-            if name in found.peers and found.peers[name] not in found.revoked
+            if name in each.peers and each.peers[name] not in each.revoked
         }
         return CollectedRequests(fingerprints, missing, None if missing else fingerprint(listed), seen)
 

@@ -176,12 +176,12 @@ class Fleet:
         for name in observers:
             _put(self.out / "observers" / name / README.name, b"")
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
-        place = self.out / "broker"
-        _put(place / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
+        folder = self.out / "broker"
+        _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
         self.signing(now=now).renew()
         listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
         hosts = configure(
-            place, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
+            folder, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
         )
         contents = {
             self.out / peer: self._bundle(

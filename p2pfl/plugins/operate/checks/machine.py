@@ -146,27 +146,27 @@ def check_disk(runs: Path, parameters: int | None) -> Finding:
     parameters
         Bytes of the model's parameters; ``None`` if it is unknown.
     """
-    place = next(each for each in (runs.absolute(), *runs.absolute().parents) if each.exists())
+    folder = next(each for each in (runs.absolute(), *runs.absolute().parents) if each.exists())
     needed = WRITTEN * (parameters or 0) + 2**20
     try:
-        seconds = [_synced(place, size=needed if number == 0 else 4096) for number in range(TRIES)]
-        free = shutil.disk_usage(place).free
+        seconds = [_synced(folder, size=needed if number == 0 else 4096) for number in range(TRIES)]
+        free = shutil.disk_usage(folder).free
     except OSError as error:
-        return problem("disk", f"{place} cannot be written ({error.strerror}); choose another folder with --runs")
+        return problem("disk", f"{folder} cannot be written ({error.strerror}); choose another folder with --runs")
     if free < needed:
-        text = f"{size(free)} are free in {place} and a run needs about {size(needed)}; free some space"
+        text = f"{size(free)} are free in {folder} and a run needs about {size(needed)}; free some space"
         return problem("disk", f"{text}, or choose another folder with --runs")
     took = duration(statistics.median(seconds[1:]))
     if statistics.median(seconds[1:]) > SLOW_FSYNC:
-        text = f"{place} takes {took} to sync a small file, and a peer syncs in every round; use a faster disk"
+        text = f"{folder} takes {took} to sync a small file, and a peer syncs in every round; use a faster disk"
         return warning("disk", f"{text}, or write checkpoints in fewer rounds (transport.checkpoint)")
-    return ok("disk", f"{size(free)} are free in {place}, a small file is synced in {took}")
+    return ok("disk", f"{size(free)} are free in {folder}, a small file is synced in {took}")
 
 
-def _synced(place: Path, *, size: int) -> float:
+def _synced(folder: Path, *, size: int) -> float:
     """Return the seconds that it takes to write and sync a file, which is removed."""
     began = time.perf_counter()
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         file.write(bytes(size))
         file.flush()
         os.fsync(file.fileno())
@@ -183,8 +183,8 @@ def check_clock(latest: Mapping[str, float], *, now: float) -> Finding:
     now
         Seconds since 1970 by the clock of this device.
     """
-    known = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **latest}
-    source, least = max(known.items(), key=lambda each: each[1])
+    times = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **latest}
+    source, least = max(times.items(), key=lambda each: each[1])
     if least - now > SLIP:
         text = (
             f"the clock of this device is at least {duration(least - now)} behind {source}; set the clock (peers join "

@@ -73,15 +73,15 @@ async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[s
     own = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))
     await channel.subscribe(inbox, *(f"{codec.root}/{name}/state" for name in names))
     await channel.publish(inbox, own)
-    found: dict[str, bytes] = {}
+    announcements: dict[str, bytes] = {}
     async with asyncio.timeout(PATIENCE):
         async for message in channel:
             if message.topic == inbox:
                 if bytes(message.data) == own:
-                    return found
+                    return announcements
             else:
-                found[codec.address(message.topic).owner] = bytes(message.data)
-    return found
+                announcements[codec.address(message.topic).owner] = bytes(message.data)
+    return announcements
 
 
 async def _active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
@@ -128,8 +128,8 @@ def _present(announcement: Announcement, *, facts: Mapping[str, str] | None, rec
     """Return whether a peer takes part, by its announcement and by what it sends."""
     name, check = announcement.peer, f"peer {announcement.peer}"
     if announcement.status != "up":
-        how = "said goodbye" if announcement.status == "left" else "lost its connection"
-        return warning(check, f"{name} {how}; start it with --resume")
+        verb = "said goodbye" if announcement.status == "left" else "lost its connection"
+        return warning(check, f"{name} {verb}; start it with --resume")
     if facts is not None and (other := differences(name, theirs=announcement.facts, ours=facts)) is not None:
         return problem(check, text(other))
     if not received:

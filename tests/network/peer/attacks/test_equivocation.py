@@ -182,7 +182,7 @@ def mailbox():
 
 def deliver(box, *told):
     head, row, signed = told
-    return box.deliver("ada", head, row, said=signed)
+    return box.deliver("ada", head, row, signed=signed)
 
 
 def test_the_same_row_again_is_a_duplicate_and_no_lie(mailbox):

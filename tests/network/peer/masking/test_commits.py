@@ -300,7 +300,7 @@ async def test_an_update_that_first_leaves_in_a_later_attempt_is_charged_as_unde
 def test_a_release_whose_update_is_charged_at_the_local_floor_is_not_charged_again_after_a_restart(alone):
     masks = Masks({("peer0", "peer1"): bytes(32)}, deviation=1.0, topology=ring(2))
     ledger = MaskLedger("peer0", partners=["peer1"])
-    cover = AttemptCover(masks, ledger, places=lambda _: np.arange(3))
+    cover = AttemptCover(masks, ledger, positions=lambda _: np.arange(3))
     cover.attempt, cover.alone = 1, alone
     cover.decide(2, present=frozenset({"peer1"}))
     kept = Journal(1, b"", until=ledger.until, alone=tuple(map(tuple, cover.charged)))

@@ -113,7 +113,7 @@ def cover(present, *, least):
     }
     masks = Masks(secrets, deviation=1.0, topology=graph)
     ledger = SimpleNamespace(peer="peer0")
-    found = Cover(masks, ledger, places=lambda _: None, least=least)
+    found = Cover(masks, ledger, positions=lambda _: None, least=least)
     return found.lacking(0, present=frozenset(present))
 
 
@@ -133,7 +133,7 @@ def ledgers():
         Cover(
             Masks({edge: key for edge, key in secrets.items() if name in edge}, deviation=1.0, topology=graph),
             MaskLedger(name, partners=[each for each in names if each != name]),
-            places=lambda _: np.arange(2),
+            positions=lambda _: np.arange(2),
             least=2,
         )
         for name in names[:2]
@@ -227,7 +227,7 @@ def test_a_release_draws_few_late_masks_of_a_partner_that_owes_many(monkeypatch)
     for round in range(20):
         ledgers[ada].release(round)
     ledgers[bob].receive(ada, ledgers[ada].statement(bob))
-    cover = Cover(masks, ledgers[bob], places=lambda _: np.arange(size))
+    cover = Cover(masks, ledgers[bob], positions=lambda _: np.arange(size))
     everybody = frozenset(graph.peers) - {bob}
     for round in (20, 21):
         cover.decide(round, present=everybody)

@@ -168,7 +168,7 @@ async def test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_bef
     cover = SimpleNamespace(slot=Slot(0, 2), ledger=SimpleNamespace(peer="ada"))
     deciding = ReleaseVerdicts(connection, cover, found.append, goes_on=goes_on)
     with pytest.raises(UndecidedError, match=r"no majority answered about eve in time; .* raise transport\.patience"):
-        await deciding.verdicts(2, held=["bob"])
+        await deciding.verdicts(2, arrived=["bob"])
     assert found == charged
     assert connection.log[1:] == ["durable"] * goes_on
 

@@ -91,7 +91,7 @@ def test_two_rows_of_one_cycle_prove_a_lie_however_far_ahead_the_sender_is(mailb
     def tell(cycle, value):
         parts = encode_row(torch.full((5,), float(value)), round=cycle, step=0)
         head, row, said, *_ = read_row(b"".join(Pieces(parts, size=1000, trailer=CHECKSUM)), trailer=CHECKSUM)
-        return mailbox.deliver("ada", head, row, said=said)
+        return mailbox.deliver("ada", head, row, signed=said)
 
     assert {tell(cycle, 1) for cycle in range(1000, 1030)} == {"kept"}
     assert tell(1029, 1) == "duplicate"

@@ -24,7 +24,7 @@ def paced(times, *, quantile, own=0.0, rounds=MIN_MISSED_ROUNDS):
             pace.came(f"peer{number}", round, now=1e4 * round + took)
         pace.ready(now=1e4 * round + own)
         if round < rounds - 1:
-            pace.next(places=[], apart=1)
+            pace.next(rounds=[], apart=1)
     return pace
 
 
@@ -48,8 +48,8 @@ def test_a_quantile_of_one_waits_for_all_and_leaves_nobody_behind(times, rounds)
     pace = paced(times, quantile=1.0, own=1e4, rounds=rounds)
     assert pace.bound == math.inf
     pace.give_up("peer0")
-    assert not pace.left_behind("peer0", place=0)
-    assert pace.next(places=[rounds], apart=1) == rounds
+    assert not pace.left_behind("peer0", reached=0)
+    assert pace.next(rounds=[rounds], apart=1) == rounds
 
 
 @given(TIMES, st.floats(0.0, 0.99), st.integers(1, MIN_MISSED_ROUNDS - 1))
@@ -61,7 +61,7 @@ def test_as_long_as_little_is_known_all_are_waited_for(times, quantile, rounds):
 def test_a_model_that_comes_after_its_round_has_ended_took_that_long(round, place):
     pace = Pace(quantile=0.5)
     pace.begin(round, now=10.0)
-    pace.next(places=[place, place], apart=1)
+    pace.next(rounds=[place, place], apart=1)
     pace.came("ada", round, now=14.0)
     assert [took for _, took in pace._times["ada"]] == [4.0]
 
@@ -74,25 +74,25 @@ def test_when_more_than_the_share_are_late_all_are_waited_for_again():
             if pace.bound < math.inf:
                 pace.give_up(slow)
         pace.came("peer0", round, now=1e4 * round + 1.0)
-        pace.next(places=[], apart=1)
+        pace.next(rounds=[], apart=1)
     assert pace.bound == math.inf
 
 
 def test_who_was_given_up_is_waited_for_again_where_the_others_are():
     pace = paced([1.0, 1.0, 50.0], quantile=0.5)
     pace.give_up("peer2")
-    pace.next(places=[], apart=1)
+    pace.next(rounds=[], apart=1)
     pace.begin(MIN_MISSED_ROUNDS, now=5e4)
-    assert pace.left_behind("peer2", place=MIN_MISSED_ROUNDS - 1)
-    assert not pace.left_behind("peer2", place=MIN_MISSED_ROUNDS)
+    assert pace.left_behind("peer2", reached=MIN_MISSED_ROUNDS - 1)
+    assert not pace.left_behind("peer2", reached=MIN_MISSED_ROUNDS)
     pace.give_up("peer2")
     pace.came("peer2", MIN_MISSED_ROUNDS, now=5e4 + 1.0)
-    assert not pace.left_behind("peer2", place=0)
+    assert not pace.left_behind("peer2", reached=0)
 
 
 @given(st.floats(0.5, 100.0), st.floats(0.0, 1e3))
 def test_a_slow_peer_plays_every_so_many_rounds_as_it_is_slower(usual, own):
-    step = paced([usual, usual, usual], quantile=0.5, own=own).next(places=[], apart=1) - (MIN_MISSED_ROUNDS - 1)
+    step = paced([usual, usual, usual], quantile=0.5, own=own).next(rounds=[], apart=1) - (MIN_MISSED_ROUNDS - 1)
     slow = own > usual + max(FLOOR, FACTOR * usual)
     assert step >= 1
     if slow:
@@ -107,12 +107,12 @@ def test_a_slow_peer_plays_every_so_many_rounds_as_it_is_slower(usual, own):
     [([3, 3, 3], 1, 3), ([9, 9, 2], 1, 10), ([9, 2, 2], 1, 3), ([10**9, 2], 1, 3), ([5, 5], 3, 3), ([6, 6], 3, 7)],
 )
 def test_who_finds_half_of_its_neighbours_further_than_can_be_goes_on_where_they_are(places, apart, next):
-    assert paced([1.0], quantile=1.0).next(places=places, apart=apart) == next
+    assert paced([1.0], quantile=1.0).next(rounds=places, apart=apart) == next
 
 
 def test_one_neighbour_alone_moves_nobody_by_more_than_a_few_rounds():
-    assert paced([1.0], quantile=1.0).next(places=[10**6], apart=1) == MIN_MISSED_ROUNDS - 1 + 1 + ALONE + 1
-    assert paced([1.0], quantile=1.0).next(places=[10**6, 2], apart=1) == MIN_MISSED_ROUNDS
+    assert paced([1.0], quantile=1.0).next(rounds=[10**6], apart=1) == MIN_MISSED_ROUNDS - 1 + 1 + ALONE + 1
+    assert paced([1.0], quantile=1.0).next(rounds=[10**6, 2], apart=1) == MIN_MISSED_ROUNDS
 
 
 def pulse(round, *, first=0):
@@ -139,11 +139,11 @@ def test_who_comes_late_begins_where_half_of_its_neighbours_are():
 
 def test_who_may_be_early_waits_for_everybody():
     pace = paced([1.0, 1.0], quantile=0.5, own=10.0)
-    later = pace.next(places=[], apart=1)
+    later = pace.next(rounds=[], apart=1)
     pace.begin(later, now=1e5)
     assert later > MIN_MISSED_ROUNDS
     assert pace.bound == math.inf
-    pace.next(places=[], apart=1)
+    pace.next(rounds=[], apart=1)
     pace.begin(later + 1, now=2e5)
     assert pace.bound < math.inf
 

@@ -22,9 +22,9 @@ def mark(peer):
     return peer.encode().ljust(16)
 
 
-def taking_part(graph, peer, *, known=None, **given):
-    how = {"round": 1, "attempt": 0, "swarm": "s", "identity": IDENTITIES[peer], "known": known}
-    return Participation(graph, graph.peers, me=peer, mark=mark(peer), **(how | given))
+def taking_part(graph, peer, *, identities=None, **changes):
+    options = {"round": 1, "attempt": 0, "swarm": "s", "identity": IDENTITIES[peer], "identities": identities}
+    return Participation(graph, graph.peers, me=peer, mark=mark(peer), **(options | changes))
 
 
 def carried(parts, *, choose):
@@ -118,10 +118,10 @@ def test_a_set_that_is_not_the_roots_is_refused(change, why):
 
 
 def test_a_set_of_incarnations_other_than_those_known_here_or_under_another_key_is_refused():
-    here, said = agreed(known=Known({"peer3": bytes(16)}, {}))
+    here, said = agreed(identities=Known({"peer3": bytes(16)}, {}))
     with pytest.raises(DecodeError, match="another incarnation of peer3"):
         here.receive("peer2", said)
-    here, said = agreed(known=Known({}, {"peer2": IDENTITIES["peer3"].public}))
+    here, said = agreed(identities=Known({}, {"peer2": IDENTITIES["peer3"].public}))
     with pytest.raises(DecodeError, match="another key than that of"):
         here.receive("peer2", said)
 

@@ -350,7 +350,7 @@ def test_components_are_printed_written_and_read_from_a_run(clinic, tmp_path, ca
     filled = ["--set", "data.options.columns.weight.missing=70.0"]
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
     assert main(["components", path, *filled, "--standardise", "--html", str(page), "--csv", str(table)]) == 0
-    assert "240 samples of all peers, 6 features" in capsys.readouterr().out
+    assert "300 samples of all peers, 6 features" in capsys.readouterr().out
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)

@@ -11,8 +11,8 @@ from p2pfl.data.data_description import Field
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import ExactLearner, Own, Part
 from p2pfl.plugins.exact import KaplanMeier, PrivateKaplanMeier
-from p2pfl.plugins.exact.statistics.kaplan_meier import survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import SPARE, _departures, _falling
+from p2pfl.plugins.exact.statistics.survival_results import survival
 from p2pfl.plugins.exact.sums import NOISY_FRACTION
 from p2pfl.simulation import simulate
 from plugins.exact.tables import shared_out, trained

@@ -73,12 +73,12 @@ class Ballots:
 
     # ------------------------------------------------------------------ agreements
 
-    def settlement(self, place: Place) -> Settlement:
+    def settlement(self, attempt: Place) -> Settlement:
         """Return the agreements of an attempt, which are open from now on."""
-        if place not in self.open:
+        if attempt not in self.open:
             me = self.shared.me
-            self.open[place] = Settlement(me.peer, sign=self.statements.sign, incarnation=me.incarnation)
-        return self.open[place]
+            self.open[attempt] = Settlement(me.peer, sign=self.statements.sign, incarnation=me.incarnation)
+        return self.open[attempt]
 
     def admit(self, release: Release, members: Iterable[str], *, mixed: bool = True) -> None:
         """Open the agreement on a release, with the record of an earlier incarnation if there is one."""
@@ -87,13 +87,13 @@ class Ballots:
             committee = Committee(tuple(sorted({release.peer, *members})), owner=release.peer)
             settlement.admit(release, committee, record=self._kept.pop(release, BLANK), mixed=mixed)
 
-    def waiting(self, place: Place) -> list[Release]:
+    def waiting(self, attempt: Place) -> list[Release]:
         """Return the releases of an attempt of which an earlier incarnation has kept a record."""
-        return [release for release in self._kept if release[2:] == place]
+        return [release for release in self._kept if release[2:] == attempt]
 
     def forget(self, oldest: int) -> None:
         """Discard what is of rounds before the oldest one."""
-        self.open = {place: found for place, found in self.open.items() if place[0] >= oldest}
+        self.open = {attempt: settlement for attempt, settlement in self.open.items() if attempt[0] >= oldest}
         self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
 
     # ------------------------------------------------------------------ records
@@ -106,10 +106,10 @@ class Ballots:
 
     def records(self, *, oldest: int) -> tuple[VerdictRecord, ...]:
         """Return the records to make durable, in order."""
-        found = {release: record for release, record in self._kept.items() if release.round >= oldest}
+        records = {release: record for release, record in self._kept.items() if release.round >= oldest}
         for settlement in self.open.values():
-            found |= settlement.latest
-        return tuple(VerdictRecord(release, record) for release, record in sorted(found.items()) if record != BLANK)
+            records |= settlement.latest
+        return tuple(VerdictRecord(release, record) for release, record in sorted(records.items()) if record != BLANK)
 
     def write(self) -> None:
         """Store all records that have changed, after the write in progress."""

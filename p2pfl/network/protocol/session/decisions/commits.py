@@ -78,7 +78,9 @@ class Commits:
         self._place, self._members, before = (asked.round, asked.attempt), asked.members, self._place
         self.shared.abandoned, self.ballots.batched, self._doubts = False, True, {}
         self.ballots.flush()
-        self.ballots.open = {place: found for place, found in self.ballots.open.items() if place == before}
+        self.ballots.open = {
+            attempt: settlement for attempt, settlement in self.ballots.open.items() if attempt == before
+        }
         self.ballots.forget(asked.round - 1)
         for member in self._members:
             self.ballots.admit(report(member, *self._place), self._members, mixed=False)
@@ -119,27 +121,27 @@ class Commits:
 
     def _handle(self, sender: str, message: Message) -> None:
         release = message.subject
-        place = release[2:]
-        if place > self._place:
-            self._hold(sender, message, place)
-        settlement = self.ballots.open.get(place)
+        attempt = release[2:]
+        if attempt > self._place:
+            self._hold(sender, message, attempt)
+        settlement = self.ballots.open.get(attempt)
         if settlement is None or release not in settlement.admitted:
             return
         if settlement.latest[release].decided is None:
             self.ballots.statements.check(message, committee=settlement.committee(release))
-            if place == self._place and isinstance(message, Vote) and message.member == release.peer:
+            if attempt == self._place and isinstance(message, Vote) and message.member == release.peer:
                 self.shared.abandoned |= message.value == FAILED
         self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
-        if isinstance(message, Prepare) and message.ballot.number and place == self._place:
+        if isinstance(message, Prepare) and message.ballot.number and attempt == self._place:
             self._doubts.setdefault((sender, release), self.shared.now)
-        if place != self._place:
+        if attempt != self._place:
             self.ballots.flush()
         self.ballots.write()
 
-    def _hold(self, sender: str, message: Message, place: Place) -> None:
+    def _hold(self, sender: str, message: Message, attempt_key: Place) -> None:
         """Keep a message about an attempt that this peer has not begun, because it lacks verdicts that others have."""
         round, attempt = self._place
-        soon = place in {(round, attempt + 1), (round + 1, attempt)} or not self._members
+        soon = attempt_key in {(round, attempt + 1), (round + 1, attempt)} or not self._members
         most = EARLY * (1 + len(self.shared.membership.neighbours))
         if soon and sum(each == sender for each, _ in self._early) < most:
             self._early.append((sender, message))
@@ -217,10 +219,10 @@ class Commits:
 
     def _told(self) -> bool:
         """Return whether this peer has a vote to send that others wait for: its own, or the last ones."""
-        place = self._place
-        known = self._settlement.latest
-        return self.ballots.holds(report(self.shared.me.peer, *place)) or all(
-            record.voted is not None or record.decided is not None for record in known.values()
+        attempt = self._place
+        records = self._settlement.latest
+        return self.ballots.holds(report(self.shared.me.peer, *attempt)) or all(
+            record.voted is not None or record.decided is not None for record in records.values()
         )
 
     def _request(self, undecided: list[Release]) -> None:
@@ -242,10 +244,10 @@ class Commits:
     def _judge(self, undecided: list[Release]) -> None:
         if not undecided:
             self._asked, self.shared.abandoned = None, False
-            found = outcome(self._verdicts)
-            for peer in sorted({*self._members} - {*found.members, self.shared.me.peer}):
+            result = outcome(self._verdicts)
+            for peer in sorted({*self._members} - {*result.members, self.shared.me.peer}):
                 self.neighbours.leave_out(peer)
-            self.shared.do(Concluded(found.committed, found.members))
+            self.shared.do(Concluded(result.committed, result.members))
         elif self.shared.now >= self._deadlines()[-1]:
             self._asked = None
             self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
@@ -257,11 +259,11 @@ class Commits:
     @property
     def _verdicts(self) -> dict[str, Value]:
         settlement, reports = self._settlement, [report(member, *self._place) for member in self._members]
-        found = ((each.peer, settlement.verdict(each)) for each in reports)
-        return {peer: value for peer, value in found if value is not None}
+        verdicts = ((each.peer, settlement.verdict(each)) for each in reports)
+        return {peer: value for peer, value in verdicts if value is not None}
 
     def _undecided(self) -> list[Release]:
         if self._asked is None:
             return []
-        known = self._verdicts
-        return [report(member, *self._place) for member in self._members if member not in known]
+        verdicts = self._verdicts
+        return [report(member, *self._place) for member in self._members if member not in verdicts]

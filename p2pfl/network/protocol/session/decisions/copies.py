@@ -122,10 +122,10 @@ class Copies:
 
     def forget(self, oldest: int) -> None:
         """Discard what is of rounds before the oldest one, and the copies of that one, which take most memory."""
-        self._first = {place: vote for place, vote in self._first.items() if place[0] >= oldest}
+        self._first = {key: vote for key, vote in self._first.items() if key[0] >= oldest}
         self._kept = {release: copies for release, copies in self._kept.items() if release.round > oldest}
         self._transfers = {release: each for release, each in self._transfers.items() if release.round >= oldest}
-        self._answered = {place: each for place, each in self._answered.items() if place[0].round >= oldest}
+        self._answered = {key: each for key, each in self._answered.items() if key[0].round >= oldest}
 
     # ------------------------------------------------------------------ fetching
 
@@ -210,7 +210,7 @@ class Copies:
             return
         self._answered[release, sender] = wanted.offset, now
         message = kept.model.message
-        place = wanted.peer, wanted.incarnation, wanted.round, wanted.digest
+        release_key = wanted.peer, wanted.incarnation, wanted.round, wanted.digest
         for start in range(wanted.offset, min(len(message), wanted.offset + BURST * self.piece), self.piece):
             piece = message[start : start + self.piece]
-            self.shared.publish(f"in/{sender}", Copy(*place, start, len(message), piece))
+            self.shared.publish(f"in/{sender}", Copy(*release_key, start, len(message), piece))

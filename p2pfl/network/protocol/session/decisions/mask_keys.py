@@ -62,14 +62,14 @@ class MaskKeys:
         present = self.shared.membership.up[sender].incarnation
         if message.incarnation not in (self.copies.incarnation(sender, message.round), present):
             raise DecodeError(f'expected keys of the incarnation of "{sender}" that released, got those of another one')
-        known = self._halves.setdefault((message.round, sender, message.incarnation), {})
-        known |= message.keys | known  # the first key counts
+        halves = self._halves.setdefault((message.round, sender, message.incarnation), {})
+        halves |= message.keys | halves  # the first key counts
         own, masked = self._own.get(message.round, {}), self._masked.get(message.round)
-        found = {peer: own[peer] for peer in message.wanting if peer in own}
+        keys = {peer: own[peer] for peer in message.wanting if peer in own}
         if masked is not None:
-            found |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
-        if found:
-            self.shared.publish(f"in/{sender}", self._keys(message.round, found))
+            keys |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
+        if keys:
+            self.shared.publish(f"in/{sender}", self._keys(message.round, keys))
 
     @property
     def active(self) -> bool:
@@ -116,6 +116,6 @@ class MaskKeys:
 
     def forget(self, oldest: int) -> None:
         """Discard the keys of rounds before the oldest one."""
-        self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
+        self._halves = {key: keys for key, keys in self._halves.items() if key[0] >= oldest}
         self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
         self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}

@@ -94,14 +94,14 @@ class Statements:
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
             return False
-        known = announcement.identity, self.text(stated.statement), stated.signature
-        if known in self._verified:
+        signed = announcement.identity, self.text(stated.statement), stated.signature
+        if signed in self._verified:
             return True
-        if not verify(known[0], known[1], known[2], domain="vote"):
+        if not verify(signed[0], signed[1], signed[2], domain="vote"):
             return False
         if len(self._verified) >= KNOWN:
             self._verified.clear()
-        self._verified.add(known)
+        self._verified.add(signed)
         return True
 
 

@@ -112,14 +112,19 @@ class Verdicts:
         shared.active.add("verdicts")
         shared.ledgers.flows.decide(shared.mailbox.gossip_step)
         self.keys.begin(asked.round, asked.masked)
-        held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
-        pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
+        arrived = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
+        pairs = {
+            (shared.me.peer, shared.me.incarnation),
+            *asked.masked.items(),
+            *arrived.items(),
+            *self._regular.items(),
+        }
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         self._listed.clear()
         settlement, doubted = self.ballots.open[asked.round, 0], set[str]()
         for release in self._needed:
             vote = self.copies.first(release.peer, asked.round)
-            if vote is not None and vote.subject == release and release.peer in held:
+            if vote is not None and vote.subject == release and release.peer in arrived:
                 self._applied[release] = vote.value
                 self.ballots.do(settlement.holds(vote, now=shared.now))
             elif release.peer != shared.me.peer:
@@ -228,9 +233,9 @@ class Verdicts:
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
             return True
-        known = self._known(peer, release.round)
-        strange = sum(each.peer == peer and each.incarnation not in known for each in settlement.admitted)
-        if release.incarnation not in known and strange >= LIVES:
+        incarnations = self._known(peer, release.round)
+        strange = sum(each.peer == peer and each.incarnation not in incarnations for each in settlement.admitted)
+        if release.incarnation not in incarnations and strange >= LIVES:
             return False
         self._release(*release[:3])
         return True
@@ -243,12 +248,12 @@ class Verdicts:
         """
         if peer == self.shared.me.peer:
             return frozenset({self.shared.me.incarnation})
-        known = {
+        incarnations = {
             self.shared.membership.up[peer].incarnation,
             self.copies.incarnation(peer, round),
             self._regular.get(peer, -1),
         }
-        return frozenset(known)
+        return frozenset(incarnations)
 
     # ------------------------------------------------------------------ decisions
 
@@ -348,7 +353,7 @@ class Verdicts:
             if kept is not None and value is not None and (release, value) not in self._listed:
                 self._listed.add((release, value))
                 partners = kept.model.partners.items()
-                self._need(Release(peers[place], each, round, 0) for place, each in partners)
+                self._need(Release(peers[index], each, round, 0) for index, each in partners)
 
     def _need(self, releases: Iterable[Release]) -> None:
         """Wait for the verdicts on releases that this peer did not expect, and doubt them."""
