@@ -87,7 +87,15 @@ def _column(column: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     kind = "whole numbers" if column.get("integer") else "numbers"
     text = column["levels"] is not None
     values = kind if not text else "texts" if shown["levels"] is None else ", ".join(shown["levels"])
+    if column.get("since"):
+        values = f"days since {column['since']}"
+    if column.get("codes"):
+        values += f"; missing: {', '.join(column['codes'])}"
+    if column.get("range"):
+        values += f"; from {column['range'][0]:g} to {column['range'][1]:g}"
     rules = [_rule(column.get(key), shown.get(key)) for key in ("missing", "unknown")]
+    if column.get("drop"):
+        rules[0] = "an error; not in training"
     return [column["name"], values, rules[0], rules[1] if text else "-"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.core_commands import RepeatOptions
-from p2pfl.cli.experiments import warn_unaccounted
+from p2pfl.cli.experiments import note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.own_code import FOLDER, named_modules
@@ -47,6 +47,7 @@ def run(options: RepeatOptions) -> int:
         """Return the new run directory, once the run is known to be one that repeats."""
         _check_draws(folder, resolved)
         warn_unaccounted(resolved)
+        note_tables(resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary

@@ -46,6 +46,11 @@ class SavedColumn(msgspec.Struct, frozen=True):
     missing: float | str | None = None
     unknown: str | None = None
     integer: bool = False
+    codes: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    outside_missing: bool = False
+    since: str | None = None
+    drop: bool = False
 
 
 class SavedCells(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -106,6 +107,7 @@ async def live(
     names = resolved.topology.peers
     if isinstance(made, Experiment):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+        plans = {name: replace(own, unaccounted=resolved.unaccounted) for name, own in plans.items()}
     else:
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)
