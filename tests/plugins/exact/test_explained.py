@@ -60,7 +60,8 @@ def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_
     text = run_page(Run.load(regression.folder))
     checked(text)
     head, *rows = rows_of(text, "Coefficients")
-    assert head == ["feature", "estimate", "std. error", "z", "p", "95 % interval"]
+    assert head == ["feature", "estimate", "std. error", "t", "p", "95 % interval"]
+    assert text.index("Coefficients") < text.index("What learning together gave")
     assert [row[0] for row in rows] == [each["name"] for each in found["coefficients"]]
     assert rows[2][1] == f"{found['coefficients'][2]['estimate']:.5g}"
 
