@@ -10,7 +10,7 @@ from pathlib import Path
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import flat, kept
+from p2pfl.experiment.file.reading import flat, read_kept
 from p2pfl.results.lock import PEER, RUN
 
 
@@ -103,7 +103,7 @@ def read_experiment(folder: Path) -> Experiment:
     """
     if not begun(folder):
         raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
-    return kept(folder / "experiment.toml", whole=True)
+    return read_kept(folder / "experiment.toml", whole=True)
 
 
 def check_played(folder: Path) -> None:

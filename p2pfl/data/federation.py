@@ -125,7 +125,7 @@ class Federation:
         return len({id(part) for part in self.test.values()}) == 1
 
 
-def nothing(peers: Sequence[str]) -> Federation:
+def no_data(peers: Sequence[str]) -> Federation:
     """Return a federation of peers of whose data nobody knows anything but their owners.
 
     Examples

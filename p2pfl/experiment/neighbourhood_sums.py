@@ -32,7 +32,7 @@ MAX_VIEW_SIZE = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
 
 
-def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
+def neighbourhood_sums(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
     """Return what the sums of an experiment reveal to each observer.
 
     Parameters
@@ -67,7 +67,7 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
     rounds = experiment.rounds
     if (peers * rounds) ** 2 > MAX_VIEW_SIZE:
         return Sums(weights.peers, None)
-    return _watched(weights, algorithm, learner, rounds=rounds)
+    return _watch_sums(weights, algorithm, learner, rounds=rounds)
 
 
 def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
@@ -172,7 +172,7 @@ def _refuse_exposed(together: tuple[str, ...], peer: str) -> None:
     )
 
 
-def _watched(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
+def _watch_sums(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
     """Return what everybody sees of an algorithm in all rounds."""
     rows = torch.zeros(len(weights.peers), rounds * len(weights.peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, Public(rows))  # factors, not parameters

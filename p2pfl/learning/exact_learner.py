@@ -130,7 +130,7 @@ class ExactLearner(SequentialLearner):
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
         tensors = self.tensors(row)
-        if not round and len(self._everyone) > 1:
+        if not round and (len(self._everyone) > 1 or self.model.merges):
             check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
             tensors = yield from self.model.check_cells(tensors, check)
         return (yield from self._asking(self.model, tensors))

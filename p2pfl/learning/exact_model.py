@@ -189,8 +189,8 @@ class ExactModel(ABC):
             A total would single out few samples; the message names columns and what to do, and no count.
         """
         del check
+        yield from ()
         return tensors
-        yield  # a generator without questions
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round with what the check of small cells has merged."""

@@ -39,7 +39,7 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.experiment import Experiment, plain, write
 from p2pfl.experiment.file.own_code import FOLDER as MODULES
 from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
-from p2pfl.experiment.file.reading import kept
+from p2pfl.experiment.file.reading import read_kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
@@ -370,7 +370,7 @@ class Run:
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
-        run = Run(kept(folder / "experiment.toml", whole=False))
+        run = Run(read_kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = records_of(folder / "metrics.jsonl")
         run.events = events_of(folder / "events.jsonl")

@@ -161,7 +161,7 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
     """
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
     from p2pfl.experiment.composition import Composition  # noqa: PLC0415
-    from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round  # noqa: PLC0415
+    from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
 
     masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
@@ -169,7 +169,7 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
         return masked and summary["steps"] == 1
     try:
         topology = built(experiment)
-        return steps_of_round(Composition.of(experiment), topology, mixing(experiment, topology))[0] == 1
+        return steps_of_round(Composition.of(experiment), topology, mixing_weights(experiment, topology))[0] == 1
     except InputError:
         return True
 

@@ -98,7 +98,7 @@ def csv(
         _check_bounds(columns.get(name), name, low, high, file=file)
 
     def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
-        encoded = [_encoded(column, train, bounds=bounds) for column in features]
+        encoded = [_encode(column, train, bounds=bounds) for column in features]
         description = Description(
             raw="the cells of a row",
             columns=tuple(each.field for each in encoded),
@@ -196,7 +196,7 @@ class _Encoded:
     deviation: FloatArray
 
 
-def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
+def _encode(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
     """Encode one column by the statistics of the samples ``train``, or by public bounds where there are any."""
     known = train[~column.missing[train]]
     if not len(known):

@@ -17,7 +17,7 @@ from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
-from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
+from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, import_reference, traits_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
@@ -96,7 +96,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         stragglers=learning.straggling,
         loss=_loss(experiment),
         augment=_augmenting(learning.augment),
-        metrics=choose_metrics(learning.metrics, find=imported) or None,
+        metrics=choose_metrics(learning.metrics, find=import_reference) or None,
         pretrained=None if is_reference(model.name) else model.pretrained,
         frozen=model.frozen,
         norm=_norm(experiment),
@@ -113,7 +113,7 @@ def _loss(experiment: Experiment) -> PerSample | None:
     wanted = experiment.learning.loss
     loss: PerSample | None = None
     if wanted is not None:
-        loss = choose_score(wanted, key="learning.loss", choices=LOSSES, find=imported)
+        loss = choose_score(wanted, key="learning.loss", choices=LOSSES, find=import_reference)
     return loss
 
 
@@ -141,7 +141,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     wanted = experiment.learning.own_learner
     assert wanted is not None  # noqa: S101 (asked by the caller)
     reference, options = wanted.name, wanted.options
-    factory = imported(reference, key="learning.learner")
+    factory = import_reference(reference, key="learning.learner")
     names = inspect.signature(factory).parameters
     for option in options:
         if option not in names:
@@ -224,7 +224,7 @@ def takes_data(experiment: Experiment) -> bool:
     wanted = experiment.learning.own_learner
     if wanted is None:
         return True
-    factory = imported(wanted.name, key="learning.learner")
+    factory = import_reference(wanted.name, key="learning.learner")
     return bool({"federation", "model"} & {*inspect.signature(factory).parameters})
 
 
@@ -310,7 +310,9 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
 
 def _augmenting(reference: str | None) -> Augmentation | None:
     """Return what the function of ``learning.augment`` does, under the user's name for it."""
-    return None if reference is None else Augmentation(imported(reference, key="learning.augment"), name=reference)
+    return (
+        None if reference is None else Augmentation(import_reference(reference, key="learning.augment"), name=reference)
+    )
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:
@@ -378,7 +380,7 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     if experiment.model.name not in MODELS:  # of totals, which other algorithms refuse with a sentence of their own
         check_model_name(experiment.model.name)
     _loss(experiment)
-    choose_metrics(learning.metrics, find=imported)
+    choose_metrics(learning.metrics, find=import_reference)
     recipe = Recipe(
         learning.optimizer,
         learning.rate,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
+
+
+def cell_width(text: str) -> float | str:
+    """Read a width of cells of time: a number, or ``auto``."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no width of a cell; give a number, or auto") from None
 
 
 class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
@@ -27,7 +36,11 @@ class SurvivalOptions(StatisticsOptions):
 
     horizon: Annotated[float | None, Option("end of the grid of times", "TIME")] = None
     union: Annotated[bool, Option("the times of all samples as the grid, which every peer then learns")] = False
-    width: Annotated[float | None, Option("width of a cell of the grid (default: 1)", "TIME")] = None
+    width: Annotated[
+        float | str | None,
+        Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
+    ] = None
+    least: Annotated[int | None, Option("show no cell of fewer samples (default: 5)", "N", count)] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")

@@ -42,8 +42,9 @@ def estimate_survival(options: SurvivalOptions) -> int:
         return _predict(options, saved, saved.exact)
     if options.profiles is not None:
         raise InputError("--profiles belongs to a saved model cox; leave it out")
-    given = {"horizon": options.horizon, "width": options.width, "group": options.group}
-    given["times"] = "union" if options.union else None
+    given = {"horizon": options.horizon, "width": options.width, "group": options.group, "least": options.least}
+    if options.union:
+        given |= {"times": "union", "least": options.least or 1}
     if options.horizon is None and not options.union and not _has_grid(options):
         raise InputError(
             "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import kept
+from p2pfl.experiment.file.reading import read_kept
 from p2pfl.plugins.watch.following import Following
 from p2pfl.results.lock import PEER, RUN, alive
 from p2pfl.results.run_files import table_of
@@ -131,7 +131,7 @@ class Feed:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         self.folder = folder
-        self._experiment = kept(folder / "experiment.toml", whole=False)
+        self._experiment = read_kept(folder / "experiment.toml", whole=False)
         self._now = now
         self.sink = sink
         self._stack = ExitStack()

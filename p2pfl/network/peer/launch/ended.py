@@ -15,7 +15,7 @@ import torch
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import alike, reported, scaled
+from p2pfl.experiment.swarm_agreement import alike, report_statistics, scale
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
@@ -82,7 +82,7 @@ def summarise_peers(
         records=run.metrics,
         seconds=seconds,
         memory=int(statistics.median(memory)) if memory else None,
-        agreed={"statistics": None if agreed is None else reported(agreed), "common": common},
+        agreed={"statistics": None if agreed is None else report_statistics(agreed), "common": common},
         stopped=stopped([each.stopped for each in done.values()]),
         alarms=alarms,
         unsettled={name: each.unsettled for name, each in ended if each.unsettled},
@@ -229,7 +229,7 @@ class Ended:
         """Return the summary of the run, which began then and lasted ``total`` seconds; see :func:`summarise_peers`."""
         agreed = next(iter(self.states.values()))[0].statistics
         return summarise_peers(
-            resolved if agreed is None else scaled(resolved, agreed),
+            resolved if agreed is None else scale(resolved, agreed),
             done,
             self.run,
             agreed=agreed,

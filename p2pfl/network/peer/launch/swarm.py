@@ -36,6 +36,7 @@ from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
 from p2pfl.results.lock import RUN, WITHIN, owned
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
+from p2pfl.results.spending.ledger import check_runs
 from p2pfl.results.summary import Durations
 
 GRACE = 1.0
@@ -167,6 +168,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
+    check_runs(resolved, resolved.federation.peers)
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -196,7 +198,9 @@ def run(
         stack.callback(swarm.end)
         threads = max(1, (os.cpu_count() or 1) // len(names))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
-        swarm.start(names, Errand(plain(resolved.pinned), urls, folder, threads, roster, together, owner))
+        accepted = resolved.unaccounted or unaccounted
+        errand = Errand(plain(resolved.pinned), urls, folder, accepted, threads, roster, together, owner)
+        swarm.start(names, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:
             log.observe(event)

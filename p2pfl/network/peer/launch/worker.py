@@ -320,6 +320,8 @@ class Errand:
     ----------
     table, urls, folder
         Experiment, addresses of its brokers, and run directory.
+    unaccounted
+        Whether owners accept what their accounts refuse.
     threads
         Number of threads of a process.
     roster
@@ -333,6 +335,7 @@ class Errand:
     table: Mapping[str, Any]
     urls: Sequence[str]
     folder: Path
+    unaccounted: bool
     threads: int
     roster: Mapping[str, bytes] | None
     resume: tuple[int | None] | None
@@ -351,6 +354,7 @@ def main(name: str, errand: Errand, pipe: Connection) -> None:
 
     try:
         resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
+        resolved = replace(resolved, unaccounted=errand.unaccounted)
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:

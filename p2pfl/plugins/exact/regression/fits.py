@@ -68,9 +68,14 @@ class LikelihoodModel(TensorModel):
         return len(own.test) if self.owned and own.test is not None else 0
 
     @property
-    def merges(self) -> bool:
+    def merges_levels(self) -> bool:
         """True if levels with few samples are merged."""
         return self.merge == "rare"
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return self.merges_levels or super().merges
 
     @property
     def design_columns(self) -> Design:
@@ -79,12 +84,12 @@ class LikelihoodModel(TensorModel):
 
     def start(self) -> Tensors:
         """Return the model with zero coefficients, and no level merged."""
-        levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges else {}
+        levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges_levels else {}
         return {**super().start(), **levels}
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round on merged levels, which have one coefficient during the round and equal ones after it."""
-        if not self.merges:
+        if not self.merges_levels:
             return (yield from self.round(tensors, own))
         design = self.design_columns.merging(tensors["levels"])
         first = design.levels == np.arange(self.features)
@@ -93,7 +98,7 @@ class LikelihoodModel(TensorModel):
 
     def merged_labels(self, labels: Sequence[str], tensors: Tensors) -> list[str]:
         """Return names of features that say which levels are merged."""
-        if not self.merges:
+        if not self.merges_levels:
             return [*labels]
         levels = tensors["levels"].astype(np.int64)
         alike = [np.flatnonzero(levels == place).tolist() for place in range(len(labels))]

@@ -297,7 +297,7 @@ class Regression(LikelihoodModel):
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
         shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
 
     @property
     def shapes(self) -> Shapes:
@@ -325,9 +325,9 @@ class Regression(LikelihoodModel):
         design = yield from self.design_columns.find_pairs(agreed)
         outcomes = [f"class {each} of the target" for each in range(self.classes or 1)]
         design = yield from check_design(
-            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges, parts=len(self.parts)
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels, parts=len(self.parts)
         )
-        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges else tensors
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         """Return the number of people of a peer in each cell, by part."""

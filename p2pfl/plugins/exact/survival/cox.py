@@ -18,12 +18,14 @@ from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
+from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, times
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
-from p2pfl.plugins.exact.survival.grid import MAX_TIMES, UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.survival.proportionality import proportionality
 from p2pfl.plugins.exact.survival.risk_sets import (
     TRANSFORMS,
@@ -34,6 +36,7 @@ from p2pfl.plugins.exact.survival.risk_sets import (
     transformed,
 )
 from p2pfl.plugins.exact.survival.roles import TimeRoles
+from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
 STEEPEST = 40.0
@@ -70,7 +73,8 @@ class Cox(LikelihoodModel, TimedModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid; times within a cell are tied.
+        Width of a cell of the grid; times within a cell are tied. ``auto`` for cells that are cut in two as long as
+        few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     ties
@@ -85,7 +89,10 @@ class Cox(LikelihoodModel, TimedModel):
     ridge
         Half of this times the squared norm of the coefficients is subtracted from the log-likelihood.
     least
-        A peer with fewer training samples takes no part.
+        Least number of samples of whatever a total singles out; 1 if a single one may be shown. A peer with fewer
+        training samples takes no part.
+    merge
+        ``rare`` to merge levels with fewer samples; ``""`` to refuse them.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
     fields
@@ -105,7 +112,7 @@ class Cox(LikelihoodModel, TimedModel):
     name: ClassVar[str] = "cox"
     shows: ClassVar[str] = (
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
-        "a cell that one sample leaves shows all features of that sample"
+        "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
     ties: str = "efron"
     strata: str | None = None
@@ -144,7 +151,7 @@ class Cox(LikelihoodModel, TimedModel):
     @property
     def cells(self) -> int:
         """Number of cells that the tensors have room for."""
-        return MAX_TIMES + 1 if self.united else self.grid({}).cells
+        return self.room + 1 if self.listed else self.grid({}).cells
 
     @property
     def shapes(self) -> Shapes:
@@ -154,7 +161,45 @@ class Cox(LikelihoodModel, TimedModel):
         shapes |= dict.fromkeys(("covariance", "moments", "drift_variance"), (width, width)) | {"drift": (width,)}
         shapes |= {"hazard": by_cell, "hazard_square": by_cell, "hazard_means": (*by_cell, width)}
         shapes |= dict.fromkeys(SCALARS, (1,))
-        return shapes | UNION_SHAPES if self.united else shapes
+        shapes |= {"levels": (self.features,)} if self.merges_levels else {}
+        return shapes | self.time_shapes
+
+    @property
+    def design_columns(self) -> Design:
+        """Columns that have coefficients."""
+        return Design.of(self.features, self.fields, kept=self.roles.kept)
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or merge levels and cells of time in which few samples leave or enter, by stratum, event and feature.
+
+        With times of entry, each row of a sample counts.
+        """
+        agreed = yield from check.agree()
+        if agreed.least == 1 and not self.auto:
+            return tensors
+        design = yield from self.design_columns.find_pairs(agreed)
+        outcomes = ("rows without the event", "rows with the event")
+        design = yield from check_design(
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
+        )
+        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways)
+        tensors = yield from check_time(self, tensors, agreed, cells)
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
+        _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
+        return cells.count(own.train, event.astype(np.int64))
+
+    @property
+    def _ways(self) -> int:
+        return len(self.roles.levels) * (2 if self.entry is None else 3)
+
+    def _moves(self, part: Part, grid: Grid | UnionGrid) -> list[Ints]:
+        """Return the cell of each sample that leaves without the event, with it, or enters, by stratum; -1 for none."""
+        cell, event, entered = self._cells(part, grid)
+        moves = [np.where(event, -1, cell), np.where(event, cell, -1), *([] if entered is None else [entered])]
+        strata = range(len(self.roles.levels))
+        return [np.where(each // grid.cells == stratum, each % grid.cells, -1) for stratum in strata for each in moves]
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
@@ -201,7 +246,7 @@ class Cox(LikelihoodModel, TimedModel):
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        labels, kept = labels_of(fields), self.roles.kept.tolist()
+        labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
         beta, names = self._beta(tensors), [labels[place] for place in kept]
         found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio="hazard ratio")
         if self.ridge or found.regression is None:

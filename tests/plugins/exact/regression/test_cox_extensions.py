@@ -136,7 +136,7 @@ def test_strata_have_hazards_of_their_own(lung, transform):
 
 
 def test_rows_that_enter_late_are_at_risk_from_then_on(heart):
-    tensors, model = fit(heart, time="stop", event="event", times="union", entry="start")
+    tensors, model = fit(heart, time="stop", event="event", times="union", least=1, entry="start")
     x = heart[["age", "surgery", "transplant", "year"]].to_numpy()
     start, stop, event = heart.start.to_numpy(), heart.stop.to_numpy(), heart.event.to_numpy() == 1
     oracle = Oracle(x, start, stop, event, np.zeros(len(x)))
@@ -150,7 +150,7 @@ def test_rows_that_enter_late_are_at_risk_from_then_on(heart):
 
 def test_late_entry_is_that_of_r_on_its_heart_data(heart):
     # coxph(Surv(start, stop, event) ~ age + surgery + transplant + year, heart) and cox.zph, survival 3.5-3
-    tensors, model = fit(heart, time="stop", event="event", times="union", entry="start")
+    tensors, model = fit(heart, time="stop", event="event", times="union", least=1, entry="start")
     own = explained(tensors, model)
     errors = [0.0137141152103185, 0.3672259961803245, 0.3137547983374911, 0.0704679795188561]
     estimates = [0.0271666409576767, -0.6372098899669667, -0.0102507724090833, -0.1463463456741958]
@@ -180,7 +180,7 @@ def test_strata_are_those_of_r_on_its_lung_data(lung):
 
 
 def test_entry_limits_the_pairs_that_concordance_compares(heart):
-    tensors, model = fit(heart, time="stop", event="event", times="union", entry="start")
+    tensors, model = fit(heart, time="stop", event="event", times="union", least=1, entry="start")
     features, _ = columns_of(heart.drop(columns=["stop", "event"]))
     targets = np.where(heart.event == 1, heart.stop, -heart.stop)
     scores = model.tallied(tensors, model.tally(tensors, Part(features, targets)))
@@ -219,7 +219,7 @@ def test_what_makes_no_strata_and_no_entry_is_refused(options, message):
 
 def test_rows_that_end_before_they_begin_are_refused(heart):
     with pytest.raises(DataError, match=r"has rows whose time is not after that of model\.options\.entry"):
-        fit(heart.assign(start=heart.stop), time="stop", event="event", times="union", entry="start")
+        fit(heart.assign(start=heart.stop), time="stop", event="event", times="union", least=1, entry="start")
 
 
 def test_whoever_has_the_event_in_the_cell_of_their_entry_is_at_risk_in_it():
