@@ -61,9 +61,14 @@ def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_
     checked(text)
     head, *rows = rows_of(text, "Coefficients")
     assert head == ["feature", "estimate", "std. error", "t", "p", "95 % interval"]
-    assert text.index("Coefficients") < text.index("What learning together gave")
     assert [row[0] for row in rows] == [each["name"] for each in found["coefficients"]]
     assert rows[2][1] == f"{found['coefficients'][2]['estimate']:.5g}"
+
+
+def test_the_report_of_a_regression_begins_with_its_coefficients(tmp_path):
+    run = simulate(read(GLM, changes=["data.test=0.3"]), folder=tmp_path / "run")
+    text = run_page(Run.load(run.folder))
+    assert text.index("Coefficients") < text.index("What learning together gave")
 
 
 def test_a_ridge_has_no_tests_and_says_why():
