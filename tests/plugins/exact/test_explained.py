@@ -68,7 +68,7 @@ def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_
 def test_the_report_of_a_regression_begins_with_its_coefficients(tmp_path):
     run = simulate(read(GLM, changes=["data.test=0.3"]), folder=tmp_path / "run")
     text = run_page(Run.load(run.folder))
-    assert text.index("Coefficients") < text.index("What learning together gave")
+    assert text.index('id="features"') < text.index('id="gain"')
 
 
 def test_a_ridge_has_no_tests_and_says_why():

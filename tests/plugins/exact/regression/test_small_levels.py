@@ -143,12 +143,9 @@ def test_a_site_may_want_more_people_in_a_cell_than_the_model():
 
 
 @pytest.fixture
-def hospitals(data_dir, monkeypatch):
+def hospitals(data_dir, tmp_path, monkeypatch):
     """Run in the folder of four hospitals' tables, one of which has one person with the level E84."""
-    folder = data_dir.parent / "cases" / "hospital" / "glm-one-level"
-    if not folder.is_dir():
-        pytest.skip("no folder of hospitals beside the data sets")
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(case(data_dir, "glm-one-level", tmp_path))
 
 
 def birthwt(**options):
