@@ -15,6 +15,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.additive import answer_questions
 from p2pfl.plugins.exact import GLM, Lasso
+from plugins.exact.hospital_cases import case
 
 FIELDS = (Field("icd", ("A", "B", "C", "D")), Field("age"), Field("sex"))
 COUNTS = {"A": 60, "B": 50, "C": 2, "D": 8}

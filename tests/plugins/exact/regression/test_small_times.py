@@ -18,6 +18,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact import Cox, KaplanMeier
 from p2pfl.plugins.exact.survival.time_cells import MAX_CELLS
+from plugins.exact.hospital_cases import case
 
 FIELDS = (Field("sex", ("f", "m")), Field("age"))
 PEERS = topology.complete(4).peers
