@@ -356,7 +356,7 @@ class Plan:
 
     def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that its file contains."""
-        return self.learner.state_dict(row) if self.frozen is None else self.frozen.learned(row)
+        return self.learner.state_dict(row) if self.frozen is None else self.frozen.trained_tensors(row)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""

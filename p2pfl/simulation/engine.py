@@ -23,8 +23,8 @@ from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
-from p2pfl.results.models.model_description import described
-from p2pfl.results.progress import progressing
+from p2pfl.results.models.model_description import describe_model
+from p2pfl.results.progress import show_progress
 from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
 from p2pfl.results.spending.ledger import check_runs, record_runs
@@ -144,7 +144,7 @@ def simulate(
         check_runs(resolved, shard.peers)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
-        with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+        with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
             return run_without_loop(
                 simulated(begun=begun, baselines=baselines, resume=resume, folder=run_folder, observe=seen)
             )
@@ -225,7 +225,7 @@ async def simulating(
             record_runs(resolved, shard.peers, now=begun.began)
             resolved, statistics = opened(resolved, shard, sent=sent)
             agreed["statistics"] = report_statistics(statistics)
-        run.describe(described(resolved))
+        run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
         state, work, meter, final, best = await _recorded(
             resolved,

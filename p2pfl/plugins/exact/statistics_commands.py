@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import results_commands, tables, terminal
-from p2pfl.cli.experiments import experiment_of, warn_unaccounted
+from p2pfl.cli.experiments import experiment_of, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -82,7 +82,7 @@ def describe(options: DescribeOptions) -> int:
 
 def find_components(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
-    given = {"components": options.components, "standardise": options.standardise or None}
+    given = {"components": options.components, "standardise": options.standardise or None, "least": options.least}
     name, model, tensors, meaning = computed(options, "pca", given)
     results = projected(tensors, model, meaning)
     return terminal.write(
@@ -214,6 +214,7 @@ def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     warn_unaccounted(resolved)
+    note_tables(resolved)
     terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)

@@ -24,7 +24,7 @@ from p2pfl.results.spending.ledger import record_runs
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
 
-METHODS = ("shapley", "banzhaf", "loo")
+VALUE_METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
 
 COALITIONS_AT_ONCE = 1024
@@ -106,7 +106,7 @@ def valuation(
     plan
         Plan with the data of all peers.
     method
-        One of :data:`METHODS`.
+        One of :data:`VALUE_METHODS`.
     draws
         Permutations (Shapley, in pairs of one and its reverse) or coalitions (Banzhaf) that are drawn with more than
         ten peers.
@@ -129,8 +129,8 @@ def valuation(
     Ghorbani and Zou, Data Shapley, ICML 2019; Wang and Jia, Data Banzhaf, AISTATS 2023; Castro, Gómez and Tejada,
     Polynomial calculation of the Shapley value based on sampling, Computers & Operations Research 36, 2009.
     """
-    if method not in METHODS:
-        raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
+    if method not in VALUE_METHODS:
+        raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
     accepting = replace(plan, unaccounted=plan.unaccounted or unaccounted)
@@ -180,7 +180,7 @@ class Game:
         parts = {id(part): part for part in plan.federation.test.values()}
         self._test = np.unique(np.concatenate(list(parts.values())))
         self._holders = sum(1 << index for index, peer in enumerate(self.peers) if len(self._federation.train[peer]))
-        self._known: dict[int, float] = {}
+        self._scores: dict[int, float] = {}
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
         self.metric = metric or next(iter(names), "loss")
@@ -192,17 +192,17 @@ class Game:
     @property
     def trained(self) -> int:
         """Number of coalitions that were trained."""
-        return len(self._known)
+        return len(self._scores)
 
     def __call__(self, coalitions: Iterable[int]) -> Floats:
         """Return the scores of coalitions; higher is better."""
         asked = [each & self._holders for each in coalitions]  # who has no samples changes no model
-        new = [each for each in dict.fromkeys(asked) if each and each not in self._known]
+        new = [each for each in dict.fromkeys(asked) if each and each not in self._scores]
         for low in range(0, len(new), COALITIONS_AT_ONCE):
             block = new[low : low + COALITIONS_AT_ONCE]
             scores = self._train(block)[self.metric]
-            self._known.update(zip(block, scores.tolist(), strict=True))
-        return np.array([self._sign * self._known.get(each, self._empty) for each in asked])
+            self._scores.update(zip(block, scores.tolist(), strict=True))
+        return np.array([self._sign * self._scores.get(each, self._empty) for each in asked])
 
     def _members(self, coalition: int) -> list[str]:
         return [peer for index, peer in enumerate(self.peers) if coalition >> index & 1]

@@ -95,7 +95,7 @@ class NoiseCover:
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""
-        leaks = self._alone(kept)
+        leaks = self._leaks_without_masks(kept)
         for part, own, masks in self._parts(kept):
             leaks[part] = _precision(own, masks).diagonal()
         return leaks
@@ -103,12 +103,12 @@ class NoiseCover:
     def precision(self) -> Floats:
         r"""Return :math:`\Sigma^{-1}` without colluders, ``[N, N]``; blocks without noise are infinite."""
         everybody = np.arange(len(self.peers))
-        matrix = np.diag(self._alone(everybody))  # [N, N]
+        matrix = np.diag(self._leaks_without_masks(everybody))  # [N, N]
         for part, own, masks in self._parts(everybody):
             matrix[np.ix_(part, part)] = _precision(own, masks)
         return matrix
 
-    def _alone(self, kept: Ints) -> Floats:
+    def _leaks_without_masks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers without masks, ``[H]``."""
         with np.errstate(divide="ignore"):
             alone: Floats = 1 / self.own[kept]

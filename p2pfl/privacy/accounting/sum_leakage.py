@@ -108,7 +108,7 @@ class Sums:
         leaks[honest] = np.where(bare, 1.0, np.minimum(1.0, grams))
         return leaks
 
-    def exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
+    def find_exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
         """Return receivers who together can solve for a peer's row, and that peer; ``None`` if none can.
 
         Parameters
@@ -183,10 +183,10 @@ class Sums:
     def _worst(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         """Return the colluders that together learn most of one peer, and the leaks of all."""
         if count not in self._worst_sets:
-            self._worst_sets[count] = self._searched(count)
+            self._worst_sets[count] = self._search(count)
         return self._worst_sets[count]
 
-    def _searched(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
+    def _search(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         n = len(self.peers)
         if count == 0 or count >= n - 1:
             everyone = self.peers[1:] if count else ()

@@ -9,7 +9,7 @@ from torch import nn
 from p2pfl.data.data_description import Field
 from p2pfl.results.models.model_file import SavedModel
 
-NONE = float("nan")
+NO_LEVEL = float("nan")
 
 
 class Prepared(nn.Module):
@@ -69,11 +69,11 @@ class Prepared(nn.Module):
         """Return the inputs of the model, ``[n, *shape]``."""
         if self.whole:
             return columns
-        encoded = columns.flatten(1) if self.arrays else self._encoded(columns)  # [n, F]
+        encoded = columns.flatten(1) if self.arrays else self._encode(columns)  # [n, F]
         scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
         return scaled.reshape(-1, *self.shape)
 
-    def _encoded(self, columns: torch.Tensor) -> torch.Tensor:
+    def _encode(self, columns: torch.Tensor) -> torch.Tensor:
         """Return a number for each feature of a table."""
         filled = torch.where(columns.isnan(), self.fill, columns)  # [n, C]
         level = (filled >= 0) & (filled < self.count) & (filled == filled.floor())
@@ -88,7 +88,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
     features = [
         (number, level)
         for number, field in enumerate(fields)
-        for level in ([NONE] if field.levels is None else range(len(field.levels)))
+        for level in ([NO_LEVEL] if field.levels is None else range(len(field.levels)))
     ]
     return {
         "column": torch.tensor([number for number, _ in features]),  # [F]
@@ -101,7 +101,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
 
 def _rule(field: Field, rule: float | str | None) -> float:
     if rule is None:
-        return NONE
+        return NO_LEVEL
     return float(rule) if field.levels is None else float(field.levels.index(str(rule)))
 
 

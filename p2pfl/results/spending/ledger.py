@@ -182,8 +182,8 @@ class RunLedger:
 
     @property
     def _split(self) -> str:
-        data = self.plan.experiment.data
-        return f"test {self.plan.asked.test_share:g}, validation {data.validation:g}, seed {self.plan.experiment.seed}"
+        experiment, test = self.plan.experiment, self.plan.asked.test_share
+        return f"test {test:g}, validation {experiment.data.validation:g}, seed {experiment.seed}"
 
     @cached_property
     def digest(self) -> str:

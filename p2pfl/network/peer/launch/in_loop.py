@@ -21,7 +21,7 @@ from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
-from p2pfl.results.progress import progressing
+from p2pfl.results.progress import show_progress
 
 
 async def live(
@@ -112,7 +112,7 @@ async def live(
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+    with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await ended.run_peers(plans, transport=MemoryTransport(), source=source)
     done = await asyncio.to_thread(ended.keep)

@@ -34,7 +34,7 @@ from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
-from p2pfl.results.lock import RUN, WITHIN, owned
+from p2pfl.results.lock import LOCK_SECONDS, RUN_LOCK, own_directory
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
 from p2pfl.results.spending.ledger import check_runs
 from p2pfl.results.summary import Durations
@@ -177,7 +177,7 @@ def run(
             observe(event)
 
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
-        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        owner = owning.enter_context(own_directory(folder / RUN_LOCK, within=LOCK_SECONDS)) if resume else None
         if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
             return over
         if experiment.transport.broker == "embedded":
@@ -193,7 +193,7 @@ def run(
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
         result = stack.enter_context(opened)
-        owner = owner or owning.enter_context(owned(folder / RUN))
+        owner = owner or owning.enter_context(own_directory(folder / RUN_LOCK))
         swarm = _Swarm()
         stack.callback(swarm.end)
         threads = max(1, (os.cpu_count() or 1) // len(names))
