@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -213,6 +213,10 @@ class Regression(LikelihoodModel):
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
     the intercept last in each.
     """
+
+    checks: ClassVar[str] = (
+        "a level, one of two values of a column, a class, or a class among those (two columns together are not checked)"
+    )
 
     features: int
     classes: int | None
