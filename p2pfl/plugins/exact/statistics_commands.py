@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import results_commands, tables, terminal
-from p2pfl.cli.experiments import experiment_of, note_tables, warn_unaccounted
+from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -217,6 +217,7 @@ def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     note_tables(resolved)
     terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
+    note_comparisons(resolved)
     learner = cast("ExactLearner", resolved.learner)
     tensors = {name: tensor.numpy() for name, tensor in next(iter(run.models.values())).items()}
     return learner.model, tensors, resolved.federation.dataset.description

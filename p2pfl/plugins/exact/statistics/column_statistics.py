@@ -13,11 +13,14 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
+from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -121,7 +124,7 @@ class Description(Statistic):
         stated: dict[str, Any] = {"samples": [samples], "present": present, "distinct": distinct}
         stated |= {"mean": mean, "deviation": deviation, "whole": whole} | self._ranges(cells, whole)
         edges = stated["edges"]
-        total = yield Question(lambda peer: self._histograms(own, peer, edges), size=width * self.bins)
+        total = yield Question(lambda peer: self._histograms(own, peer, edges, cells), size=width * self.bins)
         stated["counts"] = total.reshape(width, self.bins)
         if self.correlations:
             reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
@@ -131,6 +134,25 @@ class Description(Statistic):
             )
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
         return Outcome(self._kept(stated), over=True)
+
+    def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
+        """Return sentences for an owner on columns whose median is far from the values of all others."""
+        names: list[str | None] = [None] * self.width
+        for field, where in located(self.features, meaning.columns):
+            if field.levels is None:
+                names[where.start] = field.name
+        if self.classes is None:
+            names[self.features] = meaning.target or "target"
+        middle, scale = self.units(meaning)
+        return sentences(own, names=names, scale=scale, middle=middle)
+
+    def units(self, meaning: Meaning) -> tuple[Floats, Floats]:
+        """Return mean and deviation that turn each column into the units of the table, ``[K]``."""
+        middle, scale = np.zeros(self.width), np.ones(self.width)
+        middle[: self.features], scale[: self.features] = meaning.mean, meaning.deviation
+        if self.classes is None:
+            middle[self.features], scale[self.features] = meaning.target_mean, meaning.target_deviation
+        return middle, scale
 
     def values(self, own: Own) -> FloatArray:
         """Return the columns of the samples of a peer, ``[n, K]``."""
@@ -164,10 +186,14 @@ class Description(Statistic):
         total = sums.summed(len(values), self.width, lambda where: centred[where] * centred[where])
         return np.concatenate([total, fine(list(values.T), used)])
 
-    def _histograms(self, own: Owns, peer: str, edges: Floats) -> Ints:
-        """Return values by bin; the first and the last bin have those beyond them as well."""
-        counts = []
-        for column, ends in zip(self.values(own(peer)).T, edges, strict=True):
+    def _histograms(self, own: Owns, peer: str, edges: Floats, cells: list[Sketch]) -> Ints:
+        """Return values by bin; the first and the last bin have those beyond them as well.
+
+        The peer knows the cells of all values now, and keeps for itself which of its columns are far off.
+        """
+        values, counts = self.values(own(peer)), []
+        own(peer).train.kept[KEY] = far_columns(values, cells)
+        for column, ends in zip(values.T, edges, strict=True):
             known = column[~np.isnan(column)].astype(np.float64)
             place = np.searchsorted(ends[1:-1], known, side="right")
             counts.append(np.bincount(place, minlength=self.bins))
