@@ -17,7 +17,15 @@ from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
 from p2pfl.plugins.audit.audit_commands import AuditOptions
-from p2pfl.plugins.audit.audit_page import EXPOSED, EXPOSED_MEANING, audit_page, exposure_table, lessons, table, verdict
+from p2pfl.plugins.audit.audit_page import (
+    EXPOSURE_CAPTION,
+    EXPOSURE_NOTE,
+    audit_page,
+    exposure_table,
+    lessons,
+    table,
+    verdict,
+)
 
 MAX_PEERS = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -104,9 +112,9 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(render(replace(table("Games by observer", audit.games).without("victim"), text=2)))
     if audit.exposures:
         console.print()
-        console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
+        console.print(Text(EXPOSURE_CAPTION, style="bold"), soft_wrap=True)
         console.print(render(exposure_table(audit)))
-        console.print(Text(EXPOSED_MEANING), soft_wrap=True)
+        console.print(Text(EXPOSURE_NOTE), soft_wrap=True)
     console.print()
     for part in audit.parts:
         claims = [claim for claim in audit.claims if claim.part == part]

@@ -23,10 +23,10 @@ from p2pfl.plugins.study.study import CostBudget
 DIGEST_LENGTH = 20
 """Hexadecimal digits of a digest."""
 
-ACCOUNT = "privacy.budget"
+ACCOUNT_KEY = "privacy.budget"
 """Key of the privacy account: each run adds charges to the file, and none of them changes what another run gives."""
 
-PEER = "{peer}"
+PEER_MARK = "{peer}"
 """Part of a path that stands for the name of a peer."""
 
 
@@ -142,7 +142,7 @@ def digest(experiment: Experiment, **more: Any) -> str:
     (True, False)
     """
     table = flat(experiment)
-    table.pop(ACCOUNT, None)
+    table.pop(ACCOUNT_KEY, None)
     for key in PATHS:
         section, _, rest = key.partition(".options.")
         if rest and isinstance(options := table.get(f"{section}.options"), dict) and rest in options:
@@ -159,18 +159,18 @@ def _content(value: Any) -> Any:
     """Return the digest of a file in place of its path; what is no file stays."""
     if isinstance(value, list | tuple):
         return [_content(each) for each in value]
-    if isinstance(value, str) and PEER in value:
-        pattern = "*".join(glob.escape(part) for part in value.split(PEER))
+    if isinstance(value, str) and PEER_MARK in value:
+        pattern = "*".join(glob.escape(part) for part in value.split(PEER_MARK))
         return {path: _content(path) for path in sorted(glob.glob(pattern))}  # noqa: PTH207 (may be absolute)
     if isinstance(value, str) and Path(value).is_file():
         path = Path(value)
         status = path.stat()
-        return _hashed(path, status.st_mtime_ns, status.st_size)
+        return _hash_file(path, status.st_mtime_ns, status.st_size)
     return value
 
 
 @lru_cache
-def _hashed(path: Path, changed: int, size: int) -> str:
+def _hash_file(path: Path, changed: int, size: int) -> str:
     """Return the digest of a file; a file is read again if it has changed since."""
     del changed, size  # they are a part of the key of the cache
     return hashlib.sha256(path.read_bytes()).hexdigest()

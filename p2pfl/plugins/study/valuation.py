@@ -22,7 +22,7 @@ from p2pfl.results.comparing.comparison import lower_is_better
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
 
-METHODS = ("shapley", "banzhaf", "loo")
+VALUE_METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
 
 COALITIONS_AT_ONCE = 1024
@@ -98,7 +98,7 @@ def valuation(
     plan
         Plan with the data of all peers.
     method
-        One of :data:`METHODS`.
+        One of :data:`VALUE_METHODS`.
     draws
         Permutations (Shapley, in pairs of one and its reverse) or coalitions (Banzhaf) that are drawn with more than
         ten peers.
@@ -118,8 +118,8 @@ def valuation(
     Ghorbani and Zou, Data Shapley, ICML 2019; Wang and Jia, Data Banzhaf, AISTATS 2023; Castro, Gómez and Tejada,
     Polynomial calculation of the Shapley value based on sampling, Computers & Operations Research 36, 2009.
     """
-    if method not in METHODS:
-        raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
+    if method not in VALUE_METHODS:
+        raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
     count = len(game.peers)

@@ -17,13 +17,13 @@ from p2pfl.results.records import Record
 from p2pfl.results.run_files import check_schema, restore
 from p2pfl.results.swarm.state import Entry
 
-CHUNK = 4 * 2**20
+CHUNK_BYTES = 4 * 2**20
 """Largest number of bytes of a file that are read at once; a longer line is skipped."""
 
-NOTICES: msgspec.json.Decoder[Any] = msgspec.json.Decoder(functools.reduce(operator.or_, kinds().values()))
+NOTICE_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(functools.reduce(operator.or_, kinds().values()))
 """Decoder of a line of ``events.jsonl``."""
 
-RECORDS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Record)
+RECORD_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Record)
 """Decoder of a line of ``metrics.jsonl``."""
 
 
@@ -74,14 +74,14 @@ class Tail:
         if self._file is None:
             return [], False
         self._file.seek(self._offset)
-        data = self._file.read(CHUNK)
-        full = len(data) == CHUNK
+        data = self._file.read(CHUNK_BYTES)
+        full = len(data) == CHUNK_BYTES
         if self._long:
             ended = self._skip(data)
             return ended, full or bool(ended)
         end = data.rfind(b"\n") + 1
         self._long = full and not end
-        self._offset += end or full * CHUNK
+        self._offset += end or full * CHUNK_BYTES
         return data[:end].splitlines(), full
 
     def rewind(self) -> None:
@@ -150,7 +150,7 @@ class Following:
         """Close the files."""
         self.close()
 
-    def everything(self) -> News:
+    def read_new(self) -> News:
         """Return all that is new since the last look.
 
         Raises
@@ -185,16 +185,16 @@ class Following:
 
     def _read(self) -> tuple[list[Entry], bool]:
         entries, unfinished = list[Entry](), False
-        for tail, decoder in zip(self._tails, (NOTICES, RECORDS), strict=True):
+        for tail, decoder in zip(self._tails, (NOTICE_DECODER, RECORD_DECODER), strict=True):
             lines, more = tail.read()
-            decoded = [_decoded(line, decoder, tail.path) for line in lines]
+            decoded = [_decode(line, decoder, tail.path) for line in lines]
             entries += [entry for entry in decoded if entry is not None]
             self.unread += decoded.count(None)
             unfinished |= more
         return entries, unfinished
 
 
-def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Entry | None:
+def _decode(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Entry | None:
     """Return the entry of a line, also with a score that is null; ``None`` of a later release, or no entry."""
     try:
         entry: Entry = decoder.decode(line)

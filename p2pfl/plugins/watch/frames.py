@@ -13,22 +13,22 @@ from p2pfl.results.swarm.headline import estimate_remaining, headline
 from p2pfl.results.swarm.lanes import busiest
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
-MOST_ALERTS = 100
+MAX_ALERTS = 100
 """Largest number of alerts of a frame; the newest and those that are not over come first."""
 
-MOST_EDGES = 3000
+MAX_EDGES = 3000
 """Largest number of edges that the page draws; of more, it shows waits alone."""
 
 MAX_SENTENCE = 2000
 """Most characters of a sentence."""
 
-MOST_LANES = 40
+MAX_LANES = 40
 """Largest number of lanes that are shown at once."""
 
 LANE_SECONDS = 300.0
 """Length of the lanes in seconds."""
 
-MOST_WAITS = 8
+MAX_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
 
@@ -43,7 +43,7 @@ def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> d
         Places of the peers; empty if they are shown as cells.
     """
     number = {peer: index for index, peer in enumerate(setting.peers)}
-    few = len(setting.edges) <= MOST_EDGES
+    few = len(setting.edges) <= MAX_EDGES
     return {
         "name": setting.name,
         "rounds": setting.rounds,
@@ -94,9 +94,9 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "count": each.count,
                 "first": round(each.first, 3),
             }
-            for each in entries[:MOST_ALERTS]
+            for each in entries[:MAX_ALERTS]
         ],
-        "alerts_more": max(0, len(entries) - MOST_ALERTS),
+        "alerts_more": max(0, len(entries) - MAX_ALERTS),
     }
 
 
@@ -109,8 +109,8 @@ def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
         "sent": peer.bytes_out,
         "received": peer.bytes_in,
         "epsilon": finite(peer.epsilon),
-        "waits_for": list(peer.waits_for[:MOST_WAITS]),
-        "waits_for_more": max(0, len(peer.waits_for) - MOST_WAITS),
+        "waits_for": list(peer.waits_for[:MAX_WAITS]),
+        "waits_for_more": max(0, len(peer.waits_for) - MAX_WAITS),
     }
 
 
@@ -144,7 +144,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
     """
     since = max(0.0, now - seconds)
     names = [name for name in peers if name in swarm.peers]
-    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MOST_LANES)
+    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MAX_LANES)
     return {
         "since": round(since, 3),
         "until": round(now, 3),
@@ -154,7 +154,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
                 [each.doing, round(each.began, 3), round(each.ended, 3)]
                 for each in swarm.lanes.of(name, since=since, until=now)
             ]
-            for name in names[:MOST_LANES]
+            for name in names[:MAX_LANES]
         },
     }
 

@@ -138,7 +138,7 @@ class Sweep:
         length = 0
         for each, run in self.runs:
             records = columns_of(run.metrics)
-            for name, value in self._setting(each).items():
+            for name, value in self._describe_setting(each).items():
                 records.setdefault(name, [value] * len(run.metrics))
             for name in {**columns, **records}:
                 column = columns.setdefault(name, [None] * length)
@@ -159,7 +159,11 @@ class Sweep:
         """
         names = ("rounds", "bytes_sent", "gradients", "seconds", "folder", "failure")
         rows = [
-            {**self._setting(each), self.content.metric: each.score, **{name: getattr(each, name) for name in names}}
+            {
+                **self._describe_setting(each),
+                self.content.metric: each.score,
+                **{name: getattr(each, name) for name in names},
+            }
             for each in self.outcomes
         ]
         columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
@@ -203,7 +207,7 @@ class Sweep:
         return [*(self.outcomes[0].values if self.outcomes else ()), "seed"]
 
     @staticmethod
-    def _setting(outcome: RunOutcome) -> dict[str, Any]:
+    def _describe_setting(outcome: RunOutcome) -> dict[str, Any]:
         """Return the setting of a run, and its seed, with numbers as numbers."""
         return {key: _parse_number(value) for key, value in outcome.values.items()} | {"seed": outcome.seed}
 

@@ -69,11 +69,11 @@ class Prepared(nn.Module):
         """Return the inputs of the model, ``[n, *shape]``."""
         if self.whole:
             return columns
-        encoded = columns.flatten(1) if self.arrays else self._encoded(columns)  # [n, F]
+        encoded = columns.flatten(1) if self.arrays else self._encode(columns)  # [n, F]
         scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
         return scaled.reshape(-1, *self.shape)
 
-    def _encoded(self, columns: torch.Tensor) -> torch.Tensor:
+    def _encode(self, columns: torch.Tensor) -> torch.Tensor:
         """Return a number for each feature of a table."""
         filled = torch.where(columns.isnan(), self.fill, columns)  # [n, C]
         level = (filled >= 0) & (filled < self.count) & (filled == filled.floor())

@@ -176,7 +176,7 @@ class Recent:
         match entry:
             case Record():
                 self._state.pop(WaitBegan, None)
-                merged = self._merged(entry)
+                merged = self._merge(entry)
                 self._state[Record] = at, entry
             case WaitEnded():
                 self._state.pop(WaitBegan, None)
@@ -203,7 +203,7 @@ class Recent:
         entries, self._news = [*self._news], deque(maxlen=self._news.maxlen)
         return entries
 
-    def _merged(self, record: Record) -> Record:
+    def _merge(self, record: Record) -> Record:
         """Return a record with the counts of one that nobody has taken, in its place."""
         for index, (_, earlier) in enumerate(self._news):
             if isinstance(earlier, Record):
