@@ -183,7 +183,7 @@ class RunLedger:
     @property
     def _split(self) -> str:
         data = self.plan.experiment.data
-        return f"test {data.test:g}, validation {data.validation:g}, seed {self.plan.experiment.seed}"
+        return f"test {self.plan.asked.test_share:g}, validation {data.validation:g}, seed {self.plan.experiment.seed}"
 
     @cached_property
     def settings(self) -> str:

@@ -77,10 +77,7 @@ def experiment(tmp_path):
     return {
         "rounds": 1,
         "topology": {"kind": "complete", "peers": 4},
-        "data": {
-            "name": "table",
-            "options": {"path": str(tmp_path / "{peer}.csv"), "target": "ill", "columns": columns},
-        },
+        "data": {"name": "table", "options": options},
         "model": {"name": "description"},
         "privacy": {"mode": "pairwise"},
     }
