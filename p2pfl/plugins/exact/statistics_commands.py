@@ -82,7 +82,7 @@ def describe(options: DescribeOptions) -> int:
 
 def find_components(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
-    given = {"components": options.components, "standardise": options.standardise or None}
+    given = {"components": options.components, "standardise": options.standardise or None, "least": options.least}
     name, model, tensors, meaning = computed(options, "pca", given)
     results = projected(tensors, model, meaning)
     return terminal.write(

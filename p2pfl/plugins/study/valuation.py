@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.spending.ledger import record_runs
 
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
@@ -82,7 +84,13 @@ class Valuation:
 
 
 def valuation(
-    plan: Plan, *, method: str = "shapley", draws: int = 200, metric: str | None = None, unaccounted: bool = False
+    plan: Plan,
+    *,
+    method: str = "shapley",
+    draws: int = 200,
+    metric: str | None = None,
+    unaccounted: bool = False,
+    now: datetime | None = None,
 ) -> Valuation:
     r"""Return the values of the peers of an experiment.
 
@@ -106,6 +114,9 @@ def valuation(
         Score; by default that of the summary of a run.
     unaccounted
         True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
+    now
+        Time in UTC for the account, which lists the values of a model from exact totals; that of the computer by
+        default.
 
     Raises
     ------
@@ -122,6 +133,8 @@ def valuation(
         raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
+    accepting = replace(plan, unaccounted=plan.unaccounted or unaccounted)
+    record_runs(accepting, plan.federation.peers, now=now or datetime.now(UTC))
     count = len(game.peers)
     if method == "loo":
         whole = (1 << count) - 1

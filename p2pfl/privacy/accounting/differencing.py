@@ -109,9 +109,12 @@ def find_exposures(
 def _differences(
     one: KnownSum, other: KnownSum, number: int, *, least: int, observers: Sequence[str]
 ) -> Iterator[Exposure]:
-    """Yield the few people, or the one peer, in which two sums differ."""
+    """Yield the few people, or the one peer, in which two sums differ.
+
+    Parts of the same peers count as equal, since nobody knows in how few of their people they differ.
+    """
     people = int((one.people != other.people).sum())
-    rest = {peer for peer, _ in one.others ^ other.others}
+    rest = {peer for peer, _ in one.others} ^ {peer for peer, _ in other.others}
     if not people and len(rest) == 1:
         yield Exposure(peer=rest.pop(), run=number)
     elif 0 < people < least and (not rest or (len(rest) == 1 and rest <= {*observers})):

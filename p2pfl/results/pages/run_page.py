@@ -34,7 +34,7 @@ from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import alarms_of, evaluation_of
+from p2pfl.results.run_files import alarms_of, evaluation_of, explanation_of
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 DIGEST_FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")
@@ -59,10 +59,15 @@ MAX_EVENTS = 60
 
 def run_page(run: Run) -> str:
     """Return the page of a run, be it a simulation, a swarm or one peer, and ended or interrupted."""
-    sections: list[Section] = [
+    explanation = explanation_of(run.summary)
+    regression = explanation is not None and explanation.regression is not None
+    model: Section = ("features", "Regression" if regression else "Features of the model", features(run.summary))
+    learned: list[Section] = [
         ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _curves(run)),
-        ("features", "Features of the model", features(run.summary)),
+    ]
+    sections: list[Section] = [
+        *([model, *learned] if regression else [*learned, model]),
         ("graph", "Topology", neighbourhoods(run)),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _costs(run)),

@@ -13,22 +13,21 @@ peer, which refuses; so is a run that leaves a peer out, in the accounts of thos
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
-from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment import Plan
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, data_files
+from p2pfl.experiment.approval import approval_of, experiment_digest
+from p2pfl.experiment.site_policy import policy_paths, read_policy
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.privacy.accounting.differencing import Exposure, KnownSum, find_exposures
 from p2pfl.privacy.keys import Identity
@@ -172,8 +171,9 @@ class RunLedger:
     @property
     def least(self) -> int:
         """Least number of people that totals may show."""
-        stated = self.plan.experiment.model.options.get("least")
-        return max(LEAST, stated if isinstance(stated, int) else 0)
+        learner = self.plan.learner.bare
+        model = learner.model.least if isinstance(learner, ExactLearner) else 0
+        return max(LEAST, model, 0 if self.policy is None else read_policy(self.policy).least)
 
     @property
     def _peer(self) -> str:
@@ -182,21 +182,27 @@ class RunLedger:
 
     @property
     def _split(self) -> str:
-        data = self.plan.experiment.data
-        return f"test {data.test:g}, validation {data.validation:g}, seed {self.plan.experiment.seed}"
+        experiment, test = self.plan.experiment, self.plan.asked.test_share
+        return f"test {test:g}, validation {experiment.data.validation:g}, seed {experiment.seed}"
 
     @cached_property
-    def settings(self) -> str:
-        """Digest of the settings from which the totals follow."""
-        return settings_digest(self.plan.experiment)
+    def digest(self) -> str:
+        """Digest of the experiment, which its approval names."""
+        return experiment_digest(self.plan.experiment)
+
+    @cached_property
+    def policy(self) -> Path | None:
+        """Policy of the site, if the data have one."""
+        return next(iter(policy_paths(self.plan.experiment, self.members).values()), None)
 
     def _entry(self, now: datetime, *, accepted: tuple[str, ...], signer: Identity | None) -> RunEntry:
         plan, protection = self.plan, self.plan.protection
+        approval = None if self.policy is None else approval_of(plan.experiment, self.policy)
         parts, rows = self._packed() if self.exact else ({}, "")
         return RunEntry(
             run=plan.experiment.name,
             date=now.isoformat(timespec="seconds"),
-            experiment=self.settings,
+            experiment=self.digest,
             table=self.table,
             header=self.people.columns,
             peer=self._peer,
@@ -209,6 +215,8 @@ class RunLedger:
             rows=rows,
             split=self._split,
             epsilon=None if self.exact else protection.total(protection.planned),
+            purpose=None if approval is None else approval.purpose,
+            approver=None if approval is None else approval.officer,
             accepted=accepted,
             signer=None if signer is None else signer.public.hex(),
         )
@@ -234,6 +242,9 @@ class RunLedger:
         InputError
             There are reasons, and the owner does not overrule them.
         """
+        most = None if self.policy is None else read_policy(self.policy).runs
+        if most is not None and sum(self.account.owned or run.peer == self._peer for run in self.runs) >= most:
+            raise InputError(f"{self.policy} allows {most} runs, which {self.account.path} lists; ask for more")
         reasons = tuple(dict.fromkeys(self._reasons()))
         if reasons and not self.plan.unaccounted:
             raise InputError(f"{self.account.path}: {reasons[0]}, {ACCEPTANCE}")
@@ -255,7 +266,7 @@ class RunLedger:
             known = [
                 KnownSum(people, self._others(run.peers, run.peer, name, run.split)) for name, people in sums.known(run)
             ]
-            if run.experiment == self.settings and _alike(known, new):
+            if run.experiment == self.digest and _alike(known, new):
                 return
             comparable += [(run, number, each) for each in known]
             few = abs(run.samples - self.people.samples)
@@ -343,15 +354,6 @@ class Comparison:
     def lost(self, run: RunEntry) -> str:
         """Return a column that the table had at an earlier run and has no more; empty if there is none."""
         return min({*run.header} - {*self.people.columns}, default="")
-
-
-def settings_digest(experiment: Experiment) -> str:
-    """Return the digest of the settings of an experiment from which its totals follow; paths have no part in it."""
-    table = msgspec.to_builtins(experiment)
-    chosen: dict[str, Any] = {key: table[key] for key in ("seed", "rounds", "data", "model", "learning")}
-    chosen["data"] = chosen["data"] | {"options": {**chosen["data"]["options"], "path": ""}}
-    chosen["learning"] = chosen["learning"] | {"device": ""}
-    return hashlib.sha256(json.dumps(chosen, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _named(run: RunEntry, number: int) -> str:

@@ -37,9 +37,9 @@ def saved(folder, settings):
     return folder / "peers" / "peer0.safetensors"
 
 
-def birthwt(data_dir, *, target, columns, **options):
+def birthwt(data_dir, tmp_path, *, target, columns, **options):
     """Return the settings of a regression of the birth weights; their sites have few patients with hypertension."""
-    folder = case(data_dir, "test-part")
+    folder = case(data_dir, "test-part", tmp_path)
     settings = experiment_of(folder, "birthwt.toml", model={"name": "glm", "options": {"least": 1, **options}})
     levels = {"bwt": "number", "low": [0, 1], "ftv": "number"}
     settings["data"]["options"] |= {"target": target, "columns": columns | {target: levels[target]}}
@@ -64,7 +64,7 @@ def check_table(fitted, shown, names):
 
 
 def test_a_weighted_linear_model_has_the_t_and_p_of_lm(data_dir, tmp_path):
-    folder = case(data_dir, "t-distribution")
+    folder = case(data_dir, "t-distribution", tmp_path)
     fitted = regression_of(load(saved(tmp_path / "run", experiment_of(folder, "e.toml"))))
     code = """
     for (v in c("District", "Group", "Age")) { d[[v]] <- factor(d[[v]]) }
@@ -84,7 +84,7 @@ def test_a_weighted_linear_model_has_the_t_and_p_of_lm(data_dir, tmp_path):
 
 
 def test_a_gamma_model_has_the_t_and_the_criteria_of_glm(data_dir, tmp_path):
-    settings, columns = birthwt(data_dir, target="bwt", columns=COLUMNS, family="gamma")
+    settings, columns = birthwt(data_dir, tmp_path, target="bwt", columns=COLUMNS, family="gamma")
     fitted = regression_of(load(saved(tmp_path / "run", settings)))
     code = f"""
     m <- glm(bwt ~ age + lwt + smoke + ht, Gamma("log"), d, {CONTROL})
@@ -101,7 +101,7 @@ def test_a_gamma_model_has_the_t_and_the_criteria_of_glm(data_dir, tmp_path):
 
 
 def test_a_logistic_model_has_odds_ratios_with_intervals(data_dir, tmp_path):
-    settings, columns = birthwt(data_dir, target="low", columns=COLUMNS)
+    settings, columns = birthwt(data_dir, tmp_path, target="low", columns=COLUMNS)
     fitted = regression_of(load(saved(tmp_path / "run", settings)))
     code = f"""
     m <- glm(low ~ age + lwt + smoke + ht, binomial, d, {CONTROL}); ci <- confint.default(m)
@@ -125,8 +125,8 @@ def test_a_logistic_model_has_odds_ratios_with_intervals(data_dir, tmp_path):
     ],
 )
 def test_nested_models_are_compared_as_by_anova(data_dir, tmp_path, capsys, target, r):
-    small, columns = birthwt(data_dir, target=target, columns={"age": "number", "lwt": "number"})
-    large, _ = birthwt(data_dir, target=target, columns=COLUMNS)
+    small, columns = birthwt(data_dir, tmp_path, target=target, columns={"age": "number", "lwt": "number"})
+    large, _ = birthwt(data_dir, tmp_path, target=target, columns=COLUMNS)
     paths = [str(saved(tmp_path / str(number), each)) for number, each in enumerate((small, large))]
     code = f"""
     {r}

@@ -15,6 +15,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.additive import answer_questions
 from p2pfl.plugins.exact import GLM, Lasso
+from plugins.exact.hospital_cases import case
 
 FIELDS = (Field("icd", ("A", "B", "C", "D")), Field("age"), Field("sex"))
 COUNTS = {"A": 60, "B": 50, "C": 2, "D": 8}
@@ -143,12 +144,9 @@ def test_a_site_may_want_more_people_in_a_cell_than_the_model():
 
 
 @pytest.fixture
-def hospitals(data_dir, monkeypatch):
+def hospitals(data_dir, tmp_path, monkeypatch):
     """Run in the folder of four hospitals' tables, one of which has one person with the level E84."""
-    folder = data_dir.parent / "cases" / "hospital" / "glm-one-level"
-    if not folder.is_dir():
-        pytest.skip("no folder of hospitals beside the data sets")
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(case(data_dir, "glm-one-level", tmp_path))
 
 
 def birthwt(**options):
