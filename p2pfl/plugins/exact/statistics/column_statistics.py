@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,7 +120,9 @@ class Description(Statistic):
         """All columns, each class as a level of the target."""
         target = Field("target", None if self.classes is None else tuple(map(str, range(self.classes))))
         event = [Field("event")] if self.event else []
-        return Design.of(self.width, [*(field for field, _ in located(self.features, self.fields)), target, *event])
+        return Design.of(
+            self.width, [*(field for field, _ in located(self.features, self.fields)), target, *event], others=False
+        )
 
     def start(self) -> Tensors:
         """Return the description of no samples, with no level merged."""
@@ -138,7 +140,7 @@ class Description(Statistic):
 
         design = yield from self.design.find_pairs(agreed, parts=lambda own: [values(own)])
         design = yield from check_design(
-            replace(design, others=False),
+            design,
             agreed,
             outcomes=("",),
             count=lambda cells, own: cells.count(values(own), values(own).targets),
