@@ -1,4 +1,4 @@
-"""``p2pfl privacy TABLE``: the record of all runs on a table, which an officer files, and `privacy EXPERIMENT` before."""
+"""``p2pfl privacy TABLE``, the record of all runs on a table, which an officer files."""
 
 import json
 
@@ -58,7 +58,9 @@ def test_the_record_has_who_when_which_columns_and_how_many_people(ward, capsys)
     assert f"2 lines fit their seals; the last is {record['seal']}" in printed
 
 
-def test_costs_of_two_private_runs_add_up(ward, capsys):
+@pytest.mark.slow
+@pytest.mark.usefixtures("ward")
+def test_costs_of_two_private_runs_add_up(capsys):
     private = ["--set", "model.name=private_description", "--set", "privacy.noise=2"]
     private += ["--set", "model.options={bounds={a=[0, 97], b=[0, 89]}, bins=4}"]
     assert main(["describe", "ward.toml", *private]) == 0
