@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.text import Text
 
 from p2pfl.cli import terminal
@@ -20,9 +19,6 @@ from p2pfl.results.spending.account_file import AccountFile
 
 DELTA = 1e-5
 """Delta of the epsilon that all costs of an account add up to."""
-
-BULK = ("parts", "rows")
-"""Fields of a run that say nothing to a reader."""
 
 
 def account_of(argument: str) -> Path | None:
@@ -46,7 +42,6 @@ def recorded(path: Path) -> dict[str, Any]:
     entries = file.read()
     if not entries:
         raise InputError(f"{path} lists no run; name a table on which one has run")
-    runs = [msgspec.to_builtins(each) for each in entries if isinstance(each, RunEntry)]
     epsilon = {"people": _sample_epsilon(entries), "peers": _peer_epsilon(entries)}
     return {
         "account": str(path),
@@ -55,7 +50,7 @@ def recorded(path: Path) -> dict[str, Any]:
         "seal": file.seal,
         "delta": DELTA,
         "epsilon": epsilon,
-        "runs": [{key: value for key, value in run.items() if key not in BULK} for run in runs],
+        "runs": [each.results() for each in entries if isinstance(each, RunEntry)],
     }
 
 
