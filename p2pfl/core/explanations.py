@@ -50,7 +50,7 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic, which has a t distribution where the regression says with how many degrees of freedom.
+        Wald's statistic, which has a t distribution where the regression has degrees of freedom.
     p
         Its two-sided p-value.
     low, high

@@ -18,7 +18,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Asking, Step, answer_questions
-from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
+from p2pfl.learning.exact_model import Comparing, ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
@@ -220,6 +220,12 @@ class ExactLearner(SequentialLearner):
         """Return the samples of a peer, which only the answer of a question and scores may read."""
         parts = (self.federation.train, self.federation.validation, self.federation.test)
         return Own(*(self._part(part[peer]) for part in parts))
+
+    def compared(self, peer: str) -> tuple[str, ...]:
+        """Return sentences for a peer alone on how its samples differ from those of the others; nothing if unknown."""
+        if not isinstance(self.model, Comparing):
+            return ()
+        return self.model.compared(self.own(peer), self.federation.dataset.description)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""

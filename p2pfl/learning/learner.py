@@ -256,7 +256,7 @@ class SequentialLearner(ABC):
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A learner that a run tells how much to train, and with which seed."""
+    """A learner whose amount of training and seed a run sets."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -332,10 +332,10 @@ class Predicts(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A learner whose models say something of their features."""
+    """A learner whose models explain the role of their features."""
 
     def explained(self, row: torch.Tensor) -> Explained | None:
-        """Return what a model ``[P]`` says of its features; ``None`` if that is nothing."""
+        """Return the explanation of a model ``[P]``; ``None`` if it has none."""
         ...
 
 
@@ -347,7 +347,7 @@ class Federated(Protocol):
 
 
 def learner_traits(learner: Learner) -> LearnerTraits:
-    """Return what a learner declares, beneath what wraps it; the neutral traits where it declares none."""
+    """Return the traits of a learner, beneath its wrappers; the neutral ones where it declares none."""
     traits: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())
     return traits
 

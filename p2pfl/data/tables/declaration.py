@@ -141,14 +141,25 @@ class Table:
         """
         cells = source if isinstance(source, TextCells) else read(source)
         notes = [] if self.key is None else repeated_values(cells, self.key)
-        rows, targets = len(cells), [self.target] if self.event is None else [self.target, self.event]
-        cells, lacking = complete_rows(cells, [*self.fields, *targets])
+        rows = len(cells)
+        cells, lacking = self.complete(cells)
         if lacking:
             columns = ", ".join(f'"{name}" in {count}' for name, count in lacking.items())
             notes.append(f"{rows - len(cells)} of {rows} rows are left out, because cells are missing: {columns}")
         features = encode_features(code_cells(cells, self.fields), self.fields)
         scaled = (features - self.mean) / self.deviation
         return OwnSamples(scaled, self._targets(cells), tuple(notes))
+
+    def complete(self, cells: TextCells) -> tuple[TextCells, dict[str, int]]:
+        """Return the rows that are used, and the missing cells of each column that leaves others out.
+
+        Raises
+        ------
+        DataError
+            No row is complete.
+        """
+        targets = [self.target] if self.event is None else [self.target, self.event]
+        return complete_rows(cells, [*self.fields, *targets])
 
     def _targets(self, cells: TextCells) -> FloatArray | IntArray:
         """Return classes, numbers, or times, which are negative where the event has not happened."""

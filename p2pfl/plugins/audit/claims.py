@@ -195,7 +195,7 @@ def share(mu: float) -> str:
     return f"{100 * float(ndtr(mu / 2)):.0f} %"
 
 
-def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: object) -> ExactClaim:
+def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: str | float) -> ExactClaim:
     """Return a claim of :data:`SENTENCES` with its measurement.
 
     Parameters

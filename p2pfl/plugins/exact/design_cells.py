@@ -78,7 +78,9 @@ class Design:
     others: bool = True
 
     @classmethod
-    def of(cls, features: int, fields: Sequence[Field] | None, *, kept: Ints | None = None) -> Self:
+    def of(
+        cls, features: int, fields: Sequence[Field] | None, *, kept: Ints | None = None, others: bool = True
+    ) -> Self:
         """Return the design of some columns, of which none is merged.
 
         Parameters
@@ -87,12 +89,14 @@ class Design:
             Number of features, and columns of the table that they come from.
         kept
             Positions of the features that have coefficients; all if ``None``.
+        others
+            As of the class.
         """
         chosen = {*range(features)} if kept is None else {*kept.tolist()}
         columns = tuple(each for each in located(features, fields) if each[1].start in chosen)
-        return cls(columns, np.arange(features), tuple(feature_names(features, fields)))
+        return cls(columns, np.arange(features), tuple(feature_names(features, fields)), others=others)
 
-    def merging(self, levels: Floats) -> Self:
+    def merging(self, levels: Floats | Ints) -> Self:
         """Return the design with levels that are merged, as a tensor of a model has them."""
         return replace(self, levels=levels.astype(np.int64))
 
@@ -184,8 +188,11 @@ class Design:
         return replace(self, levels=levels)
 
     def part(self, part: Part) -> Part:
-        """Return samples whose merged levels are one feature, and zero in the others."""
-        return Part(self.joined(part.features), part.targets)
+        """Return samples whose merged levels are one feature, and zero in the others; kept with the samples."""
+        kept: tuple[Ints, Part] | None = part.kept.get("merged levels")
+        if kept is None or not np.array_equal(kept[0], self.levels):
+            kept = part.kept["merged levels"] = self.levels, Part(self.joined(part.features), part.targets)
+        return kept[1]
 
     def joined(self, features: FloatArray) -> FloatArray:
         """Return features ``[n, F]`` whose merged levels are one, and zero in the others, as are those left out."""

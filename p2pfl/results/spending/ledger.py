@@ -54,6 +54,11 @@ def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
     return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(found.values())]
 
 
+def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
+    """Return what the accounts of some peers have against a run, each in a sentence; nothing is written."""
+    return [f"{ledger.account.path}: {reason}" for ledger in run_ledgers(plan, peers) for reason in ledger.objections()]
+
+
 def check_runs(plan: Plan, peers: Sequence[str]) -> None:
     """Check a run against earlier ones; nothing is written.
 
@@ -123,6 +128,11 @@ class RunLedger:
     def own(self) -> bool:
         """True if the data are those of one peer, and others add theirs."""
         return self.plan.experiment.data.owned
+
+    def objections(self) -> tuple[str, ...]:
+        """Return the reasons against the run, each in a clause with a remedy."""
+        self._catch_up()
+        return tuple(dict.fromkeys(self._reasons()))
 
     def check(self) -> None:
         """Raise :class:`InputError` unless the run may start."""

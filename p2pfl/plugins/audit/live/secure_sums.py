@@ -67,7 +67,7 @@ class ObservedTerms:
     by_sender: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
     def remove_own_masks(self) -> list[Ring]:
-        """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
+        """Return each contribution without the sender's own mask, as its receiver has it, ``[P]`` each."""
         left = []
         for term in self.by_sender.values():
             if term.own:
@@ -77,7 +77,7 @@ class ObservedTerms:
         return left
 
     def sum_own_masks(self) -> list[Ring]:
-        """Return what all senders of a sum together have of their own masks: the masks of pairs cancel, ``[P]`` each.
+        """Return the sum of the senders' own masks for each sum: the masks of pairs cancel, ``[P]`` each.
 
         For each sum this is the total of all masked contributions less the total of all contributions.
         """

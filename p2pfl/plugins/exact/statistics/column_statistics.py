@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
@@ -21,6 +22,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
+from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -118,7 +120,9 @@ class Description(Statistic):
         """All columns, each class as a level of the target."""
         target = Field("target", None if self.classes is None else tuple(map(str, range(self.classes))))
         event = [Field("event")] if self.event else []
-        return Design.of(self.width, [*(field for field, _ in located(self.features, self.fields)), target, *event])
+        return Design.of(
+            self.width, [*(field for field, _ in located(self.features, self.fields)), target, *event], others=False
+        )
 
     def start(self) -> Tensors:
         """Return the description of no samples, with no level merged."""
@@ -136,7 +140,7 @@ class Description(Statistic):
 
         design = yield from self.design.find_pairs(agreed, parts=lambda own: [values(own)])
         design = yield from check_design(
-            replace(design, others=False),
+            design,
             agreed,
             outcomes=("",),
             count=lambda cells, own: cells.count(values(own), values(own).targets),
@@ -164,7 +168,14 @@ class Description(Statistic):
         stated: dict[str, Any] = {"samples": [samples], "present": present, "distinct": distinct}
         stated |= {"mean": mean, "deviation": deviation, "whole": whole} | self._ranges(cells, whole)
         edges = stated["edges"]
-        total = yield Question(lambda peer: self._histograms(values(peer), edges), size=width * self.bins)
+
+        def histograms(peer: str) -> Ints:
+            """Return what a peer adds; it knows the cells of all now, and keeps which of its columns are far off."""
+            mine = values(peer)
+            own(peer).train.kept[KEY] = far_columns(mine, cells)
+            return self._histograms(mine, edges)
+
+        total = yield Question(histograms, size=width * self.bins)
         stated["counts"] = total.reshape(width, self.bins)
         if self.correlations:
             reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
@@ -181,6 +192,25 @@ class Description(Statistic):
         design = self.design.merging(tensors["levels"])
         gone = design.levels == LEFT_OUT
         return lambda peer: np.where(gone, np.nan, design.joined(self.values(own(peer))))
+
+    def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
+        """Return sentences for an owner on columns whose median is far from the values of all others."""
+        names: list[str | None] = [None] * self.width
+        for field, where in located(self.features, meaning.columns):
+            if field.levels is None:
+                names[where.start] = field.name
+        if self.classes is None:
+            names[self.features] = meaning.target or "target"
+        middle, scale = self.units(meaning)
+        return sentences(own, names=names, scale=scale, middle=middle)
+
+    def units(self, meaning: Meaning) -> tuple[Floats, Floats]:
+        """Return mean and deviation that turn each column into the units of the table, ``[K]``."""
+        middle, scale = np.zeros(self.width), np.ones(self.width)
+        middle[: self.features], scale[: self.features] = meaning.mean, meaning.deviation
+        if self.classes is None:
+            middle[self.features], scale[self.features] = meaning.target_mean, meaning.target_deviation
+        return middle, scale
 
     def values(self, own: Own) -> FloatArray:
         """Return the columns of the samples of a peer, ``[n, K]``."""

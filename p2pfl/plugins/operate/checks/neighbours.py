@@ -67,7 +67,7 @@ async def check_neighbours(
 
 
 async def _read_announcements(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
-    """Return what the broker retains under these names; it arrives before a message that is published afterwards."""
+    """Return the announcements that the broker retains; they arrive before a message that is published afterwards."""
     codec = probe.codec
     inbox = codec.topic(f"in/{probe.peer}")
     own = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))
