@@ -258,7 +258,8 @@ def evaluation(result: Evaluation) -> None:
     table = grid("score", "value", "95 % interval")
     for name, score in result.whole.scores.items():
         table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
-    console.print(f"{result.whole.samples} samples")
+    left_out = f", {result.left_out} rows left out because a cell is missing" if result.left_out else ""
+    console.print(f"{result.whole.samples} samples{left_out}")
     console.print(table)
     if (test := result.goodness) is not None:
         statistic = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"

@@ -54,6 +54,11 @@ def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
     return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(found.values())]
 
 
+def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
+    """Return what the accounts of some peers have against a run, each in a sentence; nothing is written."""
+    return [f"{ledger.account.path}: {reason}" for ledger in run_ledgers(plan, peers) for reason in ledger.objections()]
+
+
 def check_runs(plan: Plan, peers: Sequence[str]) -> None:
     """Check a run against earlier ones; nothing is written.
 
@@ -108,11 +113,17 @@ class RunLedger:
         Peers whose data are in the file.
     account
         Where it is.
+    given
+        People whose samples the run uses; by default those of the plan.
+    among
+        Names of all peers; by default those of the plan.
     """
 
     plan: Plan
     members: tuple[str, ...]
     account: PrivacyAccount
+    given: People | None = None
+    among: tuple[str, ...] = ()
     file: AccountFile = field(init=False)
     runs: list[RunEntry] = field(init=False, default_factory=list)
 
@@ -120,9 +131,19 @@ class RunLedger:
         object.__setattr__(self, "file", AccountFile(self.account.path))
 
     @property
+    def peers(self) -> tuple[str, ...]:
+        """Names of all peers."""
+        return self.among or self.plan.topology.peers
+
+    @property
     def own(self) -> bool:
         """True if the data are those of one peer, and others add theirs."""
         return self.plan.experiment.data.owned
+
+    def objections(self) -> tuple[str, ...]:
+        """Return the reasons against the run, each in a clause with a remedy."""
+        self._catch_up()
+        return tuple(dict.fromkeys(self._reasons()))
 
     def check(self) -> None:
         """Raise :class:`InputError` unless the run may start."""
@@ -144,6 +165,8 @@ class RunLedger:
     @cached_property
     def people(self) -> People:
         """People whose samples the run uses."""
+        if self.given is not None:
+            return self.given
         learner = self.plan.learner.bare
         whole = isinstance(learner, ExactLearner) and learner.model.scored == "nothing"
         return people_of(self.plan.experiment, self.plan.federation, self.members, whole=whole)
@@ -178,7 +201,7 @@ class RunLedger:
     @property
     def _peer(self) -> str:
         """Whose data they are; empty for the data of all."""
-        return self.members[0] if self.own or len(self.members) < len(self.plan.topology.peers) else ""
+        return self.members[0] if self.own or len(self.members) < len(self.peers) else ""
 
     @property
     def _split(self) -> str:
@@ -206,7 +229,7 @@ class RunLedger:
             table=self.table,
             header=self.people.columns,
             peer=self._peer,
-            peers=plan.topology.peers,
+            peers=self.peers,
             model=plan.experiment.model.name,
             columns=self.columns,
             samples=self.people.samples,
@@ -259,7 +282,7 @@ class RunLedger:
             return
         sums, comparable = Comparison(self.people, self.file.key(), self.runs), list[tuple[RunEntry, int, KnownSum]]()
         new = [
-            KnownSum(sums.own(rows), self._others(self.plan.topology.peers, self._peer, name, self._split))
+            KnownSum(sums.own(rows), self._others(self.peers, self._peer, name, self._split))
             for name, rows in self.people.parts.items()
         ]
         for run, number in earlier:
@@ -284,7 +307,7 @@ class RunLedger:
 
     def _compares(self, run: RunEntry) -> bool:
         """Return whether the totals of a run can be subtracted from those of this one."""
-        peers = self.plan.topology.peers
+        peers = self.peers
         alike = self.account.owned or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
         shared = not {*run.columns}.isdisjoint(self.columns) or run.columns == self.columns
         return run.exact and alike and shared
