@@ -49,7 +49,7 @@ class TableOptions(PageOptions):
 class AccountingOptions(Options):
     """Option of commands that may run outside of the account of the data."""
 
-    unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
+    unaccounted: Annotated[bool, Option("run although the account of the data refuses it; it is recorded")] = False
 
 
 class ExperimentOptions(Options):
