@@ -112,7 +112,12 @@ class ExactLearner(SequentialLearner):
         other._least = self._least  # noqa: SLF001
         return other
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
+        """Return the learner itself; :meth:`checking_cells` hides its counts."""
+        del source
+        return self
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Self:
         """Return the learner that hides from ``peers`` which cells are small, and wants ``least`` samples in each."""
         other = copy(self)
         if peers:

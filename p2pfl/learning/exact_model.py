@@ -146,6 +146,8 @@ class ExactModel(ABC):
         Facts about all data that its totals show, to complete the sentence "every peer learns ...".
     traits
         Offers of the model.
+    column_options
+        Names of the options that name columns which are no features, such as weights.
 
     See Also
     --------
@@ -156,6 +158,7 @@ class ExactModel(ABC):
     name: ClassVar[str]
     shows: ClassVar[str]
     traits: ClassVar[ModelTraits] = ModelTraits()
+    column_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod

@@ -134,7 +134,7 @@ def regression_of(saved: SavedModel) -> FittedRegression:
             f"{saved.path} is a model {saved.about.model.name}, which has no standard errors; train one of glm, "
             "private_glm, lasso, cox"
         )
-    explained = saved.exact.explained(tensors_of(saved), fields=saved.fields, classes=saved.names)
+    explained = saved.exact.explained(tensors_of(saved), fields=saved.columns, classes=saved.names)
     if explained is None or explained.regression is None:
         raise InputError(f"{saved.path} has not converged; train more rounds")
     return explained.regression
@@ -187,7 +187,7 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         )
     meaning = Meaning(
         raw=inputs.raw,
-        columns=saved.fields,
+        columns=saved.columns,
         mean=np.asarray(inputs.mean),
         deviation=np.asarray(inputs.deviation),
         classes=outputs.class_names,

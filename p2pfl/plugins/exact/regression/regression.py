@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -213,6 +213,8 @@ class Regression(LikelihoodModel):
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
     the intercept last in each.
     """
+
+    column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 
     features: int
     classes: int | None
