@@ -293,10 +293,12 @@ class RunLedger:
                 return
             comparable += [(run, number, each) for each in known]
             few = abs(run.samples - self.people.samples)
-            if not known and 0 < few < self.least:
+            if 0 < few < self.least and not any(sums.remains(each) for each in known):
+                lost = sums.lost(run)
+                change = f"the table has lost the column {lost} since" if lost else "no row is written as it was at"
                 yield (
-                    f"the table has lost the column {sums.lost(run)} since {_named(run, number)}, whose number of "
-                    f"people differs by {few}, so nobody can tell whether the difference shows them; restore the column"
+                    f"{change} {_named(run, number)}, whose number of people differs by {few}, so nobody can tell "
+                    "whether the difference shows them; restore how the table was"
                 )
         found = find_exposures(
             [each for *_, each in comparable], new, least=self.least, colluders=self.plan.experiment.privacy.colluders
@@ -350,14 +352,12 @@ class Comparison:
 
     def __init__(self, people: People, key: bytes, runs: Sequence[RunEntry]) -> None:
         self.people, self.key = people, key
-        known = KnownRows(runs)
-        self._old = [*known.numbers]
-        self._now = {each: row for row, each in enumerate(people.digests(key, people.columns))}
-        self._same: dict[tuple[str, ...], dict[bytes, int]] = {people.columns: self._now}
+        self._gone = [*KnownRows(runs).numbers]
+        self._places: dict[tuple[str, ...], Ints] = {}
 
     def own(self, rows: Ints) -> np.ndarray:
         """Return the people of a part of this run, ``[K]``: the rows of the table, then those that have gone."""
-        found = np.zeros(len(self.people.cells) + len(self._old), bool)
+        found = np.zeros(self._count, bool)
         found[rows] = True
         return found
 
@@ -365,14 +365,22 @@ class Comparison:
         """Yield the people of each part of an earlier run; nothing if the table has lost a column that it had."""
         if self.lost(run):
             return
-        if run.header not in self._same:
-            digests = self.people.digests(self.key, run.header)
-            self._same[run.header] = {each: row for row, each in enumerate(digests)}
-        same, gone = self._same[run.header], len(self.people.cells)
+        if run.header not in self._places:
+            now = {each: row for row, each in enumerate(self.people.digests(self.key, run.header))}
+            places = [now.get(each, len(now) + number) for number, each in enumerate(self._gone)]
+            self._places[run.header] = np.array(places, np.int64)
         for name, text in run.parts.items():
-            found = np.zeros(gone + len(self._old), bool)
-            found[[same.get(self._old[number], gone + number) for number in unpacked(text).tolist()]] = True
+            found = np.zeros(self._count, bool)
+            found[self._places[run.header][unpacked(text)]] = True
             yield name, found
+
+    def remains(self, known: KnownSum) -> bool:
+        """Return whether the table still has any person of an earlier sum."""
+        return bool(known.people[: len(self.people.cells)].any())
+
+    @property
+    def _count(self) -> int:
+        return len(self.people.cells) + len(self._gone)
 
     def lost(self, run: RunEntry) -> str:
         """Return a column that the table had at an earlier run and has no more; empty if there is none."""
