@@ -137,7 +137,7 @@ def test_cox_regression_of_tables_is_that_of_statsmodels(tmp_path, capsys):
         tmp_path,
         dict.fromkeys(names, "number"),
         target="week",
-        model={"name": "cox", "options": {"horizon": 60}},
+        model={"name": "cox", "options": {"horizon": 60, "least": 1}},
         event="arrest",
     )
     assert read(wanted).learning.algorithm == "exact"
