@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import BudgetError, DecodeError, PrivacyError
-from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, common_sums
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
@@ -26,7 +26,7 @@ WEIGHTS = metropolis(complete(5).named(NAMES))
 SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run="test")
 IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
 SIZE = 6
-SUMS = known(WEIGHTS, size=SIZE, width=64, colluders=1)
+SUMS = common_sums(WEIGHTS, size=SIZE, width=64, colluders=1)
 
 
 def announcement(name, *, life=1):

@@ -60,14 +60,14 @@ async def gather_neighbours(
         me = membership.me.peer
         notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
-        why = stranded(membership, kept, rounds=experiment.rounds, within=within)
+        why = explain_stranding(membership, kept, rounds=experiment.rounds, within=within)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
         raise ResumeError(why, absent=absent, gone=gone)
     elif error is not None:
         raise error
 
 
-def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
+def explain_stranding(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
     """Return why a resumed peer cannot go on, which model it has, and what to do.
 
     Parameters
@@ -91,7 +91,7 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     return f"{why}; {model}; start the others with --resume, too, or begin a new run without it"
 
 
-def left_alone(name: str) -> str:
+def explain_exclusion(name: str) -> str:
     """Return why a peer cannot take part again in a run whose peers commit rounds together."""
     return (
         f'"{name}" cannot take part again while the others run: with privacy.departures on this topology they go on '

@@ -357,13 +357,13 @@ class MaskedRelease(Wrapped):
         attempts, bare = self._attempts, self._bare
         if bare is None:
             released = await self._net.release(rows, since=since, masses=masses)
-            self._bare = self._masked(released, -1)
+            self._bare = self._mask(released, -1)
             return released
         await attempts.hide(self._round)
         size = bare.rows.shape[-1]
         await asyncio.to_thread(attempts.cover.sums, self.peers, round=self._round, size=size)
-        return self._masked(bare, 1)
+        return self._mask(bare, 1)
 
-    def _masked(self, released: Released, sign: int) -> Released:
+    def _mask(self, released: Released, sign: int) -> Released:
         masks = torch.from_numpy(sign * self._attempts.cover.drawn).to(released.rows.device)  # [1, P]
         return Released(released.rows + masks, released.masses, grid=released.grid, dtype=released.dtype)

@@ -21,7 +21,7 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Weights
 
 
-def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
+def common_sums(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
     """Return what all peers know about the sums of an experiment, whose gossip steps have these weights.
 
     ``size``, ``width`` and ``colluders`` are those of :class:`p2pfl.privacy.secagg.protocol.Sum`.
@@ -130,7 +130,7 @@ def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter
         Counts what sums show that lack a term.
     """
     colluders = plan.experiment.privacy.colluders
-    sums = known(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
+    sums = common_sums(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
     return SumRelay(
         bits=plan.protection.settings.bits,
         sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),

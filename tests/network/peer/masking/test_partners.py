@@ -114,7 +114,7 @@ def cover(present, *, least):
     masks = Masks(secrets, deviation=1.0, topology=graph)
     ledger = SimpleNamespace(peer="peer0")
     found = Cover(masks, ledger, positions=lambda _: None, least=least)
-    return found.lacking(0, present=frozenset(present))
+    return found.missing_partners(0, present=frozenset(present))
 
 
 def test_a_release_waits_for_all_missing_partners_until_enough_are_present():

@@ -121,7 +121,7 @@ def blind(monkeypatch, *, round):
 def watch(monkeypatch):
     """Note, for each peer, what is public when it settles, what it pays, and which rows it sends from then on."""
     seen = {}
-    settle, pay, publish = end_of_peer._settled, MaskLedger.settle, LiveNeighbourhood._publish
+    settle, pay, publish = end_of_peer._settle, MaskLedger.settle, LiveNeighbourhood._publish
 
     async def settling(rounds):
         seen[rounds.parts.name] = Seen(rounds.state.public.rows, rounds.state.rows)
@@ -137,7 +137,7 @@ def watch(monkeypatch):
             seen[net.name].released.append(released)
         return await publish(net, released, weights)
 
-    monkeypatch.setattr(end_of_peer, "_settled", settling)
+    monkeypatch.setattr(end_of_peer, "_settle", settling)
     monkeypatch.setattr(MaskLedger, "settle", paying)
     monkeypatch.setattr(LiveNeighbourhood, "_publish", publishing)
     return seen

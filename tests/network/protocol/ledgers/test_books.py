@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.network.peer.end import unsettled
-from p2pfl.network.peer.storage.journal import Journal, opened, sealed
+from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -141,7 +141,7 @@ def test_the_epoch_of_a_mask_survives_an_account_a_page_and_a_journal():
     bob.receive("ada", decode(encode(ada.account(1))), incarnation=1, key=KEY)
     assert bob.masks.release(1).terms == {mask: -1, Mask(MASK.edge, Slot(0, 1), second): -1}
     page = msgspec.json.decode(msgspec.json.encode(ada.page()[0]), type=Page)
-    journal = opened(sealed(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
+    journal = decode_journal(encode_journal(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
     later = PeerLedgers("ada", masks=["bob"])
     later.begin("bob", incarnation=1, key=KEY, epoch=second)
     later.turn(page, {}, round=1, journal=journal.masks)
