@@ -56,13 +56,13 @@ def summed(receiver, upto):
     call = mine.close()
     if upto == "roll":
         return parts, {receiver: call}
-    words = {name: parts[name].sum_sender.called(receiver, call) for name in givers}
+    words = {name: parts[name].sum_sender.consent(receiver, call) for name in givers}
     if upto == "agreement":
         return parts, words
-    agreed = [mine.consented(name, word) for name, word in words.items()][-1]
+    agreed = [mine.receive_consent(name, word) for name, word in words.items()][-1]
     if upto == "agreements":
         return parts, {receiver: agreed}
-    return parts, {name: parts[name].sum_sender.agreed(receiver, agreed) for name in givers}
+    return parts, {name: parts[name].sum_sender.unlock(receiver, agreed) for name in givers}
 
 
 SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "ParticipantsConfirmed": ("bob", "agreement")}

@@ -46,7 +46,7 @@ async def end(rounds: Rounds) -> PeerEnd:
             agreeing = ModelAgreement(parts.plan, parts.name)
             state, common = await agreeing.close(lambda: rounds.neighbourhood(rounds.next), state, notify=parts.notify)
     parts.hiding.correct()
-    parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
+    parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
     deviation, peers = parts.plan.protection.settings.mask, len(parts.plan.topology.peers)
     relay, ledgers = parts.connection.relay, parts.connection.session.ledgers
     missed = {} if relay is None else relay.missed
@@ -98,10 +98,10 @@ def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Map
     Unsettled
         False as a condition if nothing is open.
     """
-    masks = ledgers.masks.uncancelled()
+    masks = ledgers.masks.list_uncancelled()
     ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
     spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
-    steps = Counter(partner for partner, _ in {*ledgers.flows.unsettled(), *ledgers.flows.lost})
+    steps = Counter(partner for partner, _ in {*ledgers.flows.list_unsettled(), *ledgers.flows.lost})
     return Unsettled(
         dict(sorted(ends.items())),
         spread,

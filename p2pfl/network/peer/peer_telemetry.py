@@ -114,7 +114,7 @@ class Telemetry:
         self._answers.clear()
         for observer, payload in due:
             await connection.channel.publish(outlet(swarm, peer=self._peer, observer=observer), payload)
-        return audience.watched(now) or bool(self._answers)
+        return audience.is_watched(now) or bool(self._answers)
 
     def _take_request(self, message: Message, audience: Audience, *, swarm: str) -> bool:
         """Take a request; return whether the message is one."""
@@ -127,7 +127,7 @@ class Telemetry:
         answer = None if message.retained else audience.receive(observer, message.data, now=now)
         if answer is not None:
             self._answers.append((observer, answer))
-        if answer is not None or audience.watched(now):
+        if answer is not None or audience.is_watched(now):
             self._asked.set()
         return True
 

@@ -253,7 +253,7 @@ class Rounds:
         if not parts.plan.masked:
             return
         kept, cover = parts.best.best, parts.hiding.cover
-        parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
+        parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
         parts.alarms.look(
             parts.hiding.lost(net.missed),
             slot=None if cover is None else cover.slot,

@@ -90,7 +90,7 @@ def number_start(
     --------
     >>> from p2pfl.privacy.keys import FirstUse, SeededSource
     >>> ada = Identity.generate(SeededSource(7), peer="ada")
-    >>> last = Announcement("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
+    >>> last = Announcement("ada", 3600 * SECOND, "dead").sign(ada, swarm="clinic")
     >>> start = number_start(
     ...     clock=0, journal=None, announced=last, identity=ada, trust=FirstUse(), swarm="clinic", peer="ada"
     ... )

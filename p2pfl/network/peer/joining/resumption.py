@@ -14,7 +14,7 @@ from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.membership.refusals import escaped
+from p2pfl.network.protocol.membership.refusals import escape
 from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
@@ -118,7 +118,7 @@ async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoin
         )
     else:
         again = journal is None or journal.released < from_
-        first = entrance(from_, others=progress.supported(), again=again)
+        first = entrance(from_, others=progress.supported_steps(), again=again)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
@@ -177,7 +177,7 @@ class Introductions:
         for peer in sorted(membership.present):
             theirs = membership.up[peer].version
             if theirs not in {me.version, self._reported.get(peer)}:
-                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
+                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escape(theirs), ours=me.version))
             self._reported[peer] = theirs
 
 

@@ -283,9 +283,9 @@ class Stall:
     Examples
     --------
     >>> stall, waits = Stall(after=1.0), Progress("ada", "learning", 3, ("bob",))
-    >>> [stall.seen(waits, step=(3, 0), now=now).stalled for now in (0.0, 0.5, 1.0)]
+    >>> [stall.update(waits, step=(3, 0), now=now).stalled for now in (0.0, 0.5, 1.0)]
     [False, False, True]
-    >>> stall.seen(waits, step=(3, 1), now=1.5).stalled
+    >>> stall.update(waits, step=(3, 1), now=1.5).stalled
     False
     """
 

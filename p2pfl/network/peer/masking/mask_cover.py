@@ -14,7 +14,7 @@ from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scattered
+from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scatter
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
@@ -209,7 +209,7 @@ class Cover:
         payment = self.ledger.settle(shared=self._shared, most=most)
         if not payment.terms:
             return None
-        return scattered(payment, masks=self.masks, positions=self.places, where=where)[np.newaxis]
+        return scatter(payment, masks=self.masks, positions=self.places, where=where)[np.newaxis]
 
     def find_uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
         """Return the releases that turned out to lack a partner's half of a mask and are not charged for it yet."""

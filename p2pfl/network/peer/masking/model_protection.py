@@ -242,7 +242,7 @@ class ModelProtection:
         present = self.membership.present
         return frozenset(
             each
-            for each in self.session.ledgers.masks.unmatched(self.cover.slot)
+            for each in self.session.ledgers.masks.unmatched_partners(self.cover.slot)
             if each in missed or each not in present
         )
 

@@ -16,7 +16,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.protocol.agreement.attempt_reports import connected
+from p2pfl.network.protocol.agreement.attempt_reports import are_connected
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot
@@ -253,7 +253,7 @@ class Attempts:
                 f"round {self._round} did not complete, because {why}; start the run again, "
                 'or set privacy.departures to "go_on" if the update of such a peer may become visible'
             )
-        if not connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
+        if not are_connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
             raise UndecidedError(
                 f"round {self._round} cannot be played again without {gone}, because the others are no longer "
                 "connected; start the missing peers and the run again, or choose a topology with more edges"

@@ -374,11 +374,11 @@ class Conserved:
     @property
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
-        return self.ledgers.flows.applied(self.gossip_step)
+        return self.ledgers.flows.applied_weights(self.gossip_step)
 
     def gather(self) -> None:
         """Add the flows of models that came late, so that they are weighed like the others."""
-        arrived = self.ledgers.arrived()
+        arrived = self.ledgers.late_flows()
         if arrived is not None:
             self._move(arrived)
 

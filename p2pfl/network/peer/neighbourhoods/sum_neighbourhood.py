@@ -51,7 +51,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             for receiver in edges.receivers_in(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
                 slot = SumSlot(receiver, *gossip_step)
-                if weight and self.relay.sum_sender.acquainted(slot):
+                if weight and self.relay.sum_sender.shares_secrets(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.relay.sum_receiver.here if total is not None else set[str]()

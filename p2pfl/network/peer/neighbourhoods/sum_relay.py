@@ -94,15 +94,15 @@ class SumRelay:
             case Term():
                 self.sum_receiver.take(sender, message)
             case RollCall():
-                answer = self.sum_sender.called(sender, message)
-                if not self.sum_sender.whole(sender, message):
+                answer = self.sum_sender.consent(sender, message)
+                if not self.sum_sender.is_whole(sender, message):
                     self._check(sender)
                 return [] if answer is None else [(sender, answer)]
             case ParticipantsConfirmed():
-                agreed = self.sum_receiver.consented(sender, message)
+                agreed = self.sum_receiver.receive_consent(sender, message)
                 return [] if agreed is None else [(peer, agreed) for peer in self.sum_receiver.called]
             case Agreements():
-                return [(sender, self.sum_sender.agreed(sender, message))]
+                return [(sender, self.sum_sender.unlock(sender, message))]
             case Unmasking() if self.sum_receiver.size > SLOW:
                 await asyncio.to_thread(self.sum_receiver.unlock, sender, message)
             case Unmasking():

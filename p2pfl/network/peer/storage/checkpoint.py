@@ -99,7 +99,7 @@ def ends_with_checkpoint(round: int, *, apart: int, rounds: int) -> bool:
 
     Examples
     --------
-    >>> [round for round in range(8) if checkpointed(round, apart=3, rounds=8)]
+    >>> [round for round in range(8) if ends_with_checkpoint(round, apart=3, rounds=8)]
     [0, 2, 5, 7]
     """
     return round == 0 or (round + 1) % apart == 0 or round + 1 == rounds
@@ -390,7 +390,7 @@ class CheckpointStore:
             If it cannot be written.
         """
         path = self.folder / f"{self.peer}.accuses-{peer}.json"
-        replace(path, proof.written(), disk=self.disk)
+        replace(path, proof.to_bytes(), disk=self.disk)
         return path
 
     def note(self, journal: Journal) -> None:

@@ -32,7 +32,7 @@ NOW = 1_800_000_000 * SECOND
 
 
 def said(number, by=ADA, *, peer="ada", swarm="clinic", status="dead"):
-    return Announcement(peer, number, status, key=b"k" * 32).signed(by, swarm=swarm)
+    return Announcement(peer, number, status, key=b"k" * 32).sign(by, swarm=swarm)
 
 
 def start(retained=None, *, clock=NOW, journal=None, trust=None, charged=False):

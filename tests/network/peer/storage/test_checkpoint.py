@@ -136,8 +136,8 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     kept = unpack(pack(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
     again = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
     again.turn(kept.page, kept.rows, round=1, journal=ledgers.masks.journal())
-    assert again.flows.unsettled() == ledgers.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
-    assert again.masks.carried() == ledgers.masks.carried()
+    assert again.flows.list_unsettled() == ledgers.flows.list_unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
+    assert again.masks.applied_masks() == ledgers.masks.applied_masks()
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]
@@ -313,7 +313,7 @@ def test_no_round_is_released_under_an_old_mask_and_masks_cancel_whatever_happen
         else:
             end.release(sent=True)
             end.round += 1
-            kept[name] = [*kept[name], (end.round, (dict(end.sum), end.ledger.carried()))][-2:]
+            kept[name] = [*kept[name], (end.round, (dict(end.sum), end.ledger.applied_masks()))][-2:]
     for end in ends.values():
         assert len(set(end.used)) == len(end.used)
         end.ledger.finish()
