@@ -13,10 +13,12 @@ from p2pfl.cli.options import (
     ModelOptions,
     OutputOptions,
     PeersOptions,
+    ReviewOptions,
+    TrustOptions,
     count,
     fork_server,
 )
-from p2pfl.core.registry import registered
+from p2pfl.core.registry import find_entry_points
 
 
 class HelpOptions(Options):
@@ -65,12 +67,11 @@ class PeerOptions(TrainingOptions, ExperimentOptions):
     resume: Annotated[bool, Option("go on with the last run of this peer under --runs")] = False
 
 
-class RepeatOptions(OutputOptions, AccountingOptions):
+class RepeatOptions(OutputOptions, AccountingOptions, TrustOptions):
     """Run a simulation again from its directory, and compare to the bit."""
 
     run: Annotated[str, Argument("the run directory of a simulation, or of a run of a sweep", "RUN")]
     check: Annotated[bool, Option("end with status 1 if models, records or results differ")] = False
-    trust_code: Annotated[bool, Option("agree to run the code that the directory holds or names")] = False
     changes: Annotated[
         list[str],
         Option("where a file is on this machine, such as data.options.path=own.csv; again", "KEY=PATH", flag="--set"),
@@ -88,16 +89,23 @@ class TopologyOptions(JsonOptions):
     plot: Annotated[str | None, Option("draw it", "FILE")] = None
 
 
-class ExplainOptions(JsonOptions, PeersOptions):
+class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
     """Show the data split and the expected cost of an experiment before it runs."""
 
 
-class PrivacyOptions(JsonOptions, PeersOptions):
-    """The guarantee by observer, and whether learning together can pay."""
+class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
+    """The guarantee by observer, and whether learning together can pay; of a table, the record of its runs."""
 
-    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
     no_baselines: Annotated[bool, Option("do not compare with peers that learn alone")] = False
     plot: Annotated[str | None, Option("draw epsilon over rounds", "FILE")] = None
+
+
+class ApproveOptions(JsonOptions, ReviewOptions):
+    """Sign an experiment as the officer whom the policy beside the data names."""
+
+    key: Annotated[str, Option("private key of the officer, as p2pfl identity makes it", "FILE")]
+    purpose: Annotated[str, Option("for which the policy allows runs", "PURPOSE")]
+    policy: Annotated[str | None, Option("of the site (default: policy.toml beside the data of --name)", "FILE")] = None
 
 
 class ColumnsOptions(JsonOptions):
@@ -129,7 +137,7 @@ class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
 
 def _formats() -> list[str]:
     """Return the formats of ``p2pfl export``."""
-    return ["torch", "onnx", *registered("p2pfl.exporters")]
+    return ["torch", "onnx", *find_entry_points("p2pfl.exporters")]
 
 
 class ExportOptions(ModelOptions):
@@ -230,6 +238,7 @@ COMMANDS = {
     "topology": Command("plan", TopologyOptions, "p2pfl.cli.planning.topologies:run"),
     "explain": Command("plan", ExplainOptions, "p2pfl.cli.planning.explain:run"),
     "privacy": Command("plan", PrivacyOptions, "p2pfl.cli.planning.privacy:run"),
+    "approve": Command("plan", ApproveOptions, "p2pfl.cli.planning.approving:run"),
     "columns": Command("plan", ColumnsOptions, "p2pfl.cli.results_commands:columns"),
     "predict": Command("models", PredictOptions, "p2pfl.cli.results_commands:predict"),
     "evaluate": Command("models", EvaluateOptions, "p2pfl.cli.results_commands:evaluate"),

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2pfl.cli import folders
-from p2pfl.cli.options import ExperimentOptions
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.core_commands import PeerOptions
+from p2pfl.cli.options import ExperimentOptions, ReviewOptions
 from p2pfl.core.errors import InputError
+from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
+from p2pfl.experiment.approval import consent_problems
+from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.experiment.file.reading import draft, plain
+from p2pfl.experiment.site_policy import policy_paths, read_policy
 
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment import Plan
@@ -39,6 +47,8 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
         changes.append(f"topology.peers={options.peers}")
     if broker:
         changes.append(f"transport.broker={json.dumps(broker if broker[1:] else broker[0])}")
+    if isinstance(options, ReviewOptions | PeerOptions):
+        _check_code(options, changes)
     experiment = read(options.experiment, changes=changes)
     if options.peers is not None and experiment.topology.files:
         files = ", ".join(experiment.topology.files)
@@ -48,10 +58,83 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
     return experiment
 
 
+def _check_code(options: ReviewOptions | PeerOptions, changes: Sequence[str]) -> None:
+    """Refuse to import what an experiment names, unless the policy of the site lists it or the user agrees.
+
+    Raises
+    ------
+    InputError
+        The experiment names code; the message has each name, with the SHA-256 of the user's own files.
+    """
+    drafted = draft(options.experiment, changes=changes)
+    digests = code_digests(plain(drafted))
+    paths = policy_paths(drafted, [] if options.name is None else [options.name])
+    listed = {name: digest for path in paths.values() for name, digest in read_policy(path).code.items()}
+    states = {
+        name: f"SHA-256 {digest}" if digest else "installed"
+        for name, digest in digests.items()
+        if digest is None or listed.get(name) != digest
+    }
+    names = ", ".join(f"{name} ({state})" for name, state in states.items())
+    if isinstance(options, PeerOptions):
+        if names and paths:
+            raise InputError(
+                f"{next(iter(paths.values()))} does not list code that {options.experiment} names: {names}; leave it "
+                "out, or ask the officer to add it"
+            )
+    elif names and not options.trust_code:
+        raise InputError(
+            f"{options.experiment} names code, and this command would run it with your rights: {names}; read it, and "
+            "agree with --trust-code"
+        )
+    elif names:
+        terminal.note(f"p2pfl: runs {names}, as --trust-code agrees")
+
+
+def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:
+    """Refuse a run that the policy of a site does not allow, or that its officer has not approved.
+
+    Raises
+    ------
+    InputError
+        The message is the last reason; the others are printed before.
+    """
+    problems = consent_problems(experiment, peers, today=datetime.now(UTC).date())
+    for sentence in problems[:-1]:
+        terminal.note(f"p2pfl: {sentence}")
+    if problems:
+        raise InputError(problems[-1])
+    for path in dict.fromkeys(policy_paths(experiment, peers).values()):
+        if os.access(path, os.W_OK):
+            terminal.note(f"p2pfl: whoever runs this peer can change {path}; let the officer own it and its folder")
+
+
 def warn_unaccounted(resolved: Plan) -> None:
     """Print a warning if the account of its data lacks a plan."""
     if not resolved.accounted:
         _warn(beside(resolved.experiment))
+
+
+def note_tables(resolved: Plan) -> None:
+    """Print what the owner of a table should know of it; nothing of this leaves the computer."""
+    _note(resolved.federation.notes)
+
+
+def note_comparisons(resolved: Plan) -> None:
+    """Print to each owner how its samples differ from those of the others, which totals of a run have shown it."""
+    from p2pfl.learning import ExactLearner  # noqa: PLC0415 (it imports torch)
+
+    if isinstance(learner := resolved.learner, ExactLearner):
+        _note({peer: learner.compared(peer) for peer in resolved.federation.peers})
+        if learner.shared_keys is not None:
+            again = f"{learner.shared_keys} times a person of one site is at another one, too, by the key"
+            print(f"note: {again}; agree on which site keeps each", file=sys.stderr)
+
+
+def _note(sentences: Mapping[str, Sequence[str]]) -> None:
+    for peer, own in sorted(sentences.items()):
+        for sentence in own:
+            print(printable(f"note: table of {peer}: {sentence}"), file=sys.stderr)
 
 
 def warn_of_exact(resolved: Plan) -> None:

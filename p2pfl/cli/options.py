@@ -39,10 +39,17 @@ class PageOptions(JsonOptions):
     csv: Annotated[str | None, Option("write the table", "FILE")] = None
 
 
+class TableOptions(PageOptions):
+    """Files of tables, also for a paper."""
+
+    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
+
+
 class AccountingOptions(Options):
     """Option of commands that may run outside of the account of the data."""
 
-    unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
+    unaccounted: Annotated[bool, Option("run although the account of the data refuses it; it is recorded")] = False
 
 
 class ExperimentOptions(Options):
@@ -57,6 +64,18 @@ class PeersOptions(ExperimentOptions):
     """An experiment, changes of its keys, and its number of peers."""
 
     peers: Annotated[int | None, Option("instead of topology.peers", "N", count)] = None
+
+
+class TrustOptions(Options):
+    """Option of commands that read what others have written, and run none of its code unasked."""
+
+    trust_code: Annotated[bool, Option("agree to run the code that the experiment or the directory names")] = False
+
+
+class ReviewOptions(TrustOptions, ExperimentOptions):
+    """An experiment to review: nothing that it names is imported without consent."""
+
+    name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
 
 
 class ModelOptions(Options):

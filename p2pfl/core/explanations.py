@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MANY_CLUSTERS = 40
+"""Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
+
+MAX_EXPONENT = 700.0
+"""Largest number whose exponential is stated."""
+
 
 @dataclass(frozen=True)
 class FeatureImportance:
@@ -44,7 +50,7 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic.
+        Wald's statistic, which has a t distribution where the regression has degrees of freedom.
     p
         Its two-sided p-value.
     low, high
@@ -57,6 +63,48 @@ class FittedCoefficient:
     p: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def intercept(self) -> bool:
+        """True for an intercept."""
+        return self.name.endswith("(intercept)")
+
+    @property
+    def ratio(self) -> tuple[float | None, float | None, float | None]:
+        """Exponential of the estimate and of the ends of its interval; nothing of an intercept.
+
+        Examples
+        --------
+        >>> FittedCoefficient("smoke", 0.0).ratio
+        (1.0, None, None)
+        """
+        if self.intercept:
+            return None, None, None
+        return _exponential(self.estimate), _exponential(self.low), _exponential(self.high)
+
+
+def _exponential(value: float | None) -> float | None:
+    """Return an exponential; ``None`` where it is no finite number."""
+    return None if value is None or value > MAX_EXPONENT else math.exp(value)
+
+
+@dataclass(frozen=True)
+class FittedTest:
+    """Test of proportional hazards, of a column or of all of them.
+
+    Attributes
+    ----------
+    name
+    statistic
+        Chi-square.
+    freedom
+    p
+    """
+
+    name: str
+    statistic: float
+    freedom: int
+    p: float
 
 
 @dataclass(frozen=True)
@@ -71,9 +119,16 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``cluster``, ``posterior`` (ridge), ``private`` (with private
+        noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
+    freedom
+        Degrees of freedom of t in tests and intervals; null where estimates are normal.
+    ratio
+        Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
+    tests
+        Tests of proportional hazards of ``cox``.
     """
 
     model: str
@@ -81,12 +136,34 @@ class FittedRegression:
     facts: Mapping[str, float | None]
     errors: str
     path: tuple[Mapping[str, float], ...] = ()
+    freedom: float | None = None
+    ratio: str = ""
+    tests: tuple[FittedTest, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
         coefficients = [asdict(each) for each in self.coefficients]
+        if self.ratio:
+            names = ("ratio", "ratio_low", "ratio_high")
+            for row, each in zip(coefficients, self.coefficients, strict=True):
+                row |= dict(zip(names, each.ratio, strict=True))
+        more: dict[str, Any] = {"freedom": self.freedom, "ratio": self.ratio or None}
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
-        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path}
+        tests = {"tests": [asdict(each) for each in self.tests]} if self.tests else {}
+        more |= path | tests
+        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **more}
+
+    @property
+    def size(self) -> str:
+        """Number of samples in words, with that of samples which are held out where it is known.
+
+        Examples
+        --------
+        >>> FittedRegression("glm", (), {"samples": 189.0, "held_out": 0.0}, errors="likelihood").size
+        'n = 189, 0 held out'
+        """
+        held = self.facts.get("held_out")
+        return f"n = {self.facts.get('samples') or 0:.0f}" + ("" if held is None else f", {held:.0f} held out")
 
     def notes(self) -> list[str]:
         """Return sentences on what the coefficients lack."""
@@ -103,6 +180,14 @@ class FittedRegression:
             notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+        elif self.errors in {"HC0", "HC1"}:
+            notes.append(f"Standard errors are robust to another variance than that of the family ({self.errors}).")
+        elif self.errors == "cluster":
+            clusters = self.facts.get("clusters") or 0
+            few = (
+                f", which are few: below {MANY_CLUSTERS} they tend to be too small" if clusters < MANY_CLUSTERS else ""
+            )
+            notes.append(f"Standard errors are robust to dependence within the {clusters:.0f} clusters{few}.")
         elif self.errors == "posterior":
             notes.append(
                 "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "

@@ -21,22 +21,22 @@ T = TypeVar("T")
 
 _spreading = threading.local()
 
-GROUPS = Path("/sys/fs/cgroup")
+GROUP_FOLDER = Path("/sys/fs/cgroup")
 """Where Linux mounts control groups."""
 
-ARENAS = -8
+ARENA_OPTION = -8
 """``M_ARENA_MAX`` of glibc's ``malloc.h``."""
 
-TRIM = -1
+TRIM_OPTION = -1
 """``M_TRIM_THRESHOLD`` of glibc's ``malloc.h``."""
 
-MMAP = -3
+MMAP_OPTION = -3
 """``M_MMAP_THRESHOLD`` of glibc's ``malloc.h``."""
 
-KEPT = 128 * 2**20
+KEPT_HEAP_BYTES = 128 * 2**20
 """Bytes of freed memory at the end of the heap that the process keeps: ten blocks of rows."""
 
-APART = 2**20
+MIN_MAPPED_BYTES = 2**20
 """Bytes of the smallest block that returns to the system on a device."""
 
 MAX_HEAP_ALLOCATION = 32 * 2**20
@@ -94,7 +94,7 @@ def find_used_generators(before: Mapping[str, Any]) -> list[str]:
 
 
 def one_at_a_time() -> contextlib.AbstractContextManager[object]:
-    """Return what one thread at a time can enter, and enter again inside."""
+    """Return a reentrant lock for one thread at a time."""
     return threading.RLock()
 
 
@@ -155,7 +155,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def cores(groups: Path = GROUPS) -> int:
+def cores(groups: Path = GROUP_FOLDER) -> int:
     """Return the number of cores that this process may keep busy.
 
     It is the number of cores of its affinity, at most the quota of its control group, and at most ``OMP_NUM_THREADS``.
@@ -283,18 +283,18 @@ def one_heap() -> None:
     By default each thread has its own, and each of them fills with holes: 3 MB more for a peer from the start, and half
     a kilobyte more a round.
     """
-    _mallopt(ARENAS, 1)
+    _mallopt(ARENA_OPTION, 1)
 
 
 def return_freed_memory() -> None:
-    """Return freed blocks of :data:`APART` bytes and more to the system, where the C library is glibc.
+    """Return freed blocks of :data:`MIN_MAPPED_BYTES` bytes and more to the system, where the C library is glibc.
 
     Once a block of up to 32 MiB has been freed, glibc by default takes further blocks of that size from the heap, which
     small blocks keep from shrinking: with a model of 4 MB and four neighbours a peer needs 339 MiB instead of 153.
     Returning memory costs a page fault for each page: rounds of eight such peers on two cores take 1.3 times as long.
     So ``p2pfl peer``, for devices, returns it, and ``p2pfl run`` does not.
     """
-    _mallopt(MMAP, APART)
+    _mallopt(MMAP_OPTION, MIN_MAPPED_BYTES)
 
 
 def keep_freed_memory() -> None:
@@ -304,8 +304,8 @@ def keep_freed_memory() -> None:
     block costs a page fault. The setting holds for the rest of the process: once it is changed, glibc cannot return to
     the thresholds that it adapts by itself.
     """
-    _mallopt(TRIM, KEPT)
-    _mallopt(MMAP, MAX_HEAP_ALLOCATION)
+    _mallopt(TRIM_OPTION, KEPT_HEAP_BYTES)
+    _mallopt(MMAP_OPTION, MAX_HEAP_ALLOCATION)
 
 
 def _mallopt(option: int, value: int) -> None:
@@ -315,18 +315,18 @@ def _mallopt(option: int, value: int) -> None:
 
 
 def private_memory() -> int | None:
-    """Return the bytes of memory that this process shares with no other, where the system tells (Linux)."""
+    """Return the bytes of memory that this process shares with no other, where the system reports it (Linux)."""
     sizes = _kilobytes(Path("/proc/self/smaps_rollup"))
     return sum(size for name, size in sizes.items() if name.startswith("Private_")) if sizes else None
 
 
 def peak_memory() -> int | None:
-    """Return the bytes of the largest resident memory that this process had, where the system tells (Linux)."""
+    """Return the bytes of the largest resident memory that this process had, where the system reports it (Linux)."""
     return _kilobytes(Path("/proc/self/status")).get("VmHWM")
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds; 0 where the system does not tell (other than Linux)."""
+    """Return the bytes of memory that this process holds; 0 where the system does not report it (other than Linux)."""
     return _kilobytes(Path("/proc/self/status")).get("VmRSS", 0)
 
 
@@ -345,8 +345,8 @@ class FreeMemory(NamedTuple):
     limit: Literal["machine", "control group", "process"]
 
 
-def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
-    """Return the memory that this process can still take; ``None`` where the system does not tell (other than Linux).
+def free_memory(groups: Path = GROUP_FOLDER) -> FreeMemory | None:
+    """Return the memory that this process can still take; ``None`` where the system does not report it.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
     import resource  # noqa: PLC0415 (Windows has none)
 
     limits = [FreeMemory(machine["MemAvailable"] + machine.get("SwapFree", 0), "machine")]
-    limits += [FreeMemory(free, "control group") for free in _granted(groups)]
+    limits += [FreeMemory(free, "control group") for free in _free_in_groups(groups)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         used = _kilobytes(Path("/proc/self/status")).get("VmSize", 0)
@@ -367,7 +367,7 @@ def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
     return min(limits)
 
 
-def _granted(groups: Path) -> list[int]:
+def _free_in_groups(groups: Path) -> list[int]:
     """Return the bytes that are left under the limit of each control group of this process."""
     left = []
     for folder in _own_groups("memory", groups):

@@ -74,7 +74,8 @@ def federate(
         A key of :data:`~p2pfl.data.splits.SPLITS`, or a ``package.module:function``
         (:func:`~p2pfl.data.user_functions.own_split`), for data that the peers do not own already.
     test
-        Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data.
+        Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data. With 0
+        there are no scores.
         MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
     validation
         Share of its own training part that each peer sets aside.
@@ -120,10 +121,10 @@ def federate(
     hands = names if only is None else _checked_peers(only)
     for peer in sorted(set(hands) - set(names)):
         raise DataError(f'peer "{peer}" is not part of the run; {nearest(peer, names)}')
-    if not 0 < test < 1 or not 0 <= validation < 1:
+    if not 0 <= test < 1 or not 0 <= validation < 1:
         raise DataError(
-            f"test must be above 0 and below 1, and validation at least 0 and below 1, but they are {test} and "
-            f"{validation}; both are shares of the samples"
+            f"test and validation must be at least 0 and below 1, but they are {test} and {validation}; both are "
+            "shares of the samples"
         )
     check_split(split)
     source = _source(name, data_dir, options or {})
@@ -219,7 +220,7 @@ def gather(
         if table is None:
             return given[peer]
         try:
-            return table.read(given[peer])
+            return table.load(given[peer])
         except DataError as error:
             raise DataError(f'table of peer "{peer}": {error}') from None
 
@@ -270,7 +271,7 @@ def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray
     if source.test is not None:
         return np.setdiff1d(np.arange(len(source.targets)), source.test), source.test
     whole, test = hold_out(source.targets, fraction=fraction, rng=draw(seed, "test"))
-    if not len(test):
+    if fraction and not len(test):
         raise DataError(
             f"no class has two samples, for training and test, among {len(source.targets)} samples; add data"
         )

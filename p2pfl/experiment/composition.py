@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.traits import CodecTraits, LearnerTraits, ModelTraits, ModeTraits, RuleTraits, Traits
-from p2pfl.experiment.catalogue import MODELS, codec_traits, declared, mode_traits, rule_traits, traits_of
+from p2pfl.experiment.catalogue import codec_traits, exact_traits, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
 
 ROUNDING = 1e-12
@@ -134,7 +134,16 @@ class Composition:
         """True if models follow from totals in which there is no private noise."""
         if self.learner is not None:
             return self.algorithm.additive and not self.learner.noisy
-        return self.algorithm.additive and not declared(MODELS.kind(self.experiment.model.name), ModelTraits()).noisy
+        return self.algorithm.additive and not exact_traits(self.experiment.model.name).noisy
+
+    @property
+    def test_share(self) -> float:
+        """Share of the samples that are held out for scores: that of the file, or the one that the model declares."""
+        given = self.experiment.data.test
+        if given is not None:
+            return given
+        named = self.algorithm.additive and self.experiment.learning.learner is None
+        return (exact_traits(self.experiment.model.name) if named else ModelTraits()).test
 
     @property
     def weighted(self) -> str:

@@ -41,9 +41,9 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import KeepsOwn
+from p2pfl.learning.learner import ChecksCells, KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.trained_part import Divided
+from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -277,11 +277,19 @@ class Plan:
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
-    def drawing(self, source: Source, *, unaccounted: bool = False) -> Plan:
-        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account."""
+    def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False, least: int = 1) -> Plan:
+        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account.
+
+        A ``live`` peer hides its samples from the others; ``least`` is the number of samples that its site wants in
+        whatever a total singles out, if that is more than the model asks for.
+        """
         protection = replace(self.protection, secret=source.secret)
         outside = self.unaccounted or unaccounted
-        made = replace(self, learner=self.learner.drawing(source), protection=protection, unaccounted=outside)
+        peers = self.topology.peers if live else ()
+        learner = self.learner.drawing(source)
+        if isinstance(learner, ChecksCells):
+            learner = learner.checking_cells(source, peers=peers, least=least)
+        made = replace(self, learner=learner, protection=protection, unaccounted=outside)
         return _admitted_again(made)
 
     def continuing(self, *, secret: bool) -> Plan:
@@ -338,7 +346,7 @@ class Plan:
         return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
-    def frozen(self) -> Divided | None:
+    def frozen(self) -> DividedModel | None:
         """The model, if files of its models leave frozen tensors out; ``None`` if they are whole.
 
         p2pfl builds its own models from their file alone, so those are whole.
@@ -350,7 +358,7 @@ class Plan:
 
     def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that its file contains."""
-        return self.learner.state_dict(row) if self.frozen is None else self.frozen.learned(row)
+        return self.learner.state_dict(row) if self.frozen is None else self.frozen.trained_tensors(row)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""

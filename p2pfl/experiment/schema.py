@@ -252,7 +252,8 @@ class DataSettings(Section, frozen=True):
         Arguments of the split: ``alpha`` of ``dirichlet`` (smaller values make peers differ more), ``shards`` per peer,
         ``exponent`` of the ``power_law`` of sample counts, ``column``, whose values name the peer of a sample.
     test
-        Share held out for testing.
+        Share held out for testing; by default 0 of regressions and statistics, which use all samples, and 0.2 of
+        other models.
     validation
         Share of each peer's training data held out for validation.
     scale
@@ -264,7 +265,7 @@ class DataSettings(Section, frozen=True):
     name: Reference = "digits"
     split: Reference = "iid"
     split_options: dict[str, Any] = {}
-    test: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    test: Annotated[float, Meta(ge=0, lt=1)] | None = None
     validation: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     scale: bool = False
     options: dict[str, Any] = {}
@@ -549,8 +550,8 @@ class PrivacySettings(Section, frozen=True):
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that adds up what runs on the same data spend, which ``epsilon`` bounds together; beside the data file by
-        default.
+        File that lists the runs on the same data, and adds up what they spend, which ``epsilon`` bounds together;
+        beside the data file by default.
     """
 
     mode: Reference = "none"

@@ -36,6 +36,11 @@ class Question:
     change: float | None = None
 
 
+Result = TypeVar("Result")
+Questions = Generator[Question, Ints, Result]
+"""Part of a round: it yields questions, receives their totals, and returns a result."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Public result of a round.
@@ -71,10 +76,7 @@ class Additive(Protocol):
         ...
 
 
-Result = TypeVar("Result")
-
-
-def answer_questions(asking: Generator[Question, Ints, Result], total: Callable[[Question], Ints]) -> Result:
+def answer_questions(asking: Questions[Result], total: Callable[[Question], Ints]) -> Result:
     """Return the result of questions whose totals a function computes."""
     answer: Ints | None = None
     while True:

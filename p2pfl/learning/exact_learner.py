@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -16,22 +17,27 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Asking, Step, answer_questions
-from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
+from p2pfl.learning.additive import Asking, Questions, Step, answer_questions
+from p2pfl.learning.exact_model import Comparing, ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
 from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
+from p2pfl.learning.shared_keys import count_shared_keys
+from p2pfl.learning.small_cells import CellCheck
+from p2pfl.privacy.keys import Source
+
+CONCORDANCE = FunctionScore(
+    lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
+)
+"""Concordance of log risks and times, all of which are compared."""
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
-    "risks": {
-        "concordance": FunctionScore(
-            lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
-        )
-    },
+    "risks": {"concordance": CONCORDANCE},
+    "tallied risks": {"concordance": CONCORDANCE},
     "nothing": {},
 }
 """Scores by what a model predicts, as functions of outputs and targets."""
@@ -64,11 +70,19 @@ class ExactLearner(SequentialLearner):
     def __init__(self, model: ExactModel, federation: Federation) -> None:
         self.model, self.federation, self.layout = model, federation, model.layout
         self.gradients_missing = f"{model.name} has no gradients; choose the algorithm exact"
+        self._source: Source | None = None
+        self._everyone = tuple(federation.peers)
+        self._least = 1
         own = model.traits
         self.traits = LearnerTraits(
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
         )
         self._parts: dict[int, tuple[IntArray, Part]] = {}
+        self._shared_keys = list[int]()  # one number, once it is known; copies share the list
+        if federation.keys and own.noisy:
+            raise ModelError(
+                f"data.options.key_across counts persons without noise, but {model.name} adds noise; leave it out"
+            )
         kind = torch.float32 if own.single else torch.float64
         self._features = federation.dataset.features.flatten(1).to(kind).numpy()  # [n, F]
         targets = federation.dataset.targets
@@ -92,7 +106,24 @@ class ExactLearner(SequentialLearner):
 
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
-        return type(self)(self.model, federation)
+        other = type(self)(self.model, federation)
+        if self._source is not None:
+            other._source, other._everyone = self._source, self._everyone  # noqa: SLF001
+        other._least = self._least  # noqa: SLF001
+        return other
+
+    def drawing(self, source: Source) -> Self:
+        """Return the learner itself; :meth:`checking_cells` hides its counts."""
+        del source
+        return self
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Self:
+        """Return the learner that hides from ``peers`` which cells are small, and wants ``least`` samples in each."""
+        other = copy(self)
+        if peers:
+            other._source, other._everyone = source, tuple(peers)  # noqa: SLF001
+        other._least = least  # noqa: SLF001
+        return other
 
     def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
         """Return the learner of one peer that holds the data of all; it takes as many rounds as they do."""
@@ -109,8 +140,28 @@ class ExactLearner(SequentialLearner):
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
-        del round
-        return (yield from self._asking(self.model, row))
+        tensors = self.tensors(row)
+        if not round and (len(self._everyone) > 1 or self.model.merges):
+            check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
+            tensors = yield from self.model.check_cells(tensors, check)
+        if not round and self.federation.keys:
+            self._shared_keys[:] = yield from self._shared()
+        return (yield from self._asking(self.model, tensors))
+
+    @property
+    def shared_keys(self) -> int | None:
+        """Number of persons whom a peer has that another one has, too; ``None`` if it is not known."""
+        return next(iter(self._shared_keys), None)
+
+    def _shared(self) -> Questions[list[int]]:
+        """Return the number of persons that several peers have; nothing where a process has a part of the peers."""
+        keys = self.federation.keys
+        if self._source is not None:
+            return [(yield from count_shared_keys(keys.__getitem__, peers=self._everyone, source=self._source))]
+        if self.federation.elsewhere is not None:
+            return []
+        sets = [set(own) for own in keys.values()]  # of a simulation, which hides nothing
+        return [sum(map(len, sets)) - len(set[str]().union(*sets))]
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model of a peer that learns alone, which takes its own answers for totals.
@@ -118,19 +169,19 @@ class ExactLearner(SequentialLearner):
         A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
         its loss is NaN.
         """
-        del round
         try:
-            step = alone(self._asking(self.model.alone, row), peer)
+            step = alone(self._asking_alone(row, peer=peer, round=round), peer)
         except LearningError:
             return row, math.nan
         return step.row, step.loss or 0.0
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
 
-        Equal models on the same samples are evaluated once.
+        There are none of statistics, and none where no sample is held out. Equal models on the same samples are
+        evaluated once.
         """
-        if self.model.scored == "nothing":
+        if self.model.scored == "nothing" or (part == "test" and not self.federation.tests):
             return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
         personal = isinstance(self.model, Personal)
@@ -198,6 +249,12 @@ class ExactLearner(SequentialLearner):
         parts = (self.federation.train, self.federation.validation, self.federation.test)
         return Own(*(self._part(part[peer]) for part in parts))
 
+    def compared(self, peer: str) -> tuple[str, ...]:
+        """Return sentences for a peer alone on how its samples differ from those of the others; nothing if unknown."""
+        if not isinstance(self.model, Comparing):
+            return ()
+        return self.model.compared(self.own(peer), self.federation.dataset.description)
+
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
         if not isinstance(self.model, Personal):
@@ -211,9 +268,30 @@ class ExactLearner(SequentialLearner):
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
 
-    def _asking(self, model: ExactModel, row: torch.Tensor) -> Asking:
-        outcome = yield from model.round(self.tensors(row), self.own)
+    def _wanted(self, peer: str) -> int:
+        """Return the least number of samples in a cell that a peer of this site wants."""
+        del peer
+        return max(self.model.least, self._least)
+
+    def _asking(self, model: ExactModel, tensors: Tensors) -> Asking:
+        outcome = yield from model.advance(tensors, self.own)
         return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+
+    def _asking_alone(self, row: torch.Tensor, *, peer: str, round: int) -> Asking:
+        """Return the questions to a peer that learns alone, which merges small cells as all would."""
+        tensors = self.tensors(row)
+        if not round and self.model.merges:
+            tensors = yield from self.model.check_cells(tensors, CellCheck(self._raw, (peer,), self._wanted, None))
+        return (yield from self._asking(self.model.alone, tensors))
+
+    def _raw(self, peer: str) -> Own:
+        """Return the samples of a peer with features in their own units."""
+        description, own = self.federation.dataset.description, self.own(peer)
+
+        def raw(part: Part) -> Part:
+            return Part(part.features * description.deviation + description.mean, part.targets)
+
+        return Own(raw(own.train), raw(own.validation), None if own.test is None else raw(own.test))
 
     def _row(self, tensors: Tensors) -> torch.Tensor:
         parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}
@@ -237,6 +315,12 @@ class ExactLearner(SequentialLearner):
         """Return the scores of a model on samples of a peer; NaN without samples."""
         if not len(part.targets):
             return dict.fromkeys({"loss": None, **self.scoring}, torch.tensor(torch.nan, dtype=torch.float64))
+        if self.model.scored == "tallied risks" and isinstance(self.model, Tallied):
+            tensors = self.tensors(row)
+            scores = self.model.tallied(tensors, self.model.tally(tensors, part))
+            return {
+                name: torch.tensor(scores.get(name, math.nan), dtype=torch.float64) for name in ("loss", "concordance")
+            }
         outputs = torch.from_numpy(self._predicted(row, part, peer=peer))  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,10 @@ from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field, FloatArray
-from p2pfl.learning.additive import Question
+from p2pfl.data.data_description import Description, Field, FloatArray
+from p2pfl.learning.additive import Questions, Result
 from p2pfl.learning.losses import PerSample
+from p2pfl.learning.small_cells import CellCheck
 
 Tensors = Mapping[str, Floats]
 """Public numbers of a model by name, float64."""
@@ -123,8 +124,7 @@ class Outcome:
     over: bool = False
 
 
-Result = TypeVar("Result")
-Asked = Generator[Question, Ints, Result]
+Asked = Questions[Result]
 """Part of a round: it yields questions, receives their totals, and returns a result."""
 
 Round = Asked[Outcome]
@@ -146,6 +146,8 @@ class ExactModel(ABC):
         Facts about all data that its totals show, to complete the sentence "every peer learns ...".
     traits
         Offers of the model.
+    column_options
+        Names of the options that name columns which are no features, such as weights.
 
     See Also
     --------
@@ -156,6 +158,7 @@ class ExactModel(ABC):
     name: ClassVar[str]
     shows: ClassVar[str]
     traits: ClassVar[ModelTraits] = ModelTraits()
+    column_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -165,7 +168,10 @@ class ExactModel(ABC):
     @property
     @abstractmethod
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``.
+
+        ``tallied risks`` have strata or times of entry, so that the tallies of the model alone compare the right pairs.
+        """
 
     @abstractmethod
     def start(self) -> Tensors:
@@ -174,6 +180,24 @@ class ExactModel(ABC):
     @abstractmethod
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round from a model."""
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Look for cells with few samples before the first round, and return the model that starts.
+
+        A model that merges small cells returns how; it has nothing to look for where its totals have private noise.
+
+        Raises
+        ------
+        DataError
+            A total would single out few samples; the message names columns and what to do, and no count.
+        """
+        del check
+        yield from ()
+        return tensors
+
+    def advance(self, tensors: Tensors, own: Owns) -> Round:
+        """Run one round with what the check of small cells has merged."""
+        return (yield from self.round(tensors, own))
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -187,6 +211,16 @@ class ExactModel(ABC):
     def alone(self) -> ExactModel:
         """The model of a peer that learns alone, without limits on what others see."""
         return self
+
+    @property
+    def least(self) -> int:
+        """Least number of samples of whatever a total singles out; 1 if a single one may be shown."""
+        return 1
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return False
 
     @property
     def lost(self) -> PerSample | None:
@@ -244,6 +278,15 @@ class Tallied(Protocol):
 
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from their sum over all peers, by name."""
+        ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A model whose totals show an owner how its samples differ from those of the others."""
+
+    def compared(self, own: Own, meaning: Description) -> tuple[str, ...]:
+        """Return sentences for an owner alone, after a round; nothing before."""
         ...
 
 

@@ -19,19 +19,25 @@ know the sum that they hid, and a masker or judge that lies can hide a small cel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import Generic, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
-from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked
+from p2pfl.learning.additive import Question, Questions
 from p2pfl.privacy.commuting import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
+
+Samples = TypeVar("Samples")
+"""Samples of a peer, of whatever type counts them."""
+
+Bools = npt.NDArray[np.bool_]
 
 WORD_BITS = 52
 WORDS = -(-8 * POINT_LENGTH // WORD_BITS)
@@ -70,68 +76,142 @@ class Cells:
         """First cell of each group and the number of cells, ``[G + 1]``."""
         return np.searchsorted(self.group, np.arange(len(self.groups) + 1))
 
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> Self:
+        """Return groups by name and number of cells.
+
+        Examples
+        --------
+        >>> Cells.of({"sex": 2, "age": 1}).group.tolist()
+        [0, 0, 1]
+        """
+        return cls(tuple(sizes), np.repeat(np.arange(len(sizes)), np.array([*sizes.values()], np.int64)))
+
 
 @dataclass(frozen=True)
-class SmallCells:
-    """Result of a check: the least number of all peers, and the groups with a cell that is smaller."""
-
-    least: int
-    groups: tuple[int, ...] = field(default=())
-
-
-def find_small_cells(
-    cells: Cells,
-    count: Callable[[str], Ints],
-    *,
-    peers: Sequence[str],
-    least: Callable[[str], int],
-    source: Source,
-) -> Asked[SmallCells]:
-    """Ask for the totals that show which groups have a small cell.
+class CellCheck(Generic[Samples]):
+    """Peers of a run that look for small cells before anything else leaves them.
 
     Parameters
     ----------
-    cells
-        The C cells of the G groups.
-    count
-        ``count(peer)`` returns the number of its samples in each cell, ``[C]``; private.
+    own
+        Function that returns the samples of a peer, with features in their own units.
     peers
-        Names of all peers, the same at each.
+        Names of all peers; only those that take part in the first total of the check count.
     least
         ``least(peer)`` returns the least number of samples that this peer wants in a cell; the largest counts, and all
         peers see all of them.
     source
-        Source of secret numbers.
-
-    Returns
-    -------
-    SmallCells
-        The same at all peers.
-
-    Raises
-    ------
-    PrivacyError
-        A least number is below one or above ``MAX_LEAST``.
+        Source of secret numbers; ``None`` where one process knows the samples of all peers and hides nothing.
     """
-    names = tuple(sorted(peers))
-    stated = yield Question(lambda peer: _in_slot(names.index(peer), [least(peer)], len(names)), size=len(names))
-    for name, number in zip(names, stated.tolist(), strict=True):
-        if not 1 <= number <= MAX_LEAST:
-            raise PrivacyError(f"{name} asks for at least {number} people in a cell; choose 1 to {MAX_LEAST}")
-    largest = int(stated.max(initial=1))
-    if largest == 1 or not len(cells) or len(names) == 1:
-        return SmallCells(largest)
-    if len(names) < FEWEST_PEERS:
-        return SmallCells(largest, (yield from _two_peers(cells, count, least=largest, source=source)))
-    return SmallCells(largest, (yield from _Check(cells, count, names, largest, source).ask()))
+
+    own: Callable[[str], Samples]
+    peers: Sequence[str]
+    least: Callable[[str], int]
+    source: Source | None
+
+    def agree(self) -> Questions[AgreedCheck[Samples]]:
+        """Ask for the least number of all peers.
+
+        Raises
+        ------
+        PrivacyError
+            A least number is below one or above ``MAX_LEAST``.
+        """
+        names = tuple(sorted(self.peers))
+        stated = yield Question(
+            lambda peer: _in_slot(names.index(peer), [1 + self.least(peer)], len(names)), size=len(names)
+        )
+        present = {name: number - 1 for name, number in zip(names, stated.tolist(), strict=True) if number}
+        for name, number in present.items():
+            if not 1 <= number <= MAX_LEAST:
+                raise PrivacyError(f"{name} asks for at least {number} people in a cell; choose 1 to {MAX_LEAST}")
+        return AgreedCheck(self.own, tuple(present), max(present.values(), default=1), self.source)
 
 
-def _two_peers(cells: Cells, count: Callable[[str], Ints], *, least: int, source: Source) -> Asked[tuple[int, ...]]:
-    """Return the groups with a small cell of two peers, of which each knows whether its own samples are few."""
+@dataclass(frozen=True)
+class AgreedCheck(Generic[Samples]):
+    """Check of small cells under the least number of all peers.
+
+    Parameters
+    ----------
+    own, source
+        As of :class:`CellCheck`.
+    peers
+        Names of the peers that take part, in ascending order.
+    least
+        Least number of samples in a cell.
+    """
+
+    own: Callable[[str], Samples]
+    peers: tuple[str, ...]
+    least: int
+    source: Source | None
+
+    def find(
+        self, cells: Cells, count: Callable[[Samples], Ints], *, nobody: Ints | None = None
+    ) -> Questions[tuple[int, ...]]:
+        """Ask for the totals that show which groups have a small cell, and return the numbers of these groups.
+
+        Parameters
+        ----------
+        cells
+            The C cells of the G groups.
+        count
+            Function that returns the number of samples in each cell, ``[C]``; private.
+        nobody
+            Numbers that the first peer adds for nobody, ``[C]``: with 1, a cell without samples is small, too.
+        """
+
+        @cache
+        def counted(peer: str) -> Ints:
+            numbers = _checked_counts(count(self.own(peer)), peer, len(cells))
+            return numbers if nobody is None or peer != self.peers[0] else numbers + nobody
+
+        if self.least == 1 or not len(cells):
+            return ()
+        if self.source is None:
+            return (yield from _in_one_process(cells, counted, least=self.least, peers=len(self.peers)))
+        if len(self.peers) < FEWEST_PEERS:
+            return (yield from _two_peers(cells, counted, least=self.least, source=self.source))
+        return (yield from _Check(cells, counted, self.peers, self.least, self.source).ask())
+
+    def any_of(self, holds: Callable[[Samples], Bools], *, size: int) -> Questions[Bools]:
+        """Return whether each of some facts holds at any peer, and nothing of how many peers, ``[size]``."""
+
+        def answer(peer: str) -> Ints:
+            facts = holds(self.own(peer)).tolist()
+            return np.array(facts, np.int64) if self.source is None else _verdict(facts, peer, self.source)
+
+        total = yield Question(answer, size=size)
+        return np.asarray(total != 0)
+
+
+def _in_one_process(
+    cells: Cells, count: Callable[[str], Ints], *, least: int, peers: int
+) -> Questions[tuple[int, ...]]:
+    """Return the groups that the check between peers finds, from counts in the open."""
+    if peers == 2:  # as _two_peers
+        few = yield Question(lambda peer: _few(count(peer), least).astype(np.int64), size=len(cells))
+        return _groups(cells, few > 0)
+    total = yield Question(count, size=len(cells))
+    alone = yield Question(lambda peer: (total - count(peer) == 1).astype(np.int64), size=len(cells))
+    return _groups(cells, _few(total, least) | ((alone > 0) if peers > 1 else False))
+
+
+def _few(counts: Ints, least: int) -> Bools:
+    return np.asarray((counts > 0) & (counts < least))
+
+
+def _groups(cells: Cells, small: Bools) -> tuple[int, ...]:
+    return tuple(np.unique(cells.group[small]).tolist())
+
+
+def _two_peers(cells: Cells, count: Callable[[str], Ints], *, least: int, source: Source) -> Questions[tuple[int, ...]]:
+    """Return the groups with a small cell of one or two peers, which know whether their own samples are few."""
 
     def small(peer: str) -> Ints:
-        numbers = count(peer)
-        few = (numbers > 0) & (numbers < least)
+        few = _few(count(peer), least)
         return _verdict([bool(few[start:end].any()) for start, end in pairwise(cells.starts.tolist())], peer, source)
 
     total = yield Question(small, size=len(cells.groups))
@@ -176,10 +256,10 @@ class _Check:
                 for place, peer in enumerate(peers)
             ),
         ]
-        self.count = cache(lambda peer: _checked_counts(count(peer), peer, len(cells)))
+        self.count = count
         self._drawn: dict[tuple[str, str], bytes] = {}
 
-    def ask(self) -> Asked[tuple[int, ...]]:
+    def ask(self) -> Questions[tuple[int, ...]]:
         """Return the groups with a small cell."""
         sums = yield Question(self._masked_counts, size=len(self.tests) * len(self.cells))
         offers = self._blocks([len(self.cells)] * len(self.tests))
@@ -318,7 +398,7 @@ def _points(words: Ints, peer: str) -> list[bytes]:
     found = [
         sum(int(word) << WORD_BITS * place for place, word in enumerate(each)) for each in words.reshape(-1, WORDS)
     ]
-    if not all(0 <= number < 2 ** (8 * POINT_LENGTH) for number in found):
+    if not all(0 < number < 2 ** (8 * POINT_LENGTH) for number in found):
         raise PrivacyError(
             f"{peer} received no points in the check of small cells; a peer does not follow the protocol"
         )

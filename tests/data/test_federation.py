@@ -225,18 +225,18 @@ def test_tables_name_what_the_experiment_file_may_name():
         ),
         (
             "wine",
-            {"test": 0.0},
+            {"test": 1.0},
             (
-                "test must be above 0 and below 1, and validation at least 0 and below 1, but they are 0.0 and 0.0; "
-                "both are shares of the samples"
+                "test and validation must be at least 0 and below 1, but they are 1.0 and 0.0; both are shares of the "
+                "samples"
             ),
         ),
         (
             "wine",
             {"validation": 1.0},
             (
-                "test must be above 0 and below 1, and validation at least 0 and below 1, but they are 0.2 and 1.0; "
-                "both are shares of the samples"
+                "test and validation must be at least 0 and below 1, but they are 0.2 and 1.0; both are shares of the "
+                "samples"
             ),
         ),
         ("wine", {"only": ["adda"]}, r'peer "adda" is not part of the run; did you mean "ada"\?'),

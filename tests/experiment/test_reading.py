@@ -133,7 +133,7 @@ WRONG = {
     ),
     "all choices": ({"transport": {"version": 3}}, "transport.version is 3; set it to 4 or 5"),
     "a type": ({"rounds": 1.5}, "rounds is 1.5; set it to a whole number >= 1"),
-    "a range": ({"data": {"test": 1}}, "data.test is 1; set it to a number > 0 and < 1"),
+    "a range": ({"data": {"test": 1}}, "data.test is 1; set it to a number >= 0 and < 1"),
     "one of two types": ({"learning": {"batch": "some"}}, 'batch is "some"; set it to a whole number >= 1 or "all"'),
     "an item of a list": (
         {"model": {"hidden": [3, 0]}},

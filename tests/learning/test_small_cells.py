@@ -6,25 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.learning.small_cells import WORDS, Cells, SmallCells, _Check, _points, find_small_cells
+from p2pfl.learning.exact_model import Own, Part
+from p2pfl.learning.small_cells import WORDS, CellCheck, Cells, _Check, _points
 from p2pfl.privacy.commuting import multiply
 from p2pfl.privacy.keys import SecretSource
 
 NAMES = ("ada", "bob", "cat", "dan")
 
 
-def check(counts, group=None, *, least=5, totals=None):
-    """Return the result of a check of counts ``{peer: [C]}``, and keep its totals in a list."""
-    size = len(next(iter(counts.values())))
-    group = np.arange(size) if group is None else np.array(group)
-    cells = Cells(tuple(f"group {each}" for each in range(group.max(initial=-1) + 1)), group)
-    asked = find_small_cells(
-        cells,
-        lambda peer: np.array(counts[peer], dtype=np.int64),
+def checking(counts, *, least=5, source=None):
+    """Return the check of counts ``{peer: [C]}``, which stand for the samples of each peer."""
+    return CellCheck(
+        lambda peer: Own(*[Part(np.zeros((0, 0)), np.array(counts[peer], dtype=np.int64))] * 2),
         peers=list(counts),
         least=least if callable(least) else dict.fromkeys(counts, least).__getitem__,
-        source=SecretSource(),
+        source=source,
     )
+
+
+def answered(asked, counts, totals=None):
+    """Return the result of questions that all peers answer, and keep the totals in a list."""
     total = None
     while True:
         try:
@@ -35,6 +36,15 @@ def check(counts, group=None, *, least=5, totals=None):
         assert total.shape == (question.size,)
         if totals is not None:
             totals.append(total)
+
+
+def check(counts, group=None, *, least=5, totals=None, source=None):
+    """Return the groups that a check of counts finds."""
+    size = len(next(iter(counts.values())))
+    group = np.arange(size) if group is None else np.array(group)
+    cells = Cells(tuple(f"group {each}" for each in range(group.max(initial=-1) + 1)), group)
+    agreed = answered(checking(counts, least=least, source=source or SecretSource()).agree(), counts, totals)
+    return answered(agreed.find(cells, lambda own: own.train.targets), counts, totals)
 
 
 def expected(counts, group, least):
@@ -61,26 +71,29 @@ def expected(counts, group, least):
     ),
     least=st.integers(2, 6),
 )
-def test_groups_are_small_where_a_cell_has_few_samples_or_the_others_of_some_peer_one(table, least):
+def test_groups_are_small_where_a_cell_has_few_samples_or_the_others_of_some_peer_one_hidden_or_not(table, least):
     counts = dict(zip("abcde", table, strict=False))
     group = [cell // 2 for cell in range(len(table[0]))]
-    assert check(counts, group, least=least) == SmallCells(least, expected(counts, group, least))
+    assert check(counts, group, least=least) == expected(counts, group, least)
+    agreed = answered(checking(counts, least=least).agree(), counts)
+    cells = Cells(tuple(map(str, range(max(group) + 1))), np.array(group))
+    assert answered(agreed.find(cells, lambda own: own.train.targets), counts) == expected(counts, group, least)
 
 
 def test_one_person_among_three_hospitals_stops_the_group_of_the_level_and_no_other():
     counts = {"ada": [30, 1, 40], "bob": [20, 0, 50], "cat": [40, 0, 60]}
-    assert check(counts).groups == (1,)
+    assert check(counts) == (1,)
 
 
 def test_a_hospital_cannot_subtract_its_own_samples_and_keep_one_person():
-    assert check({"ada": [100], "bob": [1], "cat": [0]}).groups == (0,)
-    assert check({"ada": [100], "bob": [1], "cat": [1]}).groups == ()
+    assert check({"ada": [100], "bob": [1], "cat": [0]}) == (0,)
+    assert check({"ada": [100], "bob": [1], "cat": [1]}) == ()
 
 
 def test_the_strictest_hospital_decides_for_all():
     counts = {"ada": [9], "bob": [9], "cat": [9]}
-    assert check(counts, least={"ada": 5, "bob": 5, "cat": 30}.__getitem__) == SmallCells(30, (0,))
-    assert check(counts, least={"ada": 5, "bob": 1, "cat": 5}.__getitem__) == SmallCells(5)
+    assert check(counts, least={"ada": 5, "bob": 5, "cat": 30}.__getitem__) == (0,)
+    assert check(counts, least={"ada": 5, "bob": 1, "cat": 5}.__getitem__) == ()
 
 
 def test_a_least_number_that_is_none_is_refused_by_the_name_of_its_peer():
@@ -127,15 +140,11 @@ def test_the_place_of_the_small_cell_in_its_group_does_not_show():
 
 def test_a_peer_that_adds_what_the_protocol_does_not_is_noticed_or_makes_the_check_fail():
     cells = Cells(("times",), np.zeros(1, np.int64))
-    asked = find_small_cells(
-        cells,
-        dict.fromkeys(NAMES, np.array([9])).__getitem__,
-        peers=NAMES,
-        least=dict.fromkeys(NAMES, 5).__getitem__,
-        source=SecretSource(),
-    )
+    counts = {name: [9] for name in NAMES}
+    agreed = answered(checking(counts, source=SecretSource()).agree(), counts)
+    asked = agreed.find(cells, lambda own: own.train.targets)
     total = None
-    for _ in range(3):
+    for _ in range(2):
         question = asked.send(total)
         total = sum(question.answer(peer) for peer in NAMES)
     question = asked.send(total)
@@ -148,3 +157,20 @@ def test_no_cells_and_a_least_number_of_one_ask_for_nothing_more():
     totals = []
     check({name: [3] for name in NAMES}, least=1, totals=totals)
     assert len(totals) == 1
+
+
+def test_a_peer_that_takes_no_part_in_the_first_total_neither_masks_nor_judges():
+    counts = {"ada": [9], "bob": [9], "cat": [9], "dan": [1]}
+    present = {name: counts[name] for name in ("bob", "cat", "dan")}
+    agreed = answered(checking(counts, source=SecretSource()).agree(), present)
+    assert agreed.peers == ("bob", "cat", "dan")
+    assert answered(agreed.find(Cells.of({"sex": 1}), lambda own: own.train.targets), present) == ()
+
+
+def test_whether_a_fact_holds_at_any_peer_shows_and_not_at_how_many():
+    counts = {"ada": [0, 1, 1], "bob": [0, 0, 1], "cat": [0, 0, 1]}
+    agreed = answered(checking(counts, source=SecretSource()).agree(), counts)
+    totals = []
+    facts = answered(agreed.any_of(lambda own: own.train.targets > 0, size=3), counts, totals)
+    assert facts.tolist() == [False, True, True]
+    assert totals[0][1] > 2**20

@@ -12,6 +12,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.data import Federation
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+from p2pfl.learning.learner import ChecksCells
 from p2pfl.privacy.keys import Source
 
 Takes = Callable[[str, int], float]
@@ -50,6 +51,13 @@ class Timed:
     def drawing(self, source: Source) -> Timed:
         """Return the learner with other secrets, with the same durations."""
         return Timed(self.learner.drawing(source), takes=self.takes, spend=self.spend)
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Timed:
+        """Return the learner that looks for small cells if it can, with the same durations."""
+        if not isinstance(self.learner, ChecksCells):
+            return self
+        checking = self.learner.checking_cells(source, peers=peers, least=least)
+        return Timed(checking, takes=self.takes, spend=self.spend)
 
     def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train, and report the duration."""

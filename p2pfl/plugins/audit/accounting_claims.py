@@ -23,10 +23,10 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 
-MAX_PEERS = 512
+MAX_RECOMPUTED_PEERS = 512
 """Most peers whose bounds are computed once more."""
 
-RELEASES = 3
+CHARGED_RELEASES = 3
 """Number of releases that are charged, and number of times that one is corrected."""
 
 
@@ -51,19 +51,19 @@ def accounts(plan: Plan, *, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     protection = plan.protection
     if not protection.claimed:
         return []
-    found = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
-    return [*found, _epsilons(plan), *_charges(plan)]
+    claims = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
+    return [*claims, _epsilons(plan), *_charges(plan)]
 
 
 def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     """Compare mu of each observer with another computation."""
-    if len(plan.protection.graph.peers) > MAX_PEERS:
+    if len(plan.protection.graph.peers) > MAX_RECOMPUTED_PEERS:
         return []
     name = "mu of {observer}"
     return [claim(ACCOUNTING, name, _mu(plan, each), each.mu * (1 + 1e-6), observer=each.observer) for each in stated]
 
 
-def _mu(plan: Plan, given: Guarantee) -> float:
+def _mu(plan: Plan, guarantee: Guarantee) -> float:
     """Return mu of one release against the colluders of a guarantee, or against worse ones that are as many."""
     protection, settings = plan.protection, plan.protection.settings
     change = (2.0 if protection.wanted.adjacency == "replace" else 1.0) * (
@@ -71,10 +71,10 @@ def _mu(plan: Plan, given: Guarantee) -> float:
     )
     numbers: dict[str, float] = {"change": change, "noise": settings.noise}
     if protection.sums is None:
-        return worst_mu(protection.graph, **numbers, mask=settings.mask, colluders=given.colluders)
+        return worst_mu(protection.graph, **numbers, mask=settings.mask, colluders=guarantee.colluders)
     peers = protection.graph.peers
     view = plan.weights[0].matrix.toarray()
-    return sums_mu(view, **numbers, colluders=[peers.index(name) for name in given.colluders])
+    return sums_mu(view, **numbers, colluders=[peers.index(name) for name in guarantee.colluders])
 
 
 def _epsilons(plan: Plan) -> ExactClaim:
@@ -113,7 +113,7 @@ def _charge(
 ) -> ExactClaim:
     """Charge releases that have all their masks or not, and may turn out to lack one, or whose sums lack a peer."""
     meter = _meter(plan)
-    for round in range(RELEASES):
+    for round in range(CHARGED_RELEASES):
         meter.charge(round, whole=whole)
         if correct:
             meter.correct(round)
@@ -123,7 +123,7 @@ def _charge(
         charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
     else:  # squares do not add, so each release must be charged in full
         charged = mu**2 * sum(count for cost, count in meter.costs.items() if cost.mu >= mu * (1 - 1e-9))
-    return claim(ACCOUNTING, name, RELEASES * mu**2 - charged, 1e-9 * mu**2)
+    return claim(ACCOUNTING, name, CHARGED_RELEASES * mu**2 - charged, 1e-9 * mu**2)
 
 
 def _meter(plan: Plan) -> Meter:
@@ -154,11 +154,12 @@ def _releases(plan: Plan) -> ExactClaim:
             charge=lambda: order.append("charged"),
         )
         start = torch.zeros(len(graph.peers), 8, dtype=torch.float64)  # [N, P]
-        for _ in range(RELEASES):
+        for _ in range(CHARGED_RELEASES):
             await net.mix(await net.release(start, since=Public(start)))
 
     asyncio.run(release())
     lacking = sum(
-        Counter(order[: place + 1])["sent"] > Counter(order[: place + 1])["charged"] for place in range(len(order))
+        Counter(order[: position + 1])["sent"] > Counter(order[: position + 1])["charged"]
+        for position in range(len(order))
     )
-    return claim(ACCOUNTING, "every release is charged first", lacking or RELEASES - order.count("sent"))
+    return claim(ACCOUNTING, "every release is charged first", lacking or CHARGED_RELEASES - order.count("sent"))

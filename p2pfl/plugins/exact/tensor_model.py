@@ -15,6 +15,9 @@ from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
 from p2pfl.learning.exact_model import ExactModel, Own, Part, Tensors, zeros
 
+DEFAULT_LEAST = 5
+"""Least number of samples of whatever a total singles out."""
+
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
 

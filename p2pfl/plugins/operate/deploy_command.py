@@ -40,14 +40,14 @@ def deploy(options: DeployOptions) -> int:
         observers=options.observer,
         added=[Path(each) for each in options.added],
     )
-    found: dict[str, Any] = {
+    paths: dict[str, Any] = {
         "bundles": [str(fleet.out / peer) for peer in fleet.peers],
         "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
         "broker": str(fleet.out / "broker"),
     }
     if options.json:
         contents = {str(folder): names for folder, names in written.contents.items()}
-        print(json.dumps(found | {"hosts": written.hosts, "contents": contents, "left": written.left}))
+        print(json.dumps(paths | {"hosts": written.hosts, "contents": contents, "left": written.left}))
         return 0
     for folder, names in written.contents.items():
         print(f"{folder}: {', '.join(names)}")
@@ -71,13 +71,13 @@ def _collect(fleet: Fleet, requests: list[str], options: DeployOptions, *, now: 
     if not options.yes and not sys.stdin.isatty():
         raise InputError("nobody can be asked here whether the fingerprints are right; compare them, and add --yes")
     confirm = None if options.yes else _confirmed
-    found = fleet.signing(now=now).collect([Path(each) for each in requests], confirm=confirm)
+    collected = fleet.signer(now=now).collect([Path(each) for each in requests], confirm=confirm)
     if options.json:
-        print(json.dumps(_results(found)))
+        print(json.dumps(_results(collected)))
         return 0
-    _show(found)
-    if found.missing:
-        print(f"there is no request of {', '.join(found.missing)} yet, so no device has a roster", file=sys.stderr)
+    _show(collected)
+    if collected.missing:
+        print(f"there is no request of {', '.join(collected.missing)} yet, so no device has a roster", file=sys.stderr)
     else:
         print(
             "compare each fingerprint with what the owner of the device reads to you; then send roster.toml and "
@@ -99,11 +99,11 @@ def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
 
 def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Revoke keys and certificates; print what to do with the new lists."""
-    found = fleet.signing(now=now).revoke(names, reason=options.reason)
+    collected = fleet.signer(now=now).revoke(names, reason=options.reason)
     if options.json:
-        print(json.dumps(_results(found)))
+        print(json.dumps(_results(collected)))
         return 0
-    _show(found)
+    _show(collected)
     print(
         f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and start mosquitto again, which ends "
         "the connections of the revoked; send each remaining device its new roster.toml (and observers.toml), call "
@@ -113,14 +113,14 @@ def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.d
     return 0
 
 
-def _results(found: CollectedRequests) -> dict[str, Any]:
-    results = {"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}
-    return results if found.observers is None else results | {"observers": found.observers}
+def _results(collected: CollectedRequests) -> dict[str, Any]:
+    results = {"fingerprints": collected.fingerprints, "missing": collected.missing, "roster": collected.roster}
+    return results if collected.observers is None else results | {"observers": collected.observers}
 
 
-def _show(found: CollectedRequests) -> None:
-    for name, shown in found.fingerprints.items():
+def _show(collected: CollectedRequests) -> None:
+    for name, shown in collected.fingerprints.items():
         print(f"{name}  {shown}")
-    for file, digest in (("roster.toml", found.roster), ("observers.toml", found.observers)):
+    for file, digest in (("roster.toml", collected.roster), ("observers.toml", collected.observers)):
         if digest is not None:
             print(f"{file}  {digest}")

@@ -109,9 +109,9 @@ class _Device:
     def check_files(self, report: Report) -> None:
         """Check what is on this device for its peer, and its data and model."""
         trust, transport = self.experiment.trust, self.experiment.transport
-        found, identity = identity_checks.check_key(trust, peer=self.peer)
+        finding, identity = identity_checks.check_key(trust, peer=self.peer)
         report.add(
-            found,
+            finding,
             identity_checks.check_roster(trust, peer=self.peer, identity=identity, peers=self.graph.peers),
             identity_checks.check_login_file(transport, peer=self.peer, environment=self.environment),
             identity_checks.check_certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
@@ -171,6 +171,6 @@ class _Device:
 def _transport(
     url: str, experiment: Experiment, version: int, *, peer: str, environment: Mapping[str, str]
 ) -> Transport:
-    """Return how a peer reaches a broker by one version of MQTT, without waiting for a broker that is away."""
+    """Return the transport of one version of MQTT, which does not wait for a broker that is away."""
     access = replace(access_of(experiment, peer, environment=environment), version=version)
     return opened(url, access)

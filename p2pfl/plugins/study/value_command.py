@@ -19,7 +19,7 @@ from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, intervals
 
-NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
+METHOD_NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
 """Kinds of values in words."""
 
 
@@ -27,46 +27,48 @@ def run(options: ValueOptions) -> int:
     """Print the values of an experiment."""
     experiment = experiment_of(options)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
-    found = valuation(resolved, **given)
+    arguments = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
+    result = valuation(resolved, **arguments)
     warn_of_exact(resolved)
-    rows = [("peer", "samples", "value", "low", "high"), *map(astuple, found.values)]
+    rows = [("peer", "samples", "value", "low", "high"), *map(astuple, result.values)]
 
     def show(_results: dict[str, Any]) -> None:
         console = terminal.console()
-        console.print(render(values_table(found)))
+        console.print(render(values_table(result)))
         console.print()
-        for line in sentences(found):
+        for line in sentences(result):
             console.print(Text(line), soft_wrap=not console.is_terminal)
 
     return terminal.write(
-        options, asdict(found), rows=rows, page=lambda: valuation_page(experiment.name, found), show=show
+        options, asdict(result), rows=rows, page=lambda: valuation_page(experiment.name, result), show=show
     )
 
 
-def valuation_page(name: str, found: Valuation) -> str:
+def valuation_page(name: str, result: Valuation) -> str:
     """Return the page of the values of an experiment."""
-    kind = NAMES[found.method]
+    kind = METHOD_NAMES[result.method]
     sections: list[Section] = [
-        ("values", kind, [_figure(found, kind)]),
-        ("table", "Table", [values_table(found)]),
-        ("meaning", "What it means", [" ".join(sentences(found))]),
+        ("values", kind, [_figure(result, kind)]),
+        ("table", "Table", [values_table(result)]),
+        ("meaning", "What it means", [" ".join(sentences(result))]),
     ]
-    return page(f"Value of the data of {name}", sections, head=[Note(f"By {found.metric}.", style="small")])
+    return page(f"Value of the data of {name}", sections, head=[Note(f"By {result.metric}.", style="small")])
 
 
-def sentences(found: Valuation) -> list[str]:
-    """Return what the values mean in words."""
-    drawn = any(each.low is not None for each in found.values)
-    how = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
-    sign = ", which counts negative" if found.everybody < 0 else ""
-    models = f"{found.coalitions} models of {how}, scored on the test data of all peers by {found.metric}{sign}"
-    scores = f"{found.everybody:.4f} with everybody, {found.nobody:.4f} untrained."
-    whole = ["The values add up to the difference."] if found.method == "shapley" else []
+def sentences(result: Valuation) -> list[str]:
+    """Return the meaning of the values in words."""
+    drawn = any(each.low is not None for each in result.values)
+    coalitions = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
+    sign = ", which counts negative" if result.everybody < 0 else ""
+    models = (
+        f"{result.coalitions} models of {coalitions}, scored on the test data of all peers by {result.metric}{sign}"
+    )
+    scores = f"{result.everybody:.4f} with everybody, {result.nobody:.4f} untrained."
+    whole = ["The values add up to the difference."] if result.method == "shapley" else []
     return [f"{models}: {scores}", *whole, "Other seeds, models and test data give other values."]
 
 
-def values_table(found: Valuation) -> FactTable:
+def values_table(result: Valuation) -> FactTable:
     """Return the values, the largest first."""
     rows = [
         (
@@ -75,14 +77,14 @@ def values_table(found: Valuation) -> FactTable:
             Styled(f"{each.value:+.4f}", "" if each.value >= 0 else "bad"),
             "-" if each.low is None else f"{each.low:+.4f} to {each.high:+.4f}",
         )
-        for each in sorted(found.values, key=lambda each: -each.value)
+        for each in sorted(result.values, key=lambda each: -each.value)
     ]
-    kind = NAMES[found.method]
+    kind = METHOD_NAMES[result.method]
     return FactTable(f"{kind} of each peer", ("peer", "samples", kind, "95 % interval"), rows)
 
 
-def _figure(found: Valuation, kind: str) -> Figure:
-    rows = sorted(found.values, key=lambda each: -each.value)
+def _figure(result: Valuation, kind: str) -> Figure:
+    rows = sorted(result.values, key=lambda each: -each.value)
     entries = [
         Interval(
             f"{each.peer}: {each.value:+.4f}, {each.samples} samples",
@@ -93,4 +95,4 @@ def _figure(found: Valuation, kind: str) -> Figure:
         for each in rows
     ]
     about = f"{rows[0].peer} is worth most, {rows[-1].peer} least."
-    return Figure(kind, about, partial(intervals, entries, x=f"rise of {found.metric}"))
+    return Figure(kind, about, partial(intervals, entries, x=f"rise of {result.metric}"))

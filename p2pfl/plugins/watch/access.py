@@ -86,16 +86,16 @@ class Guard:
             return PlainTextResponse("this host is not served here; use the address that p2pfl printed\n", 400)
         if scope["method"] not in METHODS:
             return PlainTextResponse("this page can only be read\n", 405, headers={"Allow": "GET, HEAD"})
-        given = QueryParams(scope.get("query_string", b"")).get("token")
-        if scope["path"] == "/" and given is not None and _equal(given, self._token):
+        token = QueryParams(scope.get("query_string", b"")).get("token")
+        if scope["path"] == "/" and token is not None and _equal(token, self._token):
             answer = RedirectResponse("/", 303)
             answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path="/")
             return answer
-        if self._known(headers):
+        if self._is_known(headers):
             return None
         return PlainTextResponse("the token is missing or wrong; use the address that p2pfl printed\n", 403)
 
-    def _known(self, headers: Headers) -> bool:
+    def _is_known(self, headers: Headers) -> bool:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(credentials.strip(), self._token):
             return True
@@ -106,6 +106,6 @@ class Guard:
         return self._cookie in jar and _equal(jar[self._cookie].value, self._session)
 
 
-def _equal(given: str, secret: str) -> bool:
+def _equal(text: str, secret: str) -> bool:
     """Compare in a time that does not depend on where the two differ."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode())
+    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), secret.encode())

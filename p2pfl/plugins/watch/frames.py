@@ -9,48 +9,48 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.headline import headline, remaining
+from p2pfl.results.swarm.headline import estimate_remaining, headline
 from p2pfl.results.swarm.lanes import busiest
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
-MOST_ALERTS = 100
+MAX_ALERTS = 100
 """Largest number of alerts of a frame; the newest and those that are not over come first."""
 
-MOST_EDGES = 3000
+MAX_EDGES = 3000
 """Largest number of edges that the page draws; of more, it shows waits alone."""
 
 MAX_SENTENCE = 2000
 """Most characters of a sentence."""
 
-MOST_LANES = 40
+MAX_LANES = 40
 """Largest number of lanes that are shown at once."""
 
 LANE_SECONDS = 300.0
 """Length of the lanes in seconds."""
 
-MOST_WAITS = 8
+MAX_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
 
-def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return what does not change: names, graph and places of the peers.
+def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Return the facts that do not change: names, graph and positions of the peers.
 
     Parameters
     ----------
     setting
         Facts that the events do not repeat.
-    places
+    coordinates
         Places of the peers; empty if they are shown as cells.
     """
-    number = {peer: place for place, peer in enumerate(setting.peers)}
-    few = len(setting.edges) <= MOST_EDGES
+    number = {peer: index for index, peer in enumerate(setting.peers)}
+    few = len(setting.edges) <= MAX_EDGES
     return {
         "name": setting.name,
         "rounds": setting.rounds,
         "epsilon": setting.epsilon,
         "peers": list(setting.peers),
-        "places": [places[peer] for peer in setting.peers] if places else [],
-        "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
+        "places": [coordinates[peer] for peer in setting.peers] if coordinates else [],
+        "edges": [[number[a], number[b]] for a, b in setting.edges] if coordinates and few else [],
     }
 
 
@@ -66,9 +66,9 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     stage
         State of the run, see :data:`p2pfl.plugins.watch.feed.Stage`.
     """
-    said = headline(swarm, now=now)
-    found = alerts(swarm, now=now)
-    found = [each for each in found if not each.over] + [each for each in found if each.over]
+    summary = headline(swarm, now=now)
+    entries = alerts(swarm, now=now)
+    entries = [each for each in entries if not each.over] + [each for each in entries if each.over]
     peers = swarm.peers.values()
     rounds = [peer.rounds for peer in peers if peer.phase is not None]
     return {
@@ -77,10 +77,10 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "count": swarm.count,
         "metric": swarm.metric,
         "scores": swarm.history.names,
-        "headline": {"tone": said.tone, "sentence": said.sentence[:MAX_SENTENCE], "peers": list(said.peers)},
+        "headline": {"tone": summary.tone, "sentence": summary.sentence[:MAX_SENTENCE], "peers": list(summary.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
-        "remaining": None if (left := remaining(swarm)) is None else round(left),
+        "remaining": None if (left := estimate_remaining(swarm)) is None else round(left),
         "bytes": sum(peer.bytes_out for peer in peers),
         "peers": {peer.name: values(peer, swarm.metric) for peer in peers},
         "alerts": [
@@ -94,14 +94,14 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "count": each.count,
                 "first": round(each.first, 3),
             }
-            for each in found[:MOST_ALERTS]
+            for each in entries[:MAX_ALERTS]
         ],
-        "alerts_more": max(0, len(found) - MOST_ALERTS),
+        "alerts_more": max(0, len(entries) - MAX_ALERTS),
     }
 
 
 def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
-    """Return what the page shows of a peer."""
+    """Return the values of a peer on the page."""
     names = ("activity", "rounds", "missed", "last", "since", "usual", "waiting_since")
     return {name: getattr(peer, name) for name in names} | {
         "score": None if metric is None else finite(peer.scores.get(metric)),
@@ -109,27 +109,27 @@ def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
         "sent": peer.bytes_out,
         "received": peer.bytes_in,
         "epsilon": finite(peer.epsilon),
-        "waits_for": list(peer.waits_for[:MOST_WAITS]),
-        "waits_for_more": max(0, len(peer.waits_for) - MOST_WAITS),
+        "waits_for": list(peer.waits_for[:MAX_WAITS]),
+        "waits_for_more": max(0, len(peer.waits_for) - MAX_WAITS),
     }
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a frame differs from the one before; of the peers, those that differ.
+    """Return the differences of a frame from the one before; of the peers, those that differ.
 
     Examples
     --------
     >>> changes({"at": 1, "peers": {"a": [1], "b": [2]}}, {"at": 1, "peers": {"a": [1], "b": [3]}})
     {'peers': {'b': [3]}}
     """
-    found = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
-    known = before.get("peers", {})
-    peers = {name: row for name, row in now["peers"].items() if known.get(name) != row}
-    return found | ({"peers": peers} if peers else {})
+    changed = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
+    rows = before.get("peers", {})
+    peers = {name: row for name, row in now["peers"].items() if rows.get(name) != row}
+    return changed | ({"peers": peers} if peers else {})
 
 
 def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what peers did in the last seconds.
+    """Return the activities of peers in the last seconds.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
     """
     since = max(0.0, now - seconds)
     names = [name for name in peers if name in swarm.peers]
-    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MOST_LANES)
+    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MAX_LANES)
     return {
         "since": round(since, 3),
         "until": round(now, 3),
@@ -154,7 +154,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
                 [each.doing, round(each.began, 3), round(each.ended, 3)]
                 for each in swarm.lanes.of(name, since=since, until=now)
             ]
-            for name in names[:MOST_LANES]
+            for name in names[:MAX_LANES]
         },
     }
 
@@ -176,13 +176,13 @@ def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
     most
         Largest number of peers that are listed.
     """
-    said = headline(swarm, now=now)
-    lines = [said.sentence]
+    summary = headline(swarm, now=now)
+    lines = [summary.sentence]
     lines += [f"{each.severity}: {each.peer}: {each.sentence}" for each in alerts(swarm, now=now) if not each.over]
     listed = list(swarm.peers.values())
     for peer in listed[:most]:
         score = peer.scores.get(swarm.metric) if swarm.metric is not None else None
-        known = "" if score is None else f", {swarm.metric} {score:.3f}"
+        score_text = "" if score is None else f", {swarm.metric} {score:.3f}"
         waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
-        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
+        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{score_text}")
     return [*lines, *([f"and {len(listed) - most} more peers"] if len(listed) > most else [])]

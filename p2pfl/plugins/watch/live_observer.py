@@ -21,7 +21,7 @@ from p2pfl.results.notices.kinds import BrokerUnavailable
 from p2pfl.results.swarm.state import Entry
 
 
-def observing(
+def observe_swarm(
     options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None
 ) -> tuple[LiveFeed, Callable[[], Coroutine[Any, Any, None]]]:
     """Return the state of a live swarm, and the function that looks at the swarm until it is cancelled.
@@ -48,8 +48,8 @@ def observing(
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
     identity, trust = _identity(experiment, name)
-    setting, places = graph_of(experiment)
-    feed = LiveFeed(setting, places, sink=sink)
+    setting, coordinates = graph_of(experiment)
+    feed = LiveFeed(setting, coordinates, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
         print(f"p2pfl: {wait}", file=sys.stderr)

@@ -213,7 +213,7 @@ def test_a_mode_of_ones_own_is_not_taken_for_none(p2pfl, tmp_path, monkeypatch):
         "import p2pfl\n\nclass Own(p2pfl.NoPrivacy):\n    name = 'own'\n    unused = {}\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    said = p2pfl("privacy", "small.toml", "--set", "privacy.mode=own_mode:Own")
+    said = p2pfl("privacy", "small.toml", "--set", "privacy.mode=own_mode:Own", "--trust-code")
     assert said.status == 0, said.err
     assert 'what privacy.mode = "own" hides is not computed' in " ".join(said.out.split())
 

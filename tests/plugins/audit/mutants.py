@@ -221,7 +221,7 @@ def noise_before_clip(patch):
         unit = 2.0**self._settings.bits
         sampler = release_.NoiseSampler(self._settings.noise * unit)
         size = update.rows.shape[1]
-        width = release_.BLOCK // len(keys)
+        width = release_.VALUES_PER_BLOCK // len(keys)
         drawn = [sampler.window(keys, span).copy() for span in release_.spans(size, width)]
         noise = torch.from_numpy(np.concatenate(drawn, axis=1) / unit)
         kept, self._settings = self._settings, replace(self._settings, noise=0.0)
@@ -260,7 +260,7 @@ def accounted_at(**changes):
 
 def replacements_count_half(patch):
     """Replacing an update by another counts as leaving it out."""
-    patch.setitem(accountant._CHANGE, "replace", 1.0)
+    patch.setitem(accountant._CHANGE_FACTORS, "replace", 1.0)
 
 
 def health_says_scores(patch):
@@ -313,7 +313,7 @@ PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "masks": lambda: _released(MASKS),
     "settling": lambda: restarts.check_settling(replace(BOTH, participation=1.0)),
     "sums": lambda: secure_sums.sums(_secagg()),
-    "keys of sums": lambda: [secure_sums.keyed()],
+    "keys of sums": lambda: [secure_sums.check_keys()],
     "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
     "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
     "training": lambda: dp_sgd_claims.check_training(_planned(SAMPLED), fresh=_fresh),

@@ -24,7 +24,7 @@ from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.boosting import EXTRAS, BoostingRound
 from p2pfl.plugins.exact.trees.losses import fraction
 
-GROUPS = 8
+GROUP_COUNT = 8
 """Groups of peers whose figures are averaged."""
 
 
@@ -71,7 +71,7 @@ class Exposure:
             "peers": str(self.peers),
             "seen by": self.observer,
             **{name: f"{count:.0f}" for name, count in counts.items()},
-            **{name: f"{100 * known:.1f} %" for name, known in shares.items()},
+            **{name: f"{100 * share:.1f} %" for name, share in shares.items()},
         }
 
 
@@ -117,18 +117,18 @@ class FirstTree:
         sums = np.sum([self.answers[peer] for peer in peers], axis=0)  # [columns, cells, V]
         samples = sums[0, :, -1]  # [cells]
         if self.model.classes is None:
-            found: Ints = samples[:, None]
-            return found
+            column: Ints = samples[:, None]
+            return column
         own, others = self._slopes()
         steps = samples[:, None] * others
         members: Ints = (sums[..., 0].T - steps) // (own - others)  # [cells, columns]; all terms of a class are equal
         return np.column_stack([samples - members[:, 0], members]) if self.model.classes == 2 else members
 
-    def determined(self, peers: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def find_determined(self, peers: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return the bins that give away the class or target of their samples, ``[cells]``."""
         counts = self.counts(peers)
-        found: npt.NDArray[np.bool_] = counts.sum(axis=1) == 1
-        return found if self.model.classes is None else (counts > 0).sum(axis=1) == 1
+        single: npt.NDArray[np.bool_] = counts.sum(axis=1) == 1
+        return single if self.model.classes is None else (counts > 0).sum(axis=1) == 1
 
     def cells(self, peers: Sequence[str]) -> Ints:
         """Return the bins of each sample of some peers, ``[F, n]``."""
@@ -139,24 +139,24 @@ class FirstTree:
     def exposure(self, groups: Sequence[Sequence[str]], *, observer: str) -> Exposure:
         """Return the mean figures of some groups of as many peers."""
         figures = np.mean([self._figures(group) for group in groups], axis=0)
-        samples, bins, single, given, some = figures.tolist()
-        return Exposure(len(groups[0]), observer, samples, bins, single, given, some)
+        samples, bins, single, pairs, some = figures.tolist()
+        return Exposure(len(groups[0]), observer, samples, bins, single, pairs, some)
 
     def _figures(self, peers: Sequence[str]) -> Floats:
         samples, cells = self.counts(peers).sum(axis=1), self.cells(peers)
-        known = self.determined(peers)[cells]  # [F, n]
-        shares = (known.mean(), known.any(axis=0).mean()) if known.size else (0.0, 0.0)
+        determined = self.find_determined(peers)[cells]  # [F, n]
+        shares = (determined.mean(), determined.any(axis=0).mean()) if determined.size else (0.0, 0.0)
         return np.array([cells.shape[1], (samples > 0).sum(), (samples == 1).sum(), *shares])
 
     def _slopes(self) -> tuple[Ints, Ints]:
-        """Return what a sample of the class of a column adds to its derivatives, and what others add, ``[columns]``."""
+        """Return the derivatives of a sample of the class of a column, and of other samples, ``[columns]``."""
         columns, classes = self.model.columns, self.model.classes or 1
-        places = np.arange(columns) + (classes == 2)
+        targets = np.arange(columns) + (classes == 2)
         grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.objective.steepest)
         margins, scale = np.tile(self.tensors["base"], (columns, 1)), float(self.tensors["scale"][0])
         own, others = (
             np.rint(self.model.objective.derivatives(margins, targets, scale)[0].diagonal() * grid).astype(np.int64)
-            for targets in (places, (places + 1) % classes)
+            for targets in (targets, (targets + 1) % classes)
         )
         return own, others
 
@@ -183,24 +183,24 @@ def exposures(plan: Plan, *, seed: int = 0) -> tuple[Exposure, ...]:
     if not tree.tensors["samples"][0]:
         return ()
     peers, colluders = learner.federation.peers, plan.protection.wanted.colluders
-    seen = _seen(len(peers), colluders)
+    seen = _observers_by_size(len(peers), colluders)
     sizes = {2**power for power in range(len(peers).bit_length()) if 2**power <= len(peers)} | set(seen)
-    found = list[Exposure]()
+    results = list[Exposure]()
     for size in sorted(sizes):
-        draws = 1 if size == len(peers) else GROUPS
+        draws = 1 if size == len(peers) else GROUP_COUNT
         orders = [draw(seed, "audit groups", round=number).permutation(len(peers))[:size] for number in range(draws)]
-        groups = [[peers[place] for place in sorted(order)] for order in orders]
-        found.append(tree.exposure(groups, observer=seen.get(size, "")))
-    return tuple(found)
+        groups = [[peers[index] for index in sorted(order)] for order in orders]
+        results.append(tree.exposure(groups, observer=seen.get(size, "")))
+    return tuple(results)
 
 
-def _seen(peers: int, colluders: int) -> dict[int, str]:
+def _observers_by_size(peers: int, colluders: int) -> dict[int, str]:
     """Return who sees the total over a number of peers.
 
     Examples
     --------
-    >>> _seen(8, 3)
+    >>> _observers_by_size(8, 3)
     {5: '3 colluding peers', 7: 'each peer', 8: 'everybody'}
     """
-    found = {peers - colluders: f"{colluders} colluding peers"} if 1 < colluders < peers else {}
-    return found | ({peers - 1: "each peer"} if peers > 1 else {}) | {peers: "everybody"}
+    observers = {peers - colluders: f"{colluders} colluding peers"} if 1 < colluders < peers else {}
+    return observers | ({peers - 1: "each peer"} if peers > 1 else {}) | {peers: "everybody"}

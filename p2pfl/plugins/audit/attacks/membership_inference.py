@@ -38,12 +38,12 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.claims import verdict_of
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Pipeline, Target, Train
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER, Floats, Observer, Pipeline, Target, Train
 from p2pfl.plugins.audit.statistical_tests import Bools, auc, auc_error
 from p2pfl.privacy.accounting import divergence
 
-ROUNDS = 3
-SHADOWS = 32
+ATTACKED_ROUNDS = 3
+SHADOW_COUNT = 32
 """Number of shadow models of each peer; every sample is in half of them."""
 
 MIN_SAMPLES = 8
@@ -111,7 +111,7 @@ def best_inference(inferences: Sequence[Inference]) -> str:
     )
 
 
-MIXED = "mixed model"
+MIXED_MODEL = "mixed model"
 """Observer of mixed models: every peer, and every receiver of the model."""
 
 
@@ -123,8 +123,8 @@ def infer(
     federation: Federation,
     train: Train,
     steps: int = 1,
-    rounds: int = ROUNDS,
-    shadows: int = SHADOWS,
+    rounds: int = ATTACKED_ROUNDS,
+    shadows: int = SHADOW_COUNT,
 ) -> list[Inference]:
     """Train for some rounds and attack every peer after each of them.
 
@@ -161,22 +161,22 @@ def infer(
     real = run(0, halves)
     shades = [run(1 + number, {peer: crowd[peer][number] for peer in pool}) for number in range(shadows)]
     since = real.learner.start(target.graph.peers)  # [N, P]
-    found: list[Inference] = []
+    inferences: list[Inference] = []
     for round in range(rounds):
         views, mixed = real.views(since, steps=steps, round=round)
         cast = [shade.views(since, steps=steps, round=round)[0] for shade in shades]
         for observer, odds in views.items():
             attacks = {"loss": odds}
-            if observer != MIXED:  # its shadows would need as many runs
+            if observer != MIXED_MODEL:  # its shadows would need as many runs
                 attacks["shadows"] = {
                     peer: _ratio(odds[peer], np.stack([shadow[observer][peer] for shadow in cast]), crowd[peer])
                     for peer in odds
                 }
             ceiling = _ceiling(observer, observers, rounds=round + 1)
             for attack, scores in attacks.items():
-                found.append(_inference(observer, attack, scores, halves, round=round + 1, ceiling=ceiling))
+                inferences.append(_inference(observer, attack, scores, halves, round=round + 1, ceiling=ceiling))
         since = mixed
-    return found
+    return inferences
 
 
 @dataclass(frozen=True)
@@ -194,26 +194,26 @@ class _Run:
         peers, net = self.pipeline.peers, self.pipeline.round(round)
         rows = since.clone()  # [N, P]
         training = peers if self.real else tuple(self.pool)
-        places = [peers.index(peer) for peer in training]
-        rows[places] = self.learner.fit(since[places], peers=training, round=round).rows
+        indices = [peers.index(peer) for peer in training]
+        rows[indices] = self.learner.fit(since[indices], peers=training, round=round).rows
         released = run_without_loop(net.release(rows, since=Public(since)))
-        found = {OPEN: self._odds(rows.double().numpy(), peers)}
+        odds = {OPEN_OBSERVER: self._odds(rows.double().numpy(), peers)}
         for observer in self.observers:
             seen = observer.sees(self.pipeline, released, round=round)  # [H, P]
-            found[observer.name] = self._odds(seen, [peers[row] for row in observer.watched])
+            odds[observer.name] = self._odds(seen, [peers[row] for row in observer.watched])
         if not self.real:
-            return found, since
+            return odds, since
         for _ in range(steps):
             released = run_without_loop(net.mix(released))
         mixed = released.mean(own=since)  # [N, P]
-        found[MIXED] = self._odds(mixed.double().numpy(), peers)
-        return found, mixed
+        odds[MIXED_MODEL] = self._odds(mixed.double().numpy(), peers)
+        return odds, mixed
 
     def _odds(self, rows: Floats, peers: Sequence[str]) -> dict[str, Floats]:
         """Return the confidence of each peer's row on each sample: log-odds of the true class, or the negative loss."""
         learner = self.learner
         learner.model.eval()
-        found = {}
+        odds = {}
         for row, peer in zip(rows, peers, strict=True):
             if peer not in self.pool:
                 continue
@@ -222,8 +222,8 @@ class _Run:
             with torch.no_grad():
                 moved = {name: value.to(learner.device) for name, value in state.items()}
                 outputs = functional_call(learner.model, moved, (learner.features[part],)).double()  # [n, ...]
-                found[peer] = _sureness(learner, outputs, learner.targets[part]).cpu().numpy()
-        return found
+                odds[peer] = _sureness(learner, outputs, learner.targets[part]).cpu().numpy()
+        return odds
 
 
 def _sureness(learner: TorchLearner, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -245,9 +245,9 @@ def _ratio(seen: Floats, shadows: Floats, inside: Bools) -> Floats:
     """Return the log-likelihood ratio ``[n]`` of log-odds ``[n]``, by shadows ``[K, n]`` with and without a sample."""
     ratio = np.zeros(len(seen))  # [n]
     for mine, sign in ((inside, 1.0), (~inside, -1.0)):
-        held = np.where(mine, shadows, np.nan)  # [K, n]
-        centre = np.nanmean(held, axis=0)  # [n]
-        spread = max(float(np.nanstd(held - centre)), 1e-6)  # one for all samples, because there are few shadows
+        chosen = np.where(mine, shadows, np.nan)  # [K, n]
+        centre = np.nanmean(chosen, axis=0)  # [n]
+        spread = max(float(np.nanstd(chosen - centre)), 1e-6)  # one for all samples, because there are few shadows
         ratio += sign * (-np.square(seen - centre) / (2 * spread**2) - math.log(spread))
     return ratio
 
@@ -268,7 +268,7 @@ def _inference(
 
 def _ceiling(name: str, observers: Sequence[Observer], *, rounds: int) -> float:
     """Return the largest area that the guarantee of this many rounds permits."""
-    name = observers[0].name if name == MIXED else name  # the observer that knows the least sees it as well
+    name = observers[0].name if name == MIXED_MODEL else name  # the observer that knows the least sees it as well
     for observer in observers:
         if observer.name == name and math.isfinite(observer.promised):
             twice = 2.0 if observer.adjacency == "zero-out" else 1.0  # from one update to zero, and to another

@@ -75,9 +75,9 @@ class Tap:
         """Record a message, and do not drop it; a memory transport calls this to decide which messages to drop."""
         del client
         if message.data and message.topic.endswith("/state"):
-            said = decode(message.data)
-            if isinstance(said, Announcement):
-                self.keys.setdefault(self.run, set()).update((said.key, said.identity))
+            content = decode(message.data)
+            if isinstance(content, Announcement):
+                self.keys.setdefault(self.run, set()).update((content.key, content.identity))
         elif message.data:
             self.frames.setdefault(self.run, set()).add(bytes(message.data))
         return False
@@ -100,12 +100,12 @@ def subtract_public(released: Released, since: Public) -> Ints:
     """
     assert released.grid is not None  # noqa: S101 (the caller masks rows)
     start = since.rows.cpu().double() * (1.0 if released.masses is None else released.masses.cpu().double())  # [1, P]
-    found: Ints = released.rows[0].cpu().numpy() - to_grid(start[0].numpy().copy(), scale=2.0**released.grid)
-    return found
+    points: Ints = released.rows[0].cpu().numpy() - to_grid(start[0].numpy().copy(), scale=2.0**released.grid)
+    return points
 
 
 @dataclass(frozen=True)
-class Tapped(Plan):
+class TappedPlan(Plan):
     """Plan that shows a tap what its peers release.
 
     Attributes
@@ -117,7 +117,7 @@ class Tapped(Plan):
     tap: Tap = field(default_factory=Tap)
 
     @classmethod
-    def of(cls, plan: Plan, tap: Tap, *, size: int, moving: bool = False) -> Tapped:
+    def of(cls, plan: Plan, tap: Tap, *, size: int, moving: bool = False) -> TappedPlan:
         """Return a plan with a tap.
 
         Parameters
@@ -130,10 +130,10 @@ class Tapped(Plan):
             True if training changes the parameters. By default it does not, so that releases add only noise and
             masks.
         """
-        given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
-        kind = Moving if moving else Still
+        parts = {each.name: getattr(plan, each.name) for each in fields(Plan)}
+        kind = MovingLearner if moving else StillLearner
         learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
-        return cls(**given | {"learner": learner, "protection": replace(plan.protection, size=size), "tap": tap})
+        return cls(**parts | {"learner": learner, "protection": replace(plan.protection, size=size), "tap": tap})
 
     def contested(
         self,
@@ -146,33 +146,34 @@ class Tapped(Plan):
         sums: Sums = sum_locally,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
-        watched = Watched(hidden, self.tap, round)
+        watched = TappedNeighbourhood(hidden, self.tap, round)
         return super().contested(
             watched, round=round, observer=observer, elsewhere=elsewhere, together=together, sums=sums
         )
 
 
-class Still(Goals):
+class StillLearner(Goals):
     """Learner that does not change any model."""
 
-    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Return the rows, ``[R, P]``."""
-        return replace(super().fit(rows, **how), rows=rows)
+        return replace(super().fit(rows, **options), rows=rows)
 
 
-class Moving(Goals):
+class MovingLearner(Goals):
     """Learner that moves every model by random numbers in every round."""
 
-    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Return the moved rows, ``[R, P]``."""
         steps = [
-            draw(self.seed, "audit step", peer, how["round"]).standard_normal(self.layout.size) for peer in how["peers"]
+            draw(self.seed, "audit step", peer, options["round"]).standard_normal(self.layout.size)
+            for peer in options["peers"]
         ]
         moved = rows + torch.from_numpy(np.array(steps)).to(rows) / self.layout.size**0.5
-        return replace(super().fit(rows, **how), rows=moved)
+        return replace(super().fit(rows, **options), rows=moved)
 
 
-class Watched(Wrapped):
+class TappedNeighbourhood(Wrapped):
     """Neighbourhood that shows a tap every release.
 
     Parameters
@@ -202,7 +203,7 @@ Note = Callable[[bytes, bytes, Buffer, Buffer | None], None]
 
 
 @dataclass
-class Encryptions:
+class EncryptionRecord:
     """Record of everything that was encrypted, by run.
 
     Attributes
@@ -223,12 +224,12 @@ class Encryptions:
         """Return all keys that a run used."""
         return {key for key, _ in self.messages.get(run, {})}
 
-    def repeated(self) -> int:
+    def count_repeats(self) -> int:
         """Return the number of keys and nonces, over all runs together, under which two messages were encrypted."""
         together: dict[tuple[bytes, bytes], set[bytes]] = {}
-        for found in self.messages.values():
-            for place, messages in found.items():
-                together.setdefault(place, set()).update(messages)
+        for of_run in self.messages.values():
+            for pair, messages in of_run.items():
+                together.setdefault(pair, set()).update(messages)
         return sum(len(messages) > 1 for messages in together.values())
 
 

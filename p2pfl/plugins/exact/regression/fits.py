@@ -14,15 +14,17 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.learning.exact_model import Tensors
+from p2pfl.learning.exact_model import Own, Owns, Round, Tensors
+from p2pfl.plugins.exact.design_cells import Design
 from p2pfl.plugins.exact.elementary import added, times
-from p2pfl.plugins.exact.tensor_model import TensorModel
-
-REACH = 1.959963984540054
-"""Standard errors from an estimate to the end of its 95 % interval."""
+from p2pfl.plugins.exact.regression.inference import reach_of, two_sided
+from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, TensorModel
 
 DECREMENT = 1e-22
 """A model is final where a step would change the log-likelihood or the deviance by less than this share."""
+
+UNKNOWN = -1.0
+"""Number of samples that are held out where all peers hold out the same ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +36,76 @@ class LikelihoodModel(TensorModel):
     ridge
         Half of this times the squared norm of the coefficients is added to the negative log-likelihood.
     least
-        A peer with fewer training samples takes no part.
+        Least number of samples of whatever a total singles out, such as a level; 1 if a single one may be shown. A peer
+        with fewer training samples takes no part.
+    merge
+        ``rare`` to merge levels with fewer samples; they then have one coefficient. ``""`` to refuse them.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
+    owned
+        True if peers own their data, so that the samples that each holds out add up.
     """
 
-    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
 
+    features: int
     ridge: float = 0.0
-    least: int = 5
+    least: int = DEFAULT_LEAST
+    merge: str = ""
     coefficients_per_sample: float = 0.33
     fields: tuple[Field, ...] | None = None
+    owned: bool = False
 
     @property
     def alone(self) -> Self:
         """The model without limits, for a peer that learns alone and shows its totals to nobody."""
         return replace(self, least=1, coefficients_per_sample=math.inf)
+
+    def held_out(self, own: Own) -> int:
+        """Return the number of samples that a peer holds out; 0 where all peers hold out the same ones."""
+        return len(own.test) if self.owned and own.test is not None else 0
+
+    @property
+    def merges_levels(self) -> bool:
+        """True if levels with few samples are merged."""
+        return self.merge == "rare"
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return self.merges_levels or super().merges
+
+    @property
+    def design_columns(self) -> Design:
+        """Columns that have coefficients."""
+        return Design.of(self.features, self.fields)
+
+    def start(self) -> Tensors:
+        """Return the model with zero coefficients, and no level merged."""
+        levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges_levels else {}
+        return {**super().start(), **levels}
+
+    def advance(self, tensors: Tensors, own: Owns) -> Round:
+        """Run one round on merged levels, which have one coefficient during the round and equal ones after it."""
+        if not self.merges_levels:
+            return (yield from self.round(tensors, own))
+        design = self.design_columns.merging(tensors["levels"])
+        first = design.levels == np.arange(self.features)
+        outcome = yield from self.round({**tensors, "weight": tensors["weight"] * first}, design.own(own))
+        return replace(outcome, tensors={**outcome.tensors, "weight": outcome.tensors["weight"][:, design.levels]})
+
+    def merged_labels(self, labels: Sequence[str], tensors: Tensors) -> list[str]:
+        """Return names of features that say which levels are merged."""
+        if not self.merges_levels:
+            return [*labels]
+        levels = tensors["levels"].astype(np.int64)
+        alike = [np.flatnonzero(levels == place).tolist() for place in range(len(labels))]
+        return [
+            "+".join([label, *(labels[other].partition(": ")[2] for other in others[1:])])
+            for label, others in zip(labels, alike, strict=True)
+        ]
 
     def check_limits(self) -> None:
         """Refuse limits without effect, and a ridge penalty that is negative or not finite.
@@ -68,6 +122,8 @@ class LikelihoodModel(TensorModel):
                 f"model.options.least = {self.least} and coefficients_per_sample = {self.coefficients_per_sample} "
                 "allow no model; set least to at least 1 and coefficients_per_sample above 0"
             )
+        if self.merge not in {"", "rare"}:
+            raise ModelError(f'model.options.merge is "{self.merge}"; set it to "rare", or leave it out')
 
     def check_coefficients(self, coefficients: int, samples: int) -> None:
         """Refuse a model with many coefficients for the samples of all peers.
@@ -86,7 +142,12 @@ class LikelihoodModel(TensorModel):
 
 
 def coefficients(
-    beta: Floats, covariance: Floats, names: Sequence[str], *, penalised: bool = False
+    beta: Floats,
+    covariance: Floats,
+    names: Sequence[str],
+    *,
+    penalised: bool = False,
+    freedom: float | None = None,
 ) -> list[FittedCoefficient]:
     """Return coefficients with standard errors, Wald's tests and intervals.
 
@@ -100,6 +161,8 @@ def coefficients(
         Names of the p coefficients.
     penalised
         True if the covariance is that of a posterior, for which there are no tests.
+    freedom
+        Degrees of freedom of t; ``None`` where estimates are normal.
 
     Examples
     --------
@@ -107,7 +170,7 @@ def coefficients(
     >>> round(found.p, 3), round(found.low, 3)
     (0.05, 0.0)
     """
-    found = []
+    found, reach = [], reach_of(freedom)
     for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
         if math.isnan(variance):
             found.append(FittedCoefficient(name, estimate))
@@ -117,8 +180,8 @@ def coefficients(
             continue
         error = math.sqrt(variance)
         z = None if penalised else estimate / error
-        p = None if z is None else math.erfc(abs(z) / math.sqrt(2))
-        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - REACH * error, estimate + REACH * error))
+        p = None if z is None else two_sided(z, freedom)
+        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - reach * error, estimate + reach * error))
     return found
 
 
@@ -200,6 +263,8 @@ def unbounded(step: Floats, moments: Floats, *, decrement: float, before: float 
 def converged(tensors: Tensors, keys: Sequence[str]) -> dict[str, float] | None:
     """Return some numbers of a fit, ``converged`` among them; ``None`` if it has not converged."""
     facts = {key: float(tensors[key][0]) for key in keys}
+    if facts.get("held_out") == UNKNOWN:
+        del facts["held_out"]
     return facts if facts["converged"] else None
 
 
@@ -212,6 +277,8 @@ def with_errors(
     *,
     ridge: float,
     errors: str | None = None,
+    freedom: float | None = None,
+    ratio: str = "",
 ) -> Explained:
     """Return coefficients with standard errors from the tensor ``covariance``.
 
@@ -227,20 +294,15 @@ def with_errors(
         Penalty.
     errors
         Kind of the standard errors; by default ``posterior`` with a penalty, else ``likelihood``.
+    freedom
+        Degrees of freedom of t; ``None`` where estimates are normal.
+    ratio
+        Meaning of the exponential of a coefficient; empty where it has none.
     """
     kind = errors or ("posterior" if ridge > 0 else "likelihood")
-    listed = tuple(coefficients(beta, tensors["covariance"], labels, penalised=ridge > 0))
-    return Explained(regression=FittedRegression(model, listed, finite(facts), errors=kind))
-
-
-def with_aic(facts: Mapping[str, float], covariance: Floats, *, penalised: bool) -> dict[str, float]:
-    """Return the facts with Akaike's criterion; without it where a dispersion makes programs differ, or a ridge."""
-    saturated = facts["saturated"]
-    kept = {key: value for key, value in facts.items() if key != "saturated"}
-    if math.isnan(saturated) or penalised:
-        return kept
-    used = int((np.diag(covariance) > 0).sum()) + ("alpha" in facts)
-    return kept | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
+    listed = tuple(coefficients(beta, tensors["covariance"], labels, penalised=ridge > 0, freedom=freedom))
+    fitted = FittedRegression(model, listed, finite(facts), errors=kind, freedom=freedom, ratio=ratio)
+    return Explained(regression=fitted)
 
 
 def path_of(

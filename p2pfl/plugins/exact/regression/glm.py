@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from p2pfl.core.errors import DataError, LearningError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse
 from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estimate_alpha, overdispersion_terms
-from p2pfl.plugins.exact.regression.fits import DECREMENT, converged, newton, with_aic, with_errors
+from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.inference import used_coefficients, with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, SHOWN, Scores, sandwich
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
 HALVINGS = 8
@@ -36,7 +38,7 @@ SEPARATED = 1e-7
 MAX_NULL_STEPS = 60
 """Most steps of the model without features, where samples have offsets."""
 
-FACTS = ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
 """Numbers that are printed with the coefficients."""
 
 
@@ -73,6 +75,12 @@ class GLM(Regression):
         log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
     fit_intercept
         True if there is an intercept.
+    errors
+        Standard errors: ``classical``; ``HC0`` or ``HC1``, robust to another variance than that of the family; or
+        ``cluster``, robust to dependence within clusters.
+    cluster
+        Name of the column of clusters, whose groups lie within one peer; each peer is a cluster by default. The owners
+        make sure of it where clusters are numbers; levels are checked.
     least
         A peer with fewer training samples takes no part.
     coefficients_per_sample
@@ -111,22 +119,53 @@ class GLM(Regression):
         if self._risen(found["objective"], tensors):
             beta = yield from self._shortened(self.kind, beta, tensors, own)
             found = yield from self._derived(self.kind, beta, tensors, own)
-        return self._step(beta, found, tensors)
+        outcome = self._step(beta, found, tensors)
+        return (yield from self._robust(self.kind, beta, outcome, own)) if outcome.over else outcome
+
+    @property
+    def alone(self) -> Self:
+        """The model without limits, for a peer that learns alone, which is one cluster."""
+        peers = self.errors == CLUSTER and self.cluster is None
+        return replace(super().alone, errors=CLASSICAL) if peers else super().alone
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
         more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
-        return f"{more}{cls.shows}"
+        robust = SHOWN.get(options.get("errors", CLASSICAL), "")
+        return f"{more}{cls.shows}" + (f", and {robust}" if robust else "")
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients, once the steps have converged."""
-        facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error") if key in tensors)))
+        facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error", "clusters") if key in tensors)))
         if facts is None:
             return None
-        labels = self.labels(labels_of(fields), classes)
-        facts = with_aic(facts, tensors["covariance"], penalised=self.ridge > 0)
-        return with_errors(self.name, self.stacked(tensors), tensors, labels, facts, ridge=self.ridge)
+        labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
+        freedom = None
+        if not self.ridge:
+            used = used_coefficients(tensors["covariance"])
+            facts = self._tested(facts, tensors, used=used)
+            below = facts["clusters"] - 1 if "clusters" in facts else facts["samples"] - used
+            freedom = below if self.kind.family.dispersed else None
+        facts.pop("saturated")
+        beta, errors = self.stacked(tensors), None if self.errors == CLASSICAL else self.errors
+        return with_errors(
+            self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio, errors=errors
+        )
+
+    def _tested(self, facts: dict[str, float], tensors: Tensors, *, used: int) -> dict[str, float]:
+        """Return facts with the test of all coefficients, the likelihood and its criteria."""
+        family = self.kind.family
+        if self.fit_intercept and not self.estimates and not self.roles.shifted:
+            linear = self.chosen == "gaussian"
+            facts = with_global_test(
+                facts, used=used, intercepts=self.kind.predictors, dispersed=family.dispersed, linear=linear
+            )
+        weights, samples = float(tensors["weight_sum"][0]), facts["samples"]
+        likelihood = family.log_likelihood(
+            facts["deviance"], saturated=facts["saturated"], samples=samples, weights=weights
+        )
+        return with_criteria(facts, likelihood, parameters=used + family.dispersed + self.estimates)
 
     def _risen(self, objective: float, tensors: Tensors) -> bool:
         """Return whether the last step has raised the objective."""
@@ -147,6 +186,7 @@ class GLM(Regression):
         outcome = self._step(beta, found, tensors)
         given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
         if outcome.over:
+            outcome = yield from self._robust(kind, beta, outcome, own)
             given["null_deviance"], _ = yield from self._null(kind, np.zeros(1), own)
         return replace(outcome, tensors={**outcome.tensors, **scalars(**given)})
 
@@ -165,25 +205,31 @@ class GLM(Regression):
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""
         terms = self.kind.predictors + 2
-        total = yield Question(lambda peer: self._counted(peer, own(peer).train, terms), size=sums.size(terms) + 1)
-        samples = int(total[-1])
+        total = yield Question(lambda peer: self._counted(peer, own(peer), terms), size=sums.size(terms) + 2)
+        samples, held = (int(count) for count in total[-2:])
         if not samples:
             return tensors
         self.check_coefficients(self.width, samples)
-        *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
+        *observed, weights, saturated = sums.numbers(total[:-2]).tolist()
         start = self.kind.start(np.array(observed) / weights)
         if self.roles.shifted:
             null, start = yield from self._null(self.kind, start, own)
         else:
             null = yield from self._constant(np.array(observed) / weights, own)
-        saturated = math.nan if self.kind.family.dispersed else saturated
-        new = scalars(samples=samples, weight_sum=weights, saturated=saturated, null_deviance=null)
+        new = scalars(
+            samples=samples,
+            held_out=held if self.owned else UNKNOWN,
+            weight_sum=weights,
+            saturated=saturated,
+            null_deviance=null,
+        )
         beta = np.zeros((self.kind.predictors, self.length))
         if self.fit_intercept:
             beta[:, -1] = start
         return {**tensors, **self._weighing(beta.ravel()), **new}
 
-    def _counted(self, peer: str, part: Part, terms: int) -> Ints:
+    def _counted(self, peer: str, own: Own, terms: int) -> Ints:
+        part = own.train
         part.check_complete(peer, model=self.name)
         self.roles.check(peer, part.features)
         count = self.roles.count(part.features)
@@ -195,10 +241,10 @@ class GLM(Regression):
 
         def each(where: slice) -> Floats:
             targets = part.targets[where]
-            saturated = self.kind.family.saturated(targets)
+            saturated = self.kind.family.saturated(targets, self.roles.precisions(part.features[where]))
             return np.column_stack([self.kind.observed(targets), np.ones(len(targets)), saturated])
 
-        return np.append(self._summed(part, terms, each), count)
+        return np.append(self._summed(part, terms, each), [count, self.held_out(own)])
 
     def _constant(self, means: Floats, own: Owns) -> Asked[float]:
         """Return the deviance of the model of one mean."""
@@ -326,6 +372,35 @@ class GLM(Regression):
         facts |= {"step": new.step, "covariance": covariance * dispersion, "moments": moments}
         after = {**tensors, **facts, **self._weighing(beta + new.step)}
         return Outcome(after, found["deviance"] / samples, over=new.converged)
+
+    def _robust(self, kind: Response, beta: Floats, outcome: Outcome, own: Owns) -> Asked[Outcome]:
+        """Return the outcome with the covariance that the model asks for."""
+        if self.errors == CLASSICAL:
+            return outcome
+        predictor, every = np.divmod(np.arange(self.width), self.length)
+
+        def each(part: Part, where: slice) -> Floats:
+            features = part.features[where]
+            scores = kind.derived(part.targets[where], self._predictor(beta, features))[2][:, predictor]
+            return self._design(features)[:, every] * scores * self.roles.precisions(features)[:, None]
+
+        scores = Scores(self.width, each, lambda part, where: self.roles.frequencies(part.features[where]))
+        if self.errors == CLUSTER:
+            levels = len(self.roles.clusters) if len(self.roles.clusters) > 1 else 0
+            meat = yield from scores.of_clusters(own, lambda part: self.roles.groups(part.features), levels=levels)
+        else:
+            meat = yield from scores.of_samples(own)
+        tensors = outcome.tensors
+        covariance = sandwich(
+            tensors["covariance"] / tensors["dispersion"][0],
+            meat,
+            errors=self.errors,
+            samples=float(tensors["samples"][0]),
+            used=used_coefficients(tensors["covariance"]),
+            dispersed=self.kind.family.dispersed,
+        )
+        clusters = scalars(clusters=meat.clusters) if self.errors == CLUSTER else {}
+        return replace(outcome, tensors={**tensors, "covariance": covariance, **clusters})
 
     def _ridged(self, joint: str = "") -> str:
         """Return the advice to set a ridge, where there may be one."""

@@ -19,6 +19,7 @@ from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, times
 from p2pfl.plugins.exact.regression.fits import converged, path_of
 from p2pfl.plugins.exact.regression.glm import GLM, HALVINGS
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL
 from p2pfl.plugins.exact.tensor_model import Shapes, scalars
 
 STEPS = 100
@@ -31,12 +32,12 @@ DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
 
 SCALARS = (
-    *("samples", "weight_sum", "saturated", "deviance", "null_deviance", "largest", "place"),
-    *("chosen", "converged"),
+    *("samples", "held_out", "weight_sum", "saturated", "deviance", "null_deviance"),
+    *("largest", "place", "chosen", "converged"),
 )
 """Numbers of a fit."""
 
-FACTS = ("samples", "deviance", "null_deviance", "chosen", "converged")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "chosen", "converged")
 """Numbers that are printed with the coefficients."""
 
 
@@ -124,6 +125,10 @@ class Lasso(GLM):
         super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if self.errors != CLASSICAL:
+            raise ModelError(
+                "model.options.errors has no effect with lasso, which has no standard errors; leave it out"
+            )
         if self.estimates:
             raise ModelError(
                 'model.options.alpha = "estimate" does not work with lasso; give a number that glm estimated'
@@ -144,7 +149,7 @@ class Lasso(GLM):
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        labels = self.labels(labels_of(fields), classes)
+        labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
         return path_of(self.name, self.stacked(tensors), tensors, labels, facts, intercept=self.fit_intercept)
 
     @property
@@ -153,6 +158,11 @@ class Lasso(GLM):
         shapes = self._linear | dict.fromkeys(SCALARS, (1,))
         shapes |= dict.fromkeys(("penalties", "deviances", "validation"), (self.lambdas,))
         return shapes | {"path": (self.lambdas, self.width)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the samples of which totals are taken by themselves."""
+        return ("train", "validation") if self.chosen == "gaussian" else ("train",)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Fit the model of the next penalty; the last round chooses the one of the least validation deviance."""

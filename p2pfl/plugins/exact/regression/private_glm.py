@@ -78,7 +78,7 @@ class PrivateGLM(TensorModel):
         "with private noise, sums and products of all pairs of features and of each feature with the target, and for a "
         "logistic model at each step sums of the products of each feature with the residuals"
     )
-    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, command="coefficients")
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, test=0.0, command="coefficients")
 
     features: int
     classes: int | None

@@ -67,7 +67,7 @@ class PrivateDescription(Statistic):
         "and squares of each column within its public bounds"
     )
     subject: ClassVar[str] = "a description"
-    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="describe")
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="describe")
 
     features: int
     classes: int | None
@@ -111,7 +111,7 @@ class PrivateDescription(Statistic):
     @property
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
-        return self.plain.shapes
+        return {name: shape for name, shape in self.plain.shapes.items() if name != "levels"}
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds take none."""

@@ -44,9 +44,9 @@ class Report:
 
     def add(self, *findings: Finding | None) -> bool:
         """Add findings, but ``None``; return whether none of them is a problem."""
-        found = [each for each in findings if each is not None]
-        self.findings += found
-        return all(each.status != "problem" for each in found)
+        present = [each for each in findings if each is not None]
+        self.findings += present
+        return all(each.status != "problem" for each in present)
 
 
 def ok(check: str, message: str) -> Finding:

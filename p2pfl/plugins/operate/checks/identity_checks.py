@@ -102,17 +102,19 @@ def check_login_file(
     environment
         Environment variables, such as ``os.environ``.
     """
-    place = None if settings.credentials is None else Path(settings.credentials)
+    path = None if settings.credentials is None else Path(settings.credentials)
     try:
-        found = login(place, peer=peer, environment=environment)
+        credentials = login(path, peer=peer, environment=environment)
     except BrokerError as error:
         return problem("credentials", str(error))
-    if found.user is None:
+    if credentials.user is None:
         return None
-    if found.user != peer and settings.credentials is not None:
-        text = f'{place} has the login of "{found.user}" and this peer is "{peer}"; an access list that names users'
+    if credentials.user != peer and settings.credentials is not None:
+        text = (
+            f'{path} has the login of "{credentials.user}" and this peer is "{peer}"; an access list that names users'
+        )
         return warning("credentials", f"{text} would refuse what it publishes, so give it its own file")
-    return ok("credentials", f'the login of "{found.user}"')
+    return ok("credentials", f'the login of "{credentials.user}"')
 
 
 def check_certificate(settings: schema.TransportSettings, *, peer: str, now: dt.datetime) -> Finding | None:
