@@ -159,7 +159,7 @@ def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
             ada.seal(Chunk(7, 0, 5, 4, 10, 100, memoryview(nonce)))
             ada.seal_for("bob", Unmasking(nonce[0], 0, bytes(32)))
     assert len(encrypted.keys(0)) == 9  # of handing over, for all, and for one, by each of three
-    assert encrypted.repeated() == 0
+    assert encrypted.count_repeats() == 0
 
 
 def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_twice():
@@ -175,7 +175,7 @@ def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_t
             one.seal(PULSE)
             one.seal(CHUNK)
     assert len(encrypted.keys(0)) == 3 + 6 + 6
-    assert encrypted.repeated() == 0
+    assert encrypted.count_repeats() == 0
 
 
 def test_a_key_for_another_life_is_refused():
