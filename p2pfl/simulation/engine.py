@@ -40,7 +40,7 @@ from p2pfl.simulation.recording import HOST, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
-from p2pfl.simulation.sharding.workers import RunOptions, divide, shard_simulation, source_of
+from p2pfl.simulation.sharding.workers import RunOptions, divide_plan, shard_simulation, source_of
 from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining_rounds
 from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
@@ -159,7 +159,7 @@ def follow(experiment: Experiment, group: WorkerGroup, options: RunOptions) -> N
     keep_freed_memory()
     with one_thread():
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
-        resolved, shard = divide(experiment, group)
+        resolved, shard = divide_plan(experiment, group)
         source = source_of(resolved, shard, options.source)
         run_without_loop(
             simulate_part(

@@ -12,7 +12,7 @@ from torch.distributed import HashStore
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import resolving
 from p2pfl.simulation.engine import RunStart, simulate_part
-from p2pfl.simulation.sharding.workers import connect, divide, source_of
+from p2pfl.simulation.sharding.workers import connect, divide_plan, source_of
 
 BUILDING = threading.Lock()
 """Building a model draws from torch's generator, which all threads of a process share."""
@@ -40,7 +40,7 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
     """Return the run of a simulation by several workers."""
 
     def work(group):
-        resolved, shard = divide(experiment, group)
+        resolved, shard = divide_plan(experiment, group)
         leads = group.rank == 0
         how = {"folder": folder, "observe": observe} if leads else {}
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
