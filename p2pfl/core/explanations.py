@@ -50,7 +50,7 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic, which has a t distribution where the regression says with how many degrees of freedom.
+        Wald's statistic, which has a t distribution where the regression has degrees of freedom.
     p
         Its two-sided p-value.
     low, high
@@ -66,8 +66,8 @@ class FittedCoefficient:
 
     @property
     def intercept(self) -> bool:
-        """True for an intercept."""
-        return self.name.endswith("(intercept)")
+        """True for an intercept, or a threshold of ordered classes."""
+        return self.name.endswith("(intercept)") or self.name.startswith("(threshold)")
 
     @property
     def ratio(self) -> tuple[float | None, float | None, float | None]:

@@ -16,7 +16,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field, FloatArray
+from p2pfl.data.data_description import Description, Field, FloatArray
 from p2pfl.learning.additive import Questions, Result
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.small_cells import CellCheck
@@ -148,6 +148,8 @@ class ExactModel(ABC):
         Cells in which the check of small cells lets nobody be alone, to complete that sentence; empty without a check.
     traits
         Offers of the model.
+    column_options
+        Names of the options that name columns which are no features, such as weights.
 
     See Also
     --------
@@ -159,6 +161,7 @@ class ExactModel(ABC):
     shows: ClassVar[str]
     checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits()
+    column_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -278,6 +281,15 @@ class Tallied(Protocol):
 
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from their sum over all peers, by name."""
+        ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A model whose totals show an owner how its samples differ from those of the others."""
+
+    def compared(self, own: Own, meaning: Description) -> tuple[str, ...]:
+        """Return sentences for an owner alone, after a round; nothing before."""
         ...
 
 

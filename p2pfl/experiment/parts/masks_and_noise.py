@@ -102,6 +102,8 @@ def _total_facts(experiment: Experiment) -> str:
     shown = getattr(kind, "shown", None)
     facts: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
     facts = facts or "whatever the model asks for"
+    if experiment.data.options.get("key_across"):
+        facts = f"how many persons several peers have (a peer that enters a single key learns of that person), {facts}"
     cells: str = getattr(kind, "checks", "")
     if not cells:
         return facts

@@ -125,7 +125,7 @@ class Augmentation:
 
 
 def make_augmentation(function: Augment | None) -> Augmentation | None:
-    """Return what a learner does with a function of the user's, if there is one.
+    """Return the augmentation by a function of the user's, if there is one.
 
     Raises
     ------

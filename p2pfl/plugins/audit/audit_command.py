@@ -28,7 +28,7 @@ from p2pfl.plugins.audit.audit_page import (
 )
 
 MAX_PEERS = 128
-"""Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+"""Peers that are attacked by default: all of a swarm run the same code."""
 
 
 def run(options: AuditOptions) -> int:
@@ -57,8 +57,8 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     Examples
     --------
     >>> from p2pfl.experiment import read
-    >>> smaller, said = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
-    >>> smaller.topology.peers, said
+    >>> smaller, sentence = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
+    >>> smaller.topology.peers, sentence
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology

@@ -124,7 +124,7 @@ def table(caption: str, results: Sequence[Result | Exposure | Inversion], *, tex
 
 
 def exposure_table(audit: Audit) -> FactTable:
-    """Return what the totals of the first tree show."""
+    """Return the table of the samples that totals of the first tree show."""
     return table("By number of peers and observer", audit.exposures, text=2)
 
 
@@ -172,7 +172,7 @@ def verdict(audit: Audit) -> str:
 
 
 def lessons(audit: Audit) -> list[Lesson]:
-    """Return what an unprotected release reveals, and then what each observer can learn."""
+    """Return the lesson of an unprotected release, and then the lessons of each observer."""
     if not audit.games:
         return [_lesson(audit, promise) for promise in audit.promises]
     first = Lesson(

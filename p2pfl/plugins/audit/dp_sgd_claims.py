@@ -290,7 +290,7 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
 
 
 def _surprise(counts: npt.NDArray[np.int64], trials: int, rate: float) -> float:
-    r"""Return how surprising the least likely of some binomial counts is, :math:`-\log_{10} p` for all together."""
+    r"""Return the surprise of the least likely of some binomial counts, :math:`-\log_{10} p` for all together."""
     tails = np.minimum(binom.cdf(counts, trials, rate), binom.sf(counts - 1, trials, rate))
     return -math.log10(max(min(1.0, 2 * float(tails.min()) * counts.size), 1e-300))
 
@@ -316,7 +316,7 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
 
 
 def _expected_steps(experiment: Experiment, learner: ExamplePrivateLearner, samples: int) -> SampledSteps:
-    """Return what a peer with so many samples does in a round, from the keys of the experiment file."""
+    """Return the steps of a peer with so many samples in a round, from the keys of the experiment file."""
     learning = experiment.learning
     batch = int(learning.batch)
     steps = learner.epochs * -(-samples // batch) if learner.steps is None else learner.steps
@@ -324,7 +324,7 @@ def _expected_steps(experiment: Experiment, learner: ExamplePrivateLearner, samp
 
 
 def _count_accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
-    """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
+    """Return the steps that meter and summary account for in two rounds of the trainee."""
     asked = replace(plan.asked, experiment=drop_budget(plan.experiment))
     trained = replace(
         plan,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -122,9 +121,24 @@ class Target:
     fresh: Fresh
     seed: int = 0
 
-    def with_settings(self, **changes: Any) -> Target:
-        """Return the target under other settings."""
-        return replace(self, settings=replace(self.settings, **changes))
+    def with_settings(
+        self,
+        *,
+        clip: float | None = None,
+        noise: float | None = None,
+        mask: float | None = None,
+        participation: float | None = None,
+    ) -> Target:
+        """Return the target under other settings; ``None`` keeps one."""
+        own = self.settings
+        changed = replace(
+            own,
+            clip=own.clip if clip is None else clip,
+            noise=own.noise if noise is None else noise,
+            mask=own.mask if mask is None else mask,
+            participation=own.participation if participation is None else participation,
+        )
+        return replace(self, settings=changed)
 
     def run(self, number: int) -> Pipeline:
         """Exchange keys as the peers of a new run do, and return the pipeline.

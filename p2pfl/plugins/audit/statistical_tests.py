@@ -215,7 +215,7 @@ def normal(*, tests: int) -> float:
 
 
 def _correlation(size: int, *, tests: int) -> float:
-    """Return what the largest correlation of independent rows exceeds with probability :data:`FALSE_ALARM_RATE`."""
+    """Return the limit that the largest correlation of independent rows exceeds at :data:`FALSE_ALARM_RATE`."""
     far = normal(tests=tests)
     return math.tanh(far / math.sqrt(max(1, size - 1))) * (1 + 1e-9)
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
+from p2pfl.cli.options import AccountingOptions, ModelOptions, PageOptions, ReviewOptions, TableOptions, count
 
 
 def cell_width(text: str) -> float | str:
@@ -60,7 +60,7 @@ class ComponentsOptions(StatisticsOptions):
     standardise: Annotated[bool, Option("divide features by their deviations first, as units differ")] = False
 
 
-class CoefficientsOptions(JsonOptions, ModelOptions):
+class CoefficientsOptions(TableOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
     against: Annotated[

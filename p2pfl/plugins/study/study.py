@@ -21,7 +21,7 @@ from p2pfl.experiment import Experiment, read
 from p2pfl.results.formats import format_value
 
 DEFAULT_SEEDS = 5
-"""Number of seeds where nothing else is said."""
+"""Number of seeds by default."""
 
 MAX_LISTED = 12
 """Refused settings that an error lists."""
@@ -160,7 +160,7 @@ def load(path: Path) -> Study | None:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return None  # the reader of experiments says what is wrong with it
+        return None  # the reader of experiments reports what is wrong with it
     if "experiment" not in table:
         return None
     try:
@@ -201,7 +201,7 @@ def cells(study: Study) -> list[Cell]:
 
 
 def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
-    """Raise an error that lists the refused settings, each with its reason, and says how to leave them out.
+    """Raise an error that lists the refused settings, each with its reason, and the way to leave them out.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     Returns
     -------
     SweepFile
-        All runs; those that failed say why.
+        All runs; those that failed have their reason.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     with _lock_folder(folder) as partial:
 
         def ended(key: str, failure: str | None = None) -> None:
-            """Read what the runs of a digest gave, and say so."""
+            """Read the results of the runs of a digest, and report them."""
             for index in [index for index, each in enumerate(keys) if each == key]:
                 outcomes[index] = _outcome(folder, runs[index], key, metric=study.metric, failure=failure)
                 if observe is not None:

@@ -121,7 +121,7 @@ def _cores() -> int:
 
 
 def line(outcome: RunOutcome) -> str:
-    """Return what a run gave, as one line.
+    """Return the result of a run, as one line.
 
     Examples
     --------

@@ -122,7 +122,7 @@ def _with_rounds(experiment: Experiment, rounds: int) -> Experiment:
     return check(plain(experiment) | {"rounds": rounds})
 
 
-def digest(experiment: Experiment, **more: Any) -> str:
+def digest(experiment: Experiment, *, baselines: bool = False, budget: CostBudget | None = None) -> str:
     """Return the digest of all that decides what a run gives, which names its directory.
 
     Files that the experiment names count by their content, and so do the modules of ``package.module:name`` with what
@@ -132,8 +132,10 @@ def digest(experiment: Experiment, **more: Any) -> str:
     ----------
     experiment
         The resolved experiment.
-    more
-        What else decides.
+    baselines
+        True if the run also has its baselines.
+    budget
+        Cost that decides the number of rounds.
 
     Examples
     --------
@@ -150,7 +152,8 @@ def digest(experiment: Experiment, **more: Any) -> str:
         elif table.get(key) is not None:
             table[key] = _content(table[key])
     code = own_code(named_modules(table))
-    whole = {"experiment": table, "modules": None if code is None else code.digest, "p2pfl": p2pfl.__version__, **more}
+    own = {"modules": None if code is None else code.digest, "p2pfl": p2pfl.__version__}
+    whole = {"experiment": table, **own, "baselines": baselines, "budget": budget}
     text = json.dumps(whole, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 

@@ -56,7 +56,7 @@ def valuation_page(name: str, result: Valuation) -> str:
 
 
 def sentences(result: Valuation) -> list[str]:
-    """Return what the values mean in words."""
+    """Return the meaning of the values in words."""
     drawn = any(each.low is not None for each in result.values)
     coalitions = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
     sign = ", which counts negative" if result.everybody < 0 else ""

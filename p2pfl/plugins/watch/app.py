@@ -93,7 +93,7 @@ class Server:
         """
         sink = self._feed.sink is not None
         while not self._ended.is_set():
-            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page says so once somebody looks
+            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page reports it once somebody looks
                 await self._read(lambda: None)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), LOOK_SECONDS if sink else REST_SECONDS)
@@ -103,7 +103,7 @@ class Server:
         return FileResponse(STATIC_FOLDER / "index.html")
 
     async def about(self, request: Request) -> Response:  # noqa: ARG002
-        """Return what does not change, and whether there is something to replay."""
+        """Return the facts that do not change, and whether there is something to replay."""
         return JSONResponse(await self._read(self._about))
 
     async def frame(self, request: Request) -> Response:
@@ -123,7 +123,7 @@ class Server:
         return JSONResponse(await self._read(found))
 
     async def lanes(self, request: Request) -> Response:
-        """Return what peers did lately, until now or a time."""
+        """Return the recent activities of peers, until now or a time."""
         at = _seconds(request)
         peers = request.query_params.getlist("peer")[:MAX_CURVES]
 

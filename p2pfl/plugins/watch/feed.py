@@ -37,7 +37,7 @@ Places = dict[str, tuple[float, float]]
 
 
 def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
-    """Return what the events of an experiment do not repeat, and where its peers are drawn.
+    """Return the facts that the events of an experiment do not repeat, and the positions of its peers.
 
     Raises
     ------
@@ -226,7 +226,7 @@ class Feed:
 
     @cached_property
     def _graph(self) -> tuple[Setting, Places]:
-        """Return what events do not repeat, and where peers are drawn."""
+        """Return the facts that events do not repeat, and the positions of peers."""
         try:
             return graph_of(self._experiment)
         except P2PFLError:  # a graph file of another place

@@ -33,7 +33,7 @@ MAX_WAITS = 8
 
 
 def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return what does not change: names, graph and places of the peers.
+    """Return the facts that do not change: names, graph and positions of the peers.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
 
 
 def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
-    """Return what the page shows of a peer."""
+    """Return the values of a peer on the page."""
     names = ("activity", "rounds", "missed", "last", "since", "usual", "waiting_since")
     return {name: getattr(peer, name) for name in names} | {
         "score": None if metric is None else finite(peer.scores.get(metric)),
@@ -115,7 +115,7 @@ def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a frame differs from the one before; of the peers, those that differ.
+    """Return the differences of a frame from the one before; of the peers, those that differ.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 
 
 def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what peers did in the last seconds.
+    """Return the activities of peers in the last seconds.
 
     Parameters
     ----------

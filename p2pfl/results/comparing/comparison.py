@@ -79,8 +79,8 @@ class ComparedSetting(msgspec.Struct, frozen=True, kw_only=True):
         True if no other setting of its block has a better mean.
     leading
         True for the best setting of its block and for those that are tied with it, which tables show in bold: their
-        means agree in the printed digits, or the paired t-test does not tell them from the best after Holm's correction
-        for the block.
+        means agree in the printed digits, or the paired t-test does not distinguish them from the best after Holm's
+        correction for the block.
     """
 
     values: dict[str, str]

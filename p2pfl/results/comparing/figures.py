@@ -111,7 +111,7 @@ def figure(
 
 
 def caption(comparison: Comparison) -> str:
-    """Return what a caption must say of the lines and bands of a figure."""
+    """Return the caption of the lines and bands of a figure."""
     counts = sorted({len(each.by_seed) for each in comparison.settings if each.by_seed})
     seeds = count_of(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     bands = " Bands are 95 % intervals of Student's t, and may reach beyond the axis." if counts[-1] > 1 else ""
@@ -183,9 +183,13 @@ def _draw(
         for label, setting in panel.items():
             curve, style = lines[setting][0], labels.index(label)
             step = max(1, len(curve.xs) // MARKERS_PER_LINE)
-            look = {"marker": MARKERS[style % len(MARKERS)], "markersize": 4, "markeredgecolor": "white"}
+            look: dict[str, object] = {
+                "marker": MARKERS[style % len(MARKERS)],
+                "markersize": 4,
+                "markeredgecolor": "white",
+            }
             look |= {"markeredgewidth": 0.5, "markevery": (style % step, step), "linewidth": 1.4}
-            draw_curve(each, replace(curve, style=style), **look)
+            draw_curve(each, replace(curve, style=style), look)
             handles.setdefault(label, each.lines[-1])
         each.set_title(title, loc="left", fontsize="medium")
         each.xaxis.get_major_locator().set_params(integer=names[0] == "round", nbins=5)

@@ -110,7 +110,7 @@ class Sweep:
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:
-        """Results and costs of each run, with its setting; a run that failed says why."""
+        """Results and costs of each run, with its setting; a run that failed has its reason."""
         return self.content.outcomes
 
     @property

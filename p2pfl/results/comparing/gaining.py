@@ -51,7 +51,7 @@ def gain_interval(
     alone, together
         Models ``[P]`` that the peer trained alone and with the others.
     recorded
-        Score of ``together`` as it was recorded: of another model the interval would say nothing.
+        Score of ``together`` as it was recorded: of another model the interval would mean nothing.
     seed
         Seed of the bootstrap.
     peers

@@ -85,7 +85,7 @@ def load_sweep(folder: Path) -> SweepFile:
 
 
 def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, folder: str = "") -> RunOutcome:
-    """Return what a run gave and cost.
+    """Return the score and the costs of a run.
 
     Parameters
     ----------

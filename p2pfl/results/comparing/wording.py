@@ -87,7 +87,7 @@ def verdict(comparison: Comparison, each: Difference) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield what one must know to read the table."""
+    """Yield the notes that readers of the table need."""
     settings = comparison.settings
     if any(each.difference.count > 1 for each in comparison.differences):
         pairs = {each.difference.count for each in comparison.differences}
@@ -128,7 +128,7 @@ def bold(comparison: Comparison) -> str:
 
 
 def warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield what makes the comparison unfair or weak."""
+    """Yield warnings of an unfair or weak comparison."""
     settings = comparison.settings
     for sentence in _unequal(comparison) if comparison.budget is None else ():
         yield f"{sentence}; compare them at equal cost with --budget."
@@ -146,7 +146,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
 
 
 def describe_gain(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what learning together gained one peer, from its summary; nothing if it has not trained alone.
+    """Yield the gain of one peer by learning together, from its summary; nothing if it has not trained alone.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def describe_gain(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unequal(comparison: Comparison) -> list[str]:
-    """Return how the costs of settings and their references differ, each difference once, or many in one sentence."""
+    """Return sentences on the costs of settings and their references, each difference once, or many in one sentence."""
     unequal = [each for each in comparison.differences if each.costs]
     sentences = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
     if len(sentences) <= MAX_UNEQUAL:
@@ -176,7 +176,7 @@ def _unequal(comparison: Comparison) -> list[str]:
 
 
 def _dearer(comparison: Comparison, each: Difference) -> str:
-    """Return how the costs of a setting and its reference differ, named by what differs between the two."""
+    """Return a sentence on the costs of a setting and its reference, named by the keys in which they differ."""
     mine, theirs = (comparison.settings[index].values for index in (each.setting, each.reference))
     keys = [key for key in mine if mine[key] != theirs[key]]
     one, other = (setting({key: values[key] for key in keys}) for values in (mine, theirs))

@@ -89,7 +89,7 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
 
 
 def description(predictor: Predictor) -> dict[str, Any]:
-    """Return what the exported graph takes and returns, as JSON values.
+    """Return the inputs and outputs of the exported graph, as JSON values.
 
     Returns
     -------

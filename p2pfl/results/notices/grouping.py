@@ -48,7 +48,7 @@ def group_alike(notices: Iterable[Notice]) -> list[list[int]]:
 
 
 def describe_repeats(group: Sequence[Notice]) -> str:
-    """Return what follows the sentence of the last notice of a group; empty for a single notice.
+    """Return the text after the sentence of the last notice of a group; empty for a single notice.
 
     Examples
     --------
@@ -82,6 +82,6 @@ def group_notices(notices: Iterable[AnyNotice]) -> list[tuple[AnyNotice, str]]:
 
 
 def _cause(notice: Notice) -> tuple[Hashable, ...]:
-    """Return what distinguishes a notice from others of its kind."""
+    """Return the facts that distinguish a notice from others of its kind."""
     about = next((named for name in CAUSE_FIELDS if (named := getattr(notice, name, None))), notice.peer)
     return about, *(getattr(notice, name, None) for name in SEPARATING_FIELDS)

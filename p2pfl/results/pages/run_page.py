@@ -81,7 +81,7 @@ def run_page(run: Run) -> str:
 
 
 def _head(run: Run) -> Iterator[Note]:
-    """Yield what comes first: alarms, then the result in a sentence."""
+    """Yield the head of the page: alarms, then the result in a sentence."""
     summary = run.summary
     for alarm, more in group_notices(alarms_of(summary)):
         if alarm.cancelled:
@@ -194,7 +194,7 @@ def _totals(run: Run) -> dict[str, str]:
 
 
 def _events(run: Run) -> Block | None:
-    """Return what happened in words, without what always happens."""
+    """Return the events in words, without those of every run."""
     groups = group_notices(event for event in run.events if event.severity != "info")
     lines = [_event(event, more) for event, more in groups[:MAX_EVENTS]]
     if len(groups) > MAX_EVENTS:

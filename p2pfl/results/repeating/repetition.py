@@ -116,7 +116,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
 
 
 def _model(before: Path, after: Path) -> RunDifference | None:
-    """Return how two files of models differ; ``None`` if all tensors agree in every bit."""
+    """Return the difference of two files of models; ``None`` if all tensors agree in every bit."""
     import torch  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
 
@@ -144,7 +144,7 @@ def _bits(tensor: Any) -> bytes:
 
 
 def _records(run: Run) -> dict[tuple[str, Any], Any]:
-    """Return what is compared of the records of a run, by field or score, peer and round."""
+    """Return the compared values of the records of a run, by field or score, peer and round."""
     values: dict[tuple[str, Any], Any] = {}
     for record in run.metrics:
         fields = msgspec.structs.asdict(record)

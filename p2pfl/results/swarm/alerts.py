@@ -78,7 +78,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
 
 
 def _harm_alerts(swarm: Swarm) -> Iterator[Alert]:
-    """Yield what harms the result, with whether it is over."""
+    """Yield alerts of harm to the result, also of harm that is over."""
     times = [at for at, notice in swarm.alarms if isinstance(notice, Alarm)]
     alarms = alarms_among(notice for _, notice in swarm.alarms)
     yield from _group_alerts([(at, alarm, alarm.cancelled) for at, alarm in zip(times, alarms, strict=True)])

@@ -129,7 +129,7 @@ def seconds(value: float) -> str:
 
 
 def describe_activity(peer: PeerState, *, now: float) -> str:
-    """Return what a peer does, as the end of a sentence that begins with "it".
+    """Return the activity of a peer, as the end of a sentence that begins with "it".
 
     Examples
     --------

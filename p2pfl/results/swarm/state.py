@@ -133,7 +133,7 @@ class PeerState:
     lost_at
         Time at which a neighbour lost it last; ``None`` if none has.
     silent_since
-        Time of its last sign of life, if it gives none; ``None`` otherwise.
+        Time of its last message, if it is silent; ``None`` otherwise.
     """
 
     name: str
@@ -166,7 +166,7 @@ class PeerState:
         """Activity of the peer: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
         ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``silent`` is a peer that is connected
-        and gives no sign of life, ``unseen`` is one of which there is no line at all.
+        and sends nothing, ``unseen`` is one of which there is no line at all.
         """
         if self.failure is not None:
             return "failed"
@@ -271,7 +271,7 @@ class Swarm:
             self.lanes.note(since, name, self.peers[name].activity)
 
     def end(self) -> None:
-        """Take note that a simulation is over, whose peers do not say so themselves."""
+        """Take note that a simulation is over, whose peers do not report it themselves."""
         for peer in self.peers.values():
             peer.finished = peer.finished or peer.activity == "learning"
 

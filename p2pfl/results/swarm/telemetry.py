@@ -1,7 +1,7 @@
 """Fields of a peer's records and notices that observers receive: an allow-list for each level.
 
-``health`` says where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend on
-data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or
+``health`` reports where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend
+on data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or
 messages of errors. A field that no table lists does not leave the peer.
 """
 
@@ -199,7 +199,7 @@ class Recent:
         return [*sorted([*self._warnings, *(item for _, item in state)], key=lambda item: item[0]), *met]
 
     def news(self) -> list[tuple[float, Entry]]:
-        """Return what is new since the last call."""
+        """Return the entries since the last call."""
         entries, self._news = [*self._news], deque(maxlen=self._news.maxlen)
         return entries
 

@@ -149,7 +149,7 @@ class FirstTree:
         return np.array([cells.shape[1], (samples > 0).sum(), (samples == 1).sum(), *shares])
 
     def _slopes(self) -> tuple[Ints, Ints]:
-        """Return what a sample of the class of a column adds to its derivatives, and what others add, ``[columns]``."""
+        """Return the derivatives of a sample of the class of a column, and of other samples, ``[columns]``."""
         columns, classes = self.model.columns, self.model.classes or 1
         targets = np.arange(columns) + (classes == 2)
         grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.objective.steepest)

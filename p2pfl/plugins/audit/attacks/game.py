@@ -200,7 +200,7 @@ def _change(observer: Observer, coin: Bools) -> Floats:
 
 
 def _beyond(pipeline: Pipeline, released: Released, mixed: Released, *, exchange: int) -> Floats:
-    """Return what mixed rows reveal beyond the released ones, ``[N, P]``: only rounding in a correct build."""
+    """Return mixed rows less the mix of the released ones, ``[N, P]``: rounding in a correct build."""
     matrix = pipeline.weights[exchange % len(pipeline.weights)].matrix
     left: Floats = numbers(mixed) - matrix @ numbers(released)
     return left

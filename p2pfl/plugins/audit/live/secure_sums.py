@@ -67,7 +67,7 @@ class ObservedTerms:
     by_sender: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
     def remove_own_masks(self) -> list[Ring]:
-        """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
+        """Return each contribution without the sender's own mask, as its receiver has it, ``[P]`` each."""
         left = []
         for term in self.by_sender.values():
             if term.own:
@@ -77,7 +77,7 @@ class ObservedTerms:
         return left
 
     def sum_own_masks(self) -> list[Ring]:
-        """Return what all senders of a sum together have of their own masks: the masks of pairs cancel, ``[P]`` each.
+        """Return the sum of the senders' own masks for each sum: the masks of pairs cancel, ``[P]`` each.
 
         For each sum this is the total of all masked contributions less the total of all contributions.
         """
@@ -188,8 +188,8 @@ class TappedSumSender(SumSender):
         self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
-    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a contribution, and record them."""
-        word = super().agreed(receiver, all_)
+        word = super().unlock(receiver, all_)
         self.terms.by_sender[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

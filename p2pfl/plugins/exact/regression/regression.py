@@ -43,6 +43,7 @@ ESTIMATE = "estimate"
 RATIOS = {
     ("binomial", "logit"): "odds ratio",
     ("multinomial", "logit"): "odds ratio",
+    ("ordinal", "logit"): "odds ratio",
     ("poisson", "log"): "rate ratio",
     ("negative_binomial", "log"): "rate ratio",
     ("gamma", "log"): "ratio of means",
@@ -217,6 +218,7 @@ class Regression(LikelihoodModel):
     checks: ClassVar[str] = (
         "a level, one of two values of a column, a class, or a class among those (two columns together are not checked)"
     )
+    column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 
     features: int
     classes: int | None

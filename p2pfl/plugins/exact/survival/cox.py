@@ -117,6 +117,8 @@ class Cox(LikelihoodModel, TimedModel):
     checks: ClassVar[str] = (
         "a cell of time, those with the event in it, or those with a level or one of two values of a column among them"
     )
+    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry")
+
     ties: str = "efron"
     strata: str | None = None
     entry: str | None = None

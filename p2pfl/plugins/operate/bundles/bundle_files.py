@@ -42,7 +42,7 @@ OPTION_KEYS = (
     "learning.algorithm_options",
     "learning.learner",
 )
-"""Keys whose values may name files of which nobody can say whether they are private."""
+"""Keys whose values may name files of which it is unknown whether they are private."""
 
 _OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*")
 """A ``module:function`` of the user's own."""
@@ -142,7 +142,7 @@ def _inside(value: Any) -> Iterator[str]:
 
 
 def content(path: Path) -> bytes:
-    """Return what a bundle has of a file: a model without its metadata, which hold statistics of its training data.
+    """Return the content of a file in a bundle: a model without its metadata, which hold statistics of its data.
 
     Raises
     ------

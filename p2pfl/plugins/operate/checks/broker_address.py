@@ -62,7 +62,7 @@ def check_address(report: Report, url: str, settings: schema.TransportSettings, 
 def _handshake(
     where: Address, context: ssl.SSLContext, *, ca: Path | None, now: dt.datetime, latest: dict[str, float]
 ) -> Finding:
-    """Return what is wrong with the broker's certificate, or how long it is valid."""
+    """Return the fault of the broker's certificate, or its remaining validity."""
     reason = _refusal(where, context)
     shown = _certificate(where)
     if shown is None:
@@ -83,7 +83,7 @@ def _handshake(
 def _describe_distrust(
     where: Address, reason: Exception, shown: x509.Certificate, *, ca: Path | None, now: dt.datetime
 ) -> str:
-    """Return the sentence for a certificate that is not trusted, with what it says."""
+    """Return the sentence for a certificate that is not trusted, with its content."""
     if not isinstance(reason, ssl.SSLCertVerificationError):
         return unreachable(where, reason, code=None)
     begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc

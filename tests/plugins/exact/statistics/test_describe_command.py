@@ -52,10 +52,10 @@ def test_columns_that_look_like_identifiers_or_timestamps_are_named(tmp_path, ca
     page = tmp_path / "clinic.html"
     assert main(["describe", str(tmp_path / "clinic.toml"), "--json", "--html", str(page)]) == 0
     found = json.loads(capsys.readouterr().out)["warnings"]
-    seen = 'column "seen" looks like an identifier or a timestamp, and loses its last digits, because features are '
+    seen = 'column "seen" looks like an identifier or a timestamp, and models in single precision are '
     assert found == [
         'column "patient" looks like an identifier, because all values of each peer differ; leave it out',
-        seen + "numbers of single precision, exact up to 16,777,216; leave it out, or give a difference of times",
+        seen + "exact up to 16,777,216 only; leave it out, or give a difference of times",
     ]
     assert page.read_text().count("looks like an identifier") == 2
     assert main(["describe", str(tmp_path / "clinic.toml")]) == 0
