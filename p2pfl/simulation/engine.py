@@ -25,8 +25,8 @@ from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.model_description import describe_model
 from p2pfl.results.progress import show_progress
-from p2pfl.results.repeating.digests import digests
-from p2pfl.results.saved import best_file
+from p2pfl.results.repetitions.digests import digests
+from p2pfl.results.saved_models import best_file
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.plugins.exact.statistics_pages import statistics_page
-from p2pfl.results.comparing.exports import tabular
+from p2pfl.results.comparisons.exports import tabular
 from p2pfl.results.facts import FactTable, Figure, Section
 from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
 
