@@ -42,6 +42,9 @@ class SurvivalOptions(StatisticsOptions):
     ] = None
     least: Annotated[int | None, Option("show no cell of fewer samples (default: 5)", "N", count)] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
+    cause: Annotated[
+        str | None, Option("a column with kinds of events: the cumulative incidence of each", "COLUMN")
+    ] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
     ] = "log-log"
