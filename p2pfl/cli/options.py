@@ -39,10 +39,17 @@ class PageOptions(JsonOptions):
     csv: Annotated[str | None, Option("write the table", "FILE")] = None
 
 
+class TableOptions(PageOptions):
+    """Files of tables, also for a paper."""
+
+    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
+
+
 class AccountingOptions(Options):
     """Option of commands that may run outside of the account of the data."""
 
-    unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
+    unaccounted: Annotated[bool, Option("run although the account of the data refuses it; it is recorded")] = False
 
 
 class ExperimentOptions(Options):

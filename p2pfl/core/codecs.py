@@ -101,7 +101,7 @@ class Codec(Protocol):
         ...
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Return what the tensors that encode a row of ``length`` numbers have, in their order."""
+        """Return the parts of the tensors that encode a row of ``length`` numbers, in their order."""
         ...
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
@@ -551,15 +551,15 @@ class RandomK:
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as values ``[R, k]``."""
-        return (rows.gather(-1, to_device(self._places(rows.shape[-1], at), rows.device)),)
+        return (rows.gather(-1, to_device(self._positions(rows.shape[-1], at), rows.device)),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         [values] = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
-        return rows.scatter_(-1, to_device(self._places(length, at), values.device), values)
+        return rows.scatter_(-1, to_device(self._positions(length, at), values.device), values)
 
-    def _places(self, length: int, at: At) -> torch.Tensor:
+    def _positions(self, length: int, at: At) -> torch.Tensor:
         """Return the places ``[R, k]`` in increasing order."""
         return torch.from_numpy(
             np.stack(

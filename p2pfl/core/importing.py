@@ -138,7 +138,7 @@ def _describe_clash(subject: str, holder: ModuleType, own: Path) -> str:
 
 
 def _remedy(error: Exception, module: str) -> str:
-    """Return what to do about a module that cannot be imported."""
+    """Return the remedy for a module that cannot be imported."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return f"fix {module}"
     if f"{module}.".startswith(f"{error.name}."):

@@ -1,7 +1,7 @@
 """:class:`Federation`, the assignment of samples to peers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,10 @@ class Federation:
         Positions of each peer's samples, sorted. With a common test part all peers hold the same array.
     elsewhere
         What is known of peers whose samples other processes hold; ``None`` if there are none.
+    notes
+        By local peer, sentences on its table for its owner alone.
+    keys
+        By local peer, private keys of its persons, if peers count those whom several have.
 
     Examples
     --------
@@ -66,6 +70,8 @@ class Federation:
     validation: Mapping[str, IntArray]
     test: Mapping[str, IntArray]
     elsewhere: Elsewhere | None = None
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -54,10 +54,30 @@ class Central:
     units: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class OwnSamples:
+    """Samples of one peer.
+
+    Parameters
+    ----------
+    features, targets
+        ``[n, *shape]`` and ``[n]``.
+    notes
+        Sentences on the table for its owner alone, such as how many rows were left out.
+    keys
+        Keys of the persons, to be compared with those of other peers; ``None`` if they are not compared.
+    """
+
+    features: npt.NDArray[Any]
+    targets: npt.NDArray[Any]
+    notes: tuple[str, ...] = ()
+    keys: tuple[str, ...] | None = None
+
+
 class Load(Protocol):
     """Function that returns the data of one peer: features ``[n, *shape]`` and targets ``[n]``."""
 
-    def __call__(self, *, peer: str, peers: tuple[str, ...], seed: int) -> tuple[Any, Any]:
+    def __call__(self, *, peer: str, peers: tuple[str, ...], seed: int) -> tuple[Any, Any] | OwnSamples:
         """Load the data of ``peer``, one of ``peers``."""
 
 

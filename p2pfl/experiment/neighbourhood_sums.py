@@ -59,7 +59,7 @@ def neighbourhood_sums(experiment: Experiment, weights: Weights, algorithm: Algo
             "because they have too many sums; set privacy.colluders = 1, take fewer peers, or set privacy.mode to "
             '"pairwise"'
         )
-    exposed = view.exposed(min(wanted.colluders, peers - 2))
+    exposed = view.find_exposed(min(wanted.colluders, peers - 2))
     if exposed is not None:
         _refuse_exposed(*exposed)
     if wanted.epsilon is None and not wanted.noise:

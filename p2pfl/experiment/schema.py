@@ -550,8 +550,8 @@ class PrivacySettings(Section, frozen=True):
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that adds up what runs on the same data spend, which ``epsilon`` bounds together; beside the data file by
-        default.
+        File that lists the runs on the same data, and adds up what they spend, which ``epsilon`` bounds together;
+        beside the data file by default.
     """
 
     mode: Reference = "none"

@@ -21,7 +21,7 @@ from p2pfl.data import Dataset
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.model_copy import check_leaves
-from p2pfl.learning.modules.norms import CHOICES
+from p2pfl.learning.modules.norms import NORM_REMEDY
 from p2pfl.learning.set_scores import SetScore
 
 
@@ -178,7 +178,7 @@ def check_modules(model: nn.Module) -> None:
         kind = type(module).__name__
         where = f"{kind} {name!r}" if name else kind
         if isinstance(module, _BatchNorm):
-            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {CHOICES}")
+            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {NORM_REMEDY}")
         if isinstance(module, _NormBase) and module.track_running_stats:
             raise ModelError(
                 f"{where} keeps running statistics, which gossip cannot average; set its track_running_stats to False"

@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Self
+from pathlib import Path
+from typing import Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -28,24 +29,53 @@ from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.set_scores import SetScore
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmentation import sample_keys, step_keys
+from p2pfl.learning.steps.augmentation import Augment, sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepClock
+from p2pfl.learning.steps.optimisers import Factor, PlainUpdate, StackedUpdate, StepClock
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
-LOUDEST = 2.0**15
-"""Largest noise multiplier: the points of larger noise would not be told apart by a double."""
+MAX_NOISE = 2.0**15
+"""Largest noise multiplier: the points of larger noise would not be distinct as doubles."""
 
-LARGEST_BATCH = 2**21
+MAX_BATCH = 2**21
 """Batches have fewer samples in the mean: a sum of twice as many is a whole number that a double counts exactly."""
 
-SLACK = 2.0**-24
+CLIP_SLACK = 2.0**-24
 """Share by which gradients are clipped below the clip, more than lengths of up to 2^30 numbers are rounded by."""
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
 """Function ``normals(key, size)`` that returns the first standard normal numbers of a key of 32 bytes."""
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Arguments of :class:`~p2pfl.learning.TorchLearner` that :class:`ExamplePrivateLearner` passes on."""
+
+    seed: int | None
+    optimizer: str | type[torch.optim.Optimizer]
+    rate: float
+    options: Mapping[str, object] | None
+    schedule: str | Factor | None
+    schedule_options: Mapping[str, object] | None
+    schedule_by: Literal["round", "step"]
+    warmup: int
+    max_norm: float | None
+    epochs: int
+    steps: int | None
+    stragglers: float
+    loss: PerSample | str | None
+    augment: Augment | None
+    metrics: Mapping[str, PerSample | SetScore | str] | None
+    pretrained: Mapping[str, torch.Tensor] | str | Path | None
+    frozen: Sequence[str]
+    norm: Norm | None
+    device: str | torch.device
+    dtype: torch.dtype
+    precision: Literal["full", "mixed"]
 
 
 class ExamplePrivateLearner(TorchLearner):
@@ -65,7 +95,7 @@ class ExamplePrivateLearner(TorchLearner):
 
     With noise, each clipped gradient is rounded towards zero to a grid of :func:`grid_step`, which makes none longer,
     and the noise is a point of that grid. So sums and noise are whole numbers, added exactly, in which no last bits
-    tell whether a sample was there: with the exact sampler a step is the Gaussian mechanism, rounded, and its
+    decide whether a sample was there: with the exact sampler a step is the Gaussian mechanism, rounded, and its
     sensitivity is C, not C and an error of rounding. Gradients are clipped to :math:`C (1 - 2^{-24})`, because their
     computed lengths are rounded too.
 
@@ -121,7 +151,7 @@ class ExamplePrivateLearner(TorchLearner):
         source: Source,
         normals: Normals,
         batch: int | None = 32,
-        **options: Any,
+        **options: Unpack[TrainingOptions],
     ) -> None:
         if importlib.util.find_spec("dp_accounting") is None:
             raise InputError(
@@ -133,9 +163,9 @@ class ExamplePrivateLearner(TorchLearner):
                 "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
                 f"they are {noise} and {clip}; 1 and 1 are usual"
             )
-        if noise > LOUDEST or (noise and batch is not None and batch >= LARGEST_BATCH):
+        if noise > MAX_NOISE or (noise and batch is not None and batch >= MAX_BATCH):
             raise ModelError(
-                f"learning.example_noise must be at most {LOUDEST:g} and learning.batch below {LARGEST_BATCH}, but "
+                f"learning.example_noise must be at most {MAX_NOISE:g} and learning.batch below {MAX_BATCH}, but "
                 f"they are {noise:g} and {batch}; choose smaller ones"
             )
         if batch is None:
@@ -169,9 +199,8 @@ class ExamplePrivateLearner(TorchLearner):
         self.grid = grid_step(clip) if noise else 0.0
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the same learner with another source of secrets."""
-        del peers, least
         other = copy.copy(self)
         other.source = source
         return other
@@ -221,7 +250,7 @@ class ExamplePrivateLearner(TorchLearner):
                 last = min(count, max(1, math.ceil(1 / rate)))
                 mean = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
             steps[index] = count
-            trained[index : index + 1], loss[index] = row.joined(mean, peer=peer, round=round)
+            trained[index : index + 1], loss[index] = row.join(mean, peer=peer, round=round)
             for name, value in row.update.memory().items():
                 if name not in kept:
                     kept[name] = value.new_zeros(len(rows), *value.shape[1:])  # [R, P] or [R]
@@ -243,7 +272,7 @@ class ExamplePrivateLearner(TorchLearner):
         with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
             self._proven(work, self.engine)
 
-    def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
+    def sample(self, peer: str, *, round: int, step: int) -> IntArray:
         """Return the positions in the data set of the samples of one step; there may be none."""
         part, rate = self.federation.train[peer], self.cost(peer)[0]
         if rate == 1:
@@ -261,7 +290,7 @@ class ExamplePrivateLearner(TorchLearner):
         positions = order[np.searchsorted(part, chosen, sorter=order)]
         return sample_keys(step_keys(keys(self.seed, "augment", (peer,), round), step)[0], positions)
 
-    def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
+    def hide(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
         """Round a sum of clipped gradients ``[1, P]`` to the grid, and add noise; double precision."""
         if not self.noise:
             return total
@@ -273,7 +302,7 @@ class ExamplePrivateLearner(TorchLearner):
         )  # [1, P]
         return points.double() * self.grid
 
-    def clipped(
+    def clip_gradients(
         self, parts: Sequence[torch.Tensor], chosen: IntArray, seeds: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision.
@@ -282,7 +311,7 @@ class ExamplePrivateLearner(TorchLearner):
         of each sample, where there are any.
         """
         changing = iter(seeds)
-        bound = self.clip * (1 - SLACK) if self.noise else self.clip
+        bound = self.clip * (1 - CLIP_SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
         for some in torch.split(to_device(torch.from_numpy(chosen), self.device), self.engine.block(1)):
@@ -290,7 +319,7 @@ class ExamplePrivateLearner(TorchLearner):
             features = self.features[some].unsqueeze(1)  # [B, 1, *shape]
             if self.augment is not None:  # each by itself, so that no sample changes the gradient of another
                 mine = list(islice(changing, len(some)))
-                features = self.augment.stacked(features, [1] * len(some), keys=mine)
+                features = self.augment.change_stack(features, [1] * len(some), keys=mine)
             batch = Batch(features, self.targets[some].unsqueeze(1), None, None)
             losses, gradients = self.engine.gradient(stack, batch)
             each = self.layout.join(dict(zip(self.layout.names, gradients, strict=True)))  # [B, P]
@@ -349,15 +378,15 @@ class _Row:
     ) -> torch.Tensor:
         """Take all steps and return the mean loss of the samples in the ``last`` ones, ``[]``."""
         learner, layout = self.learner, self.learner.layout
-        self.update = self._opened(round)
+        self.update = self._make_update(round)
         scale = learner.cost(peer)[0] * len(learner.federation.train[peer])
         losses, count = torch.zeros((), dtype=torch.float64, device=learner.exact), 0
         for step in range(steps):
-            chosen = learner.sampled(peer, round=round, step=step)
+            chosen = learner.sample(peer, round=round, step=step)
             seeds = learner.seeds(peer, chosen, round=round, step=step)
-            clipped = partial(learner.clipped, self.parts, chosen, seeds)
+            clipped = partial(learner.clip_gradients, self.parts, chosen, seeds)
             loss, total = learner.repeatable(clipped, numbers=list)
-            gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
+            gradient = learner.hide(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:
                 row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
@@ -370,7 +399,7 @@ class _Row:
                 losses, count = losses + loss, count + len(chosen)
         return losses / max(1, count)
 
-    def _opened(self, round: int) -> PlainUpdate | StackedUpdate:
+    def _make_update(self, round: int) -> PlainUpdate | StackedUpdate:
         recipe = self.learner.recipe
         settings = recipe.settings(round)
         if recipe.stateless:
@@ -384,7 +413,7 @@ class _Row:
             labels=np.zeros(1, dtype=np.int64),
         )
 
-    def joined(self, loss: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def join(self, loss: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the current row ``[1, P]`` and its loss ``[]``; on an accelerator NaN for a row that is not finite."""
         layout = self.learner.layout
         row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]

@@ -18,7 +18,7 @@ from p2pfl.data import Dataset
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import (
-    BUILT_IN,
+    BUILT_IN_LOSSES,
     LOSSES,
     PerSample,
     UserFunction,
@@ -39,7 +39,7 @@ class SetScore(Protocol):
     """A score of a whole set of samples, computed from what it keeps of each batch."""
 
     def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> KeptBatch:
-        """Return what the score needs of a batch, ``[B, *outputs]`` and ``[B, ...]``."""
+        """Return the part of a batch, ``[B, *outputs]`` and ``[B, ...]``, that the score needs."""
         ...
 
     def score(self, kept: Sequence[KeptBatch]) -> float:
@@ -153,7 +153,7 @@ macro_f1 = CountScore(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms
 mean_iou = CountScore(lambda hits, alarms, misses: hits / (hits + alarms + misses))
 """Mean over classes of the intersection over the union of where they are and where they are predicted."""
 
-WHOLE: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
+SET_SCORES: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
 """Scores by their name in ``learning.metrics``."""
 
 
@@ -181,7 +181,7 @@ def scores_of(metrics: Mapping[str, PerSample | SetScore]) -> tuple[dict[str, Pe
     return each, whole
 
 
-METRICS: Mapping[str, PerSample | SetScore] = {**LOSSES, "accuracy": accuracy, **WHOLE}
+METRICS: Mapping[str, PerSample | SetScore] = {**LOSSES, "accuracy": accuracy, **SET_SCORES}
 """Metrics by name."""
 
 Score = TypeVar("Score", bound=PerSample | SetScore)
@@ -224,7 +224,11 @@ def choose_score(score: str | Score, *, key: str, choices: Mapping[str, Score], 
             f'{key} is "{score}", neither a known name nor a "package.module:function"; {nearest(score, choices)}'
         )
     function = find(score, key=key)
-    return function if function in BUILT_IN or isinstance(function, SetScore) else UserFunction(function, name=score)
+    return (
+        function
+        if function in BUILT_IN_LOSSES or isinstance(function, SetScore)
+        else UserFunction(function, name=score)
+    )
 
 
 def choose_metrics(
@@ -254,7 +258,7 @@ def choose_metrics(
 
 
 def _check_score(score: Any, *, key: str, choices: Mapping[str, object]) -> Any:
-    """Return what is no name, and refuse what is no loss or metric, either."""
+    """Return a function, and refuse everything that is no loss or metric."""
     if isinstance(score, SetScore):
         return score
     if not callable(score):

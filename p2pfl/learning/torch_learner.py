@@ -21,7 +21,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.checks import check_inputs, inputs
-from p2pfl.learning.engine_proof import SLOWER, EngineProof, FastEngine, Result, repeatable
+from p2pfl.learning.engine_proof import SLOWER_SENTENCE, EngineProof, FastEngine, Result, repeatable
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -30,7 +30,7 @@ from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
-from p2pfl.learning.set_scores import WHOLE, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
+from p2pfl.learning.set_scores import SET_SCORES, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.augmentation import Augment, make_augmentation
 from p2pfl.learning.steps.autograd import PlainEngine
@@ -194,14 +194,14 @@ class TorchLearner:
         self.metrics, self.whole = scores_of(wanted)
         self.order: Sequence[str] = ("loss", *wanted, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
-        self.parts = self._held(self.federation)
+        self.parts = self._samples_of_parts(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
-    def _held(self, federation: Federation) -> dict[str, PeerSamples]:
+    def _samples_of_parts(self, federation: Federation) -> dict[str, PeerSamples]:
         """Return the samples of all peers in each part."""
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
         return {name: PeerSamples(each, self.device) for name, each in parts.items()}
@@ -249,7 +249,7 @@ class TorchLearner:
         other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
         if self.proof.holds(work, learner=other, engine=engine):
             return engine
-        warnings.warn(SLOWER, stacklevel=3)
+        warnings.warn(SLOWER_SENTENCE, stacklevel=3)
         self.perceptrons, self.engine = None, self.plain
         return self.plain
 
@@ -266,7 +266,7 @@ class TorchLearner:
             tensors = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
             other.features, other.targets = tensors
         other.federation = federation
-        other.parts = self._held(federation)
+        other.parts = self._samples_of_parts(federation)
         other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 
@@ -326,9 +326,9 @@ class TorchLearner:
             made.steps = steps
         return made
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""
-        del source, peers, least
+        del source
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:
@@ -407,7 +407,7 @@ class TorchLearner:
     def _train(
         self, start: training.Work, *, correction: Correction | None = None, slope: training.Slope | None = None
     ) -> training.Work:
-        """Return what all steps of a round make of a copy of rows and memory.
+        """Return a copy of rows and memory after all steps of a round.
 
         Code of the user that draws or keeps state is refused; the code of kernels is all p2pfl's.
         """
@@ -439,7 +439,7 @@ class TorchLearner:
     def _score(
         self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
     ) -> Result:
-        """Return what models compute in evaluation."""
+        """Return the scores of models in evaluation."""
         with self.alone, checks.blame_model(self.model, doing=f"on the {part} part"):
             self.model.eval()
             return self.repeatable(compute, numbers=numbers)
@@ -541,7 +541,7 @@ class TorchLearner:
     def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; of whole sets only those of p2pfl."""
         scores: dict[str, PerSample | SetScore] = {"loss": self.loss, **self.metrics}
-        scores |= {name: metric for name, metric in self.whole.items() if metric in WHOLE.values()}
+        scores |= {name: metric for name, metric in self.whole.items() if metric in SET_SCORES.values()}
         return scores | ({"r2": r2} if self.r2 else {})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:

@@ -54,7 +54,7 @@ CLOSE_SHARE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
 
 MAX_GRID_DEVIATION = 2.0**46
-"""Largest deviation in grid points of which a double tells all points apart that the sampler draws."""
+"""Largest deviation in grid points at which a double distinguishes all points that the sampler draws."""
 
 LOW_BITS = 44  # bits that choose the point within a cell
 BIN_BITS = 13  # bits that choose a bin of the alias table
@@ -132,7 +132,7 @@ class NoiseSampler:
         width, attempt, now = span.stop - span.start, 0, drawn.at(positions)
         while positions.size:
             more = _further(keys, positions // width, at=span.start, attempt=attempt)  # [3, n]
-            accepted, close = self._table.accepted(now, more[0], close=self._close)
+            accepted, close = self._table.accept(now, more[0], close=self._close)
             for number in close:
                 row, column = divmod(int(positions[number]), width)
                 message = (span.start + column).to_bytes(8, "little") + attempt.to_bytes(8, "little")
@@ -252,7 +252,7 @@ class SamplerTable:
         points += spare.view(np.int64)
         return undecided
 
-    def accepted(self, drawn: FinePoints, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
+    def accept(self, drawn: FinePoints, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
         """Decide by 64 bits more, and return where that is too close to call."""
         magnitude = np.maximum(drawn.points, -1 - drawn.points)  # |k + 1/2| - 1/2
         within = (magnitude & ((1 << LOW_BITS) - 1)) + 0.5  # from m, exactly

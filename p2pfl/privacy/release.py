@@ -144,7 +144,7 @@ class PrivateNeighbourhood(Wrapped):
         rows, since
             ``[R, P]``; the difference is private.
         masses
-            ``[R, 1]`` public weights. A peer that sits out openly has mass 0 and still releases noise and masks.
+            ``[R, 1]`` public weights. A peer that sits out openly has weight 0 and still releases noise and masks.
 
         Returns
         -------
@@ -202,10 +202,10 @@ class PrivateNeighbourhood(Wrapped):
             self._charge()
         number, self._totals = self._totals, self._totals + 1
         if self._settings.noise:
-            contribution = self._noised(contribution, size=size, number=number, change=change)
+            contribution = self._add_noise(contribution, size=size, number=number, change=change)
         return await self._net.total(contribution, size=size, bits=bits, change=change)
 
-    def _noised(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
+    def _add_noise(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
         """Return a contribution with rounded normal noise."""
         settings = self._settings
         if change is None or math.isinf(settings.clip):

@@ -106,7 +106,7 @@ class Update:
         for group in spans(count, max(1, self._step // size)):
             factors = self.factors(group)
             for columns in spans(size, self._step):
-                yield group, columns, self._start(group, columns), self._clipped(group, columns, factors)
+                yield group, columns, self._start(group, columns), self._clip(group, columns, factors)
 
     def _start(self, group: slice, columns: slice) -> torch.Tensor:
         """Return ``w * since``, ``[G, columns]``."""
@@ -133,7 +133,7 @@ class Update:
         bound = to_device(torch.tensor(self.clip, dtype=torch.float64), squares.device)
         return (bound / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
 
-    def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
+    def _clip(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
         """Return ``w * (rows - since)``, scaled by the factors, ``[G, columns]``."""
         difference = self._difference(group, columns)
         return difference if factors is None else difference.mul_(factors)

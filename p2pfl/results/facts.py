@@ -47,15 +47,15 @@ class FactTable:
 
     def dense(self) -> FactTable:
         """Return the table without columns that are empty."""
-        return self._of(
+        return self._select(
             column for column in range(len(self.heads)) if any(row[column] not in {"", None} for row in self.rows)
         )
 
     def without(self, *heads: str) -> FactTable:
         """Return the table without some columns of numbers."""
-        return self._of(column for column, head in enumerate(self.heads) if head not in heads)
+        return self._select(column for column, head in enumerate(self.heads) if head not in heads)
 
-    def _of(self, columns: Iterable[int]) -> FactTable:
+    def _select(self, columns: Iterable[int]) -> FactTable:
         kept = [*columns]
         rows = [[row[column] for column in kept] for row in self.rows]
         return replace(self, heads=[self.heads[column] for column in kept], rows=rows)
@@ -75,12 +75,12 @@ def pairs(caption: str, facts: Mapping[str, object]) -> FactTable:
     return FactTable(caption, (), [*facts.items()], text=2)
 
 
-def shortened(rows: Iterable[Sequence[object]], most: int, *, rest: str = "") -> list[Sequence[object]]:
+def shorten(rows: Iterable[Sequence[object]], most: int, *, rest: str = "") -> list[Sequence[object]]:
     """Return the first rows, and one that counts the others.
 
     Examples
     --------
-    >>> shortened([["ada", 1], ["bob", 2], ["cy", 3]], 1, rest=", in summary.json")
+    >>> shorten([["ada", 1], ["bob", 2], ["cy", 3]], 1, rest=", in summary.json")
     [['ada', 1], ['and 2 more, in summary.json', '']]
     """
     table = [*rows]

@@ -45,7 +45,7 @@ from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.run_files import events_of, records_of, table_of
-from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
+from p2pfl.results.saved import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
 
 
 class Run:
@@ -174,7 +174,7 @@ class Run:
         Parameters
         ----------
         about
-            Result of :func:`p2pfl.results.models.model_description.described`; nothing is written if it is empty.
+            Result of :func:`p2pfl.results.models.model_description.describe_model`; nothing is written if it is empty.
 
         Raises
         ------
@@ -237,7 +237,7 @@ class Run:
         from p2pfl.results.models.model_description import metadata  # noqa: PLC0415 (imports torch)
 
         about = {"round": str(round)} | metadata(self.description)
-        for ending, each in (("", models), (OWN, own or {})):
+        for ending, each in (("", models), (OWN_SUFFIX, own or {})):
             replace_all(
                 self.folder / "peers",
                 (
@@ -303,7 +303,7 @@ class Run:
             raise InputError(
                 "the run has no scores to plot; let it run longer, or give its learner a function evaluate"
             )
-        charts = [next(run_charts.scores(self)), run_charts.consensus(self)]
+        charts = [next(run_charts.score_charts(self)), run_charts.consensus(self)]
         return draw_charts([chart for chart in charts if chart is not None], title=self.experiment.name, path=path)
 
     def __repr__(self) -> str:
@@ -377,7 +377,7 @@ class Run:
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
         run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
-        run.best = SavedModels(folder / "peers", ending=BEST)
+        run.best = SavedModels(folder / "peers", ending=BEST_SUFFIX)
         run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 

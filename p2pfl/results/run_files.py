@@ -19,19 +19,19 @@ from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Noti
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 
-SCORES = {"scores", "before", "now"}
+SCORE_FIELDS = {"scores", "before", "now"}
 """Fields of records and notices that hold scores by name, in which NaN is written as null."""
 
 
-def restored(table: Mapping[str, Any]) -> dict[str, Any]:
+def restore(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record or a notice as JSON has it, with NaN for each score that is null.
 
     Examples
     --------
-    >>> restored({"round": 3, "scores": {"loss": None}})
+    >>> restore({"round": 3, "scores": {"loss": None}})
     {'round': 3, 'scores': {'loss': nan}}
     """
-    nullable = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
+    nullable = {key: table[key] for key in SCORE_FIELDS & table.keys() if isinstance(table[key], dict)}
     whole = {
         key: {name: math.nan if score is None else score for name, score in scores.items()}
         for key, scores in nullable.items()
@@ -47,7 +47,7 @@ def records_of(path: Path) -> list[Record]:
     InputError
         The file cannot be read, or a line is no record of this version.
     """
-    return [_converted(table, Record, position, what="a record") for position, table in _tables(path, what="a record")]
+    return [_convert(table, Record, position, what="a record") for position, table in _tables(path, what="a record")]
 
 
 def events_of(path: Path) -> list[Notice]:
@@ -61,7 +61,7 @@ def events_of(path: Path) -> list[Notice]:
     if not path.exists():
         return []
     union: Any = functools.reduce(operator.or_, kinds().values())
-    return [_converted(table, union, position, what="an event") for position, table in _tables(path, what="an event")]
+    return [_convert(table, union, position, what="an event") for position, table in _tables(path, what="an event")]
 
 
 def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,10 +76,10 @@ def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
         except msgspec.MsgspecError as error:
             raise InputError(f"{position}: the line is not {what} ({error}); delete it to read the others") from None
         check_schema(table, position)
-        yield position, restored(table)
+        yield position, restore(table)
 
 
-def _converted(table: dict[str, Any], kind: Any, position: str, *, what: str) -> Any:
+def _convert(table: dict[str, Any], kind: Any, position: str, *, what: str) -> Any:
     try:
         return msgspec.convert(table, kind)
     except msgspec.MsgspecError as error:
@@ -128,7 +128,7 @@ def _read(path: Path) -> bytes:
 
 
 def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
-    """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
+    """Return the stop of a run by the budget, as read from ``summary.json``; ``None`` if there was none."""
     return msgspec.convert(summary.get("stopped"), BudgetStop | None)
 
 
@@ -148,8 +148,8 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     return f"scores of {every} are those of {of}; the last round is evaluated in full"
 
 
-def explained_of(summary: Mapping[str, Any]) -> Explained | None:
-    """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
+def explanation_of(summary: Mapping[str, Any]) -> Explained | None:
+    """Return the explanation of a model, as read from ``summary.json``; ``None`` if it has none."""
     return msgspec.convert(summary.get("explained"), Explained | None)
 
 
@@ -174,7 +174,7 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
         return True
 
 
-def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
+def scores_alone(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores of the model that one peer has trained alone, as read from its ``summary.json``.
 
     There are none in the summary of all peers, whose ``alone`` is the mean of one score.
@@ -185,5 +185,5 @@ def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
     """Return the alarms that a summary lists, as read from ``summary.json``."""
-    listed = [restored(alarm) for alarm in summary.get("alarms", ())]
+    listed = [restore(alarm) for alarm in summary.get("alarms", ())]
     return msgspec.convert(listed, list[MasksUncancelled | LossRose])

@@ -16,7 +16,7 @@ import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import PrivacyOptions
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.planning import disclosures
+from p2pfl.cli.planning import disclosures, run_record
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.cli.tables import grid
 from p2pfl.core.errors import InputError
@@ -54,6 +54,9 @@ ADJACENCY = {
 
 def run(options: PrivacyOptions) -> int:
     """Run ``p2pfl privacy``."""
+    account = run_record.account_of(options.experiment)
+    if account is not None:
+        return terminal.answer(options, run_record.recorded(account), run_record.show)
     plan = resolve(experiment_of(options), only=options.name)
     if plan.protection.totals:
         if options.plot:

@@ -193,6 +193,8 @@ def _unhidden(experiment: Experiment, algorithm: Traits) -> dict[str, str]:
     bounded = privacy.epsilon is not None or (privacy.noise and clipped)
     if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
+    if algorithm.additive:
+        why.pop("budget", None)  # it has the ledger of runs
     if algorithm.full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items()}

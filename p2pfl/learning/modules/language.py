@@ -11,7 +11,7 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import extra_library
 
-FUNCTIONAL = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
+DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""
 
 
@@ -73,7 +73,7 @@ def language(
     """
     transformers = extra_library("transformers", extra="language", key="model.name", refused=ModelError)
     kind: Any = getattr(transformers, name, None)
-    if not hasattr(kind, "from_pretrained"):
+    if getattr(kind, "from_pretrained", None) is None:
         raise ModelError(
             f'transformers has no model class "{name}"; name one such as AutoModelForSequenceClassification'
         )
@@ -99,7 +99,7 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.
     lora
         Arguments of :class:`peft.LoraConfig`.
     name
-        Class of the model, which says the task.
+        Class of the model, which determines the task.
 
     References
     ----------
@@ -130,8 +130,8 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
             settings = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
-    for key in FUNCTIONAL:
-        if hasattr(settings, key):
+    for key in DROPOUT_SETTINGS:
+        if getattr(settings, key, None) is not None:
             setattr(settings, key, config.get(key, 0.0))
     for key, value in config.items():
         if key != "model_type":

@@ -15,13 +15,13 @@ from p2pfl.core.errors import ModelError
 Norm = Literal["frozen", "group", "local"]
 """Treatment of the batch normalisation of a model."""
 
-STATISTICS = ("running_mean", "running_var")
+STATISTIC_NAMES = ("running_mean", "running_var")
 """Names of the running statistics of a layer."""
 
 MAX_GROUPS = 32
 """Largest number of groups of a :class:`torch.nn.GroupNorm` that replaces a layer."""
 
-CHOICES = (
+NORM_REMEDY = (
     'set model.norm to "frozen" (its statistics and parameters stay as they are), "group" (torch.nn.GroupNorm takes '
     'its place) or "local" (each peer keeps its own, with learning.algorithm = "fedbn")'
 )
@@ -53,7 +53,7 @@ class FrozenNorm(nn.Module):
         super().__init__()
         self.eps = layer.eps
         self.drop, self.act = _find_followers(layer)
-        for name in ("weight", "bias", *STATISTICS, "num_batches_tracked"):
+        for name in ("weight", "bias", *STATISTIC_NAMES, "num_batches_tracked"):
             value: torch.Tensor | None = getattr(layer, name)
             self.register_buffer(name, None if value is None else value.detach().clone())
 
@@ -89,7 +89,7 @@ class LocalNorm(nn.Module):
         self.eps, self.momentum = layer.eps, layer.momentum or 0.0
         self.drop, self.act = _find_followers(layer)
         self.weight, self.bias = layer.weight, layer.bias
-        for name in (*STATISTICS, "num_batches_tracked"):
+        for name in (*STATISTIC_NAMES, "num_batches_tracked"):
             self.register_buffer(name, getattr(layer, name).detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,7 +103,7 @@ class LocalNorm(nn.Module):
 def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     """Replace the batch normalisation of a model in place.
 
-    A layer whose parameters are frozen becomes constant as a whole, whatever ``norm`` says.
+    A layer whose parameters are frozen becomes constant as a whole, whatever ``norm`` is.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     Raises
     ------
     ModelError
-        A layer cannot become what ``norm`` says, or the model has no batch normalisation to replace.
+        A layer cannot become the kind that ``norm`` names, or the model has no batch normalisation to replace.
 
     References
     ----------
@@ -186,7 +186,7 @@ def _apply(x: torch.Tensor, *layers: nn.Module | None) -> torch.Tensor:
 def groups(channels: int, *, flat: bool = False) -> int:
     """Return the number of groups for so many channels: the largest divisor up to 32 with two channels each.
 
-    Features without places (``flat``) are one group, because a group of two numbers says nothing but which is larger.
+    Features without places (``flat``) are one group, because a group of two numbers shows only which is larger.
 
     Examples
     --------

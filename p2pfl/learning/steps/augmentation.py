@@ -21,7 +21,7 @@ generator of torch is on the CPU.
 """
 
 
-SEEDS = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """Largest seed of a generator of torch that is a key."""
 
 
@@ -54,7 +54,7 @@ class Augmentation:
         kind = type(function)
         self.name = name or str(getattr(function, "__name__", kind.__name__))
 
-    def changed(self, features: torch.Tensor, *, key: int) -> torch.Tensor:
+    def change(self, features: torch.Tensor, *, key: int) -> torch.Tensor:
         """Return the features of a batch ``[B, *shape]`` under the random numbers of a key.
 
         Raises
@@ -64,10 +64,10 @@ class Augmentation:
         """
         generator = torch.Generator().manual_seed(key)
         if not self.each:
-            return self._called(features, generator)
-        return torch.stack([self._called(sample, generator) for sample in features])
+            return self._call(features, generator)
+        return torch.stack([self._call(sample, generator) for sample in features])
 
-    def _called(self, features: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def _call(self, features: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         try:
             augmented = self.function(features.clone(), generator=generator)
         except Exception as error:
@@ -87,7 +87,7 @@ class Augmentation:
             )
         return augmented.detach()
 
-    def stacked(self, features: torch.Tensor, sizes: Sequence[int], *, keys: Sequence[int]) -> torch.Tensor:
+    def change_stack(self, features: torch.Tensor, sizes: Sequence[int], *, keys: Sequence[int]) -> torch.Tensor:
         """Return the features ``[K, B, *shape]`` of K rows, whose first ``sizes`` samples are real; padding stays.
 
         Parameters
@@ -101,7 +101,7 @@ class Augmentation:
         """
         changed = features.clone()
         for row, (size, key) in enumerate(zip(sizes, keys, strict=True)):
-            changed[row, :size] = self.changed(features[row, :size], key=key)
+            changed[row, :size] = self.change(features[row, :size], key=key)
         return changed
 
     def check(self, features: torch.Tensor) -> None:
@@ -114,7 +114,7 @@ class Augmentation:
         """
         try:
             with watch_generators() as drawn:
-                augmented = [self.changed(features[:many], key=7) for many in (1, len(features), len(features))]
+                augmented = [self.change(features[:many], key=7) for many in (1, len(features), len(features))]
         except LearningError as error:
             raise ModelError(str(error)) from error
         if drawn or not torch.equal(augmented[1].nan_to_num(), augmented[2].nan_to_num()):
@@ -125,7 +125,7 @@ class Augmentation:
 
 
 def make_augmentation(function: Augment | None) -> Augmentation | None:
-    """Return what a learner does with a function of the user's, if there is one.
+    """Return the augmentation by a function of the user's, if there is one.
 
     Raises
     ------
@@ -143,11 +143,11 @@ def make_augmentation(function: Augment | None) -> Augmentation | None:
 
 def step_keys(round_keys: IntArray, step: int) -> list[int]:
     """Return seeds of generators in one step, from the keys of rows in a round."""
-    seeds: list[int] = (subkeys(round_keys, step) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(round_keys, step) & MAX_SEED).tolist()
     return seeds
 
 
 def sample_keys(key: int, positions: IntArray) -> list[int]:
     """Return seeds of generators for single samples of a step, by their places among the samples of their peer."""
-    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & MAX_SEED).tolist()
     return seeds

@@ -59,7 +59,7 @@ def estimate_survival(options: SurvivalOptions) -> int:
         options,
         results,
         rows=survival_rows(results),
-        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
+        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times, "cause": model.cause})),
         show=_show_survival,
     )
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.plugins.exact.statistics_pages import statistics_page
-from p2pfl.results.comparing.exports import tabular
 from p2pfl.results.facts import FactTable, Figure, Section
-from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, keep
+from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
+from p2pfl.results.table_files import tabular
 
 MAX_TIMES = 200
 """Times of a group that the page lists."""
@@ -106,7 +106,7 @@ def draw_survival(results: Mapping[str, Any], *, path: str | None = None) -> Any
     blank(width=1, height=1)  # refuses a lack of matplotlib
     import matplotlib as mpl  # noqa: PLC0415 (an extra)
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(PRINT_STYLE):
         picture = _drawn(results)
         keep(picture, path)
     return picture

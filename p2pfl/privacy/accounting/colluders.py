@@ -120,7 +120,7 @@ class _ColluderSearch:
         """Return the largest leak of an honest peer, from the definition."""
         return float(self.cover.leaks(np.setdiff1d(np.arange(len(self.cover.peers)), list(rows))).max())
 
-    def padded(self, rows: Iterable[int], *, victim: int) -> Rows:
+    def pad(self, rows: Iterable[int], *, victim: int) -> Rows:
         """Fill a set up to the count with whoever comes first, but for the victim."""
         chosen = sorted(rows)
         others = (row for row in range(len(self.cover.peers)) if row != victim and row not in chosen)
@@ -134,9 +134,9 @@ class _ColluderSearch:
             floor = 1 / self.cover.own  # [N]: the leak if all others collude; no set can be worse
         for victim in np.flatnonzero(floor == floor.max()).tolist():
             if len(self.neighbours[victim]) <= self.count:
-                return self.padded(self.neighbours[victim].tolist(), victim=victim)
+                return self.pad(self.neighbours[victim].tolist(), victim=victim)
         if math.isinf(floor.min()):
-            return self.padded((), victim=0)
+            return self.pad((), victim=0)
         return tuple(range(self.count)) if _complete(self.cover) else None
 
     def candidates(self) -> tuple[list[Rows], Search]:
@@ -150,10 +150,11 @@ class _ColluderSearch:
             return _highest(score, everything), "enumerated"
         score, cost = (ranking.worst, update) if update < anew else (self.leak, anew)
         budget = max(8, min(self.limit, int(_MAX_WORK / cost)))
-        tried = {*self.isolating(budget // 2), *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
+        drawn = self.draw_sets(min(1000, budget // 4))
+        tried = {*self.yield_neighbour_sets(budget // 2), *drawn, self.greedy(score, budget // 4)}
         return _highest(score, tried), "searched"
 
-    def isolating(self, budget: int) -> Iterator[Rows]:
+    def yield_neighbour_sets(self, budget: int) -> Iterator[Rows]:
         """Yield sets of neighbours of one peer each."""
         victims = list(range(len(self.cover.peers)))
         if budget < len(victims):
@@ -161,7 +162,7 @@ class _ColluderSearch:
         for victim in victims:
             around, share = self.neighbours[victim].tolist(), budget // len(victims)
             if len(around) <= self.count:
-                yield self.padded(around, victim=victim)
+                yield self.pad(around, victim=victim)
             elif math.comb(len(around), self.count) <= share:
                 yield from itertools.combinations(around, self.count)
             else:
@@ -182,7 +183,7 @@ class _ColluderSearch:
             chosen = _highest(score, (tuple(sorted((*chosen, row))) for row in others))[0]
         return chosen
 
-    def drawn(self, budget: int) -> Iterator[Rows]:
+    def draw_sets(self, budget: int) -> Iterator[Rows]:
         stream = draw(0, "colluders")
         for _ in range(budget):
             yield tuple(sorted(stream.choice(len(self.cover.peers), self.count, replace=False).tolist()))

@@ -95,7 +95,7 @@ class NoiseCover:
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""
-        leaks = self._alone(kept)
+        leaks = self._leaks_without_masks(kept)
         for part, own, masks in self._parts(kept):
             leaks[part] = _precision(own, masks).diagonal()
         return leaks
@@ -103,12 +103,12 @@ class NoiseCover:
     def precision(self) -> Floats:
         r"""Return :math:`\Sigma^{-1}` without colluders, ``[N, N]``; blocks without noise are infinite."""
         everybody = np.arange(len(self.peers))
-        matrix = np.diag(self._alone(everybody))  # [N, N]
+        matrix = np.diag(self._leaks_without_masks(everybody))  # [N, N]
         for part, own, masks in self._parts(everybody):
             matrix[np.ix_(part, part)] = _precision(own, masks)
         return matrix
 
-    def _alone(self, kept: Ints) -> Floats:
+    def _leaks_without_masks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers without masks, ``[H]``."""
         with np.errstate(divide="ignore"):
             alone: Floats = 1 / self.own[kept]
@@ -189,7 +189,7 @@ def _inverse(masks: Floats, own: Floats) -> Floats:
 
 
 def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
-    r"""Return what :math:`y = A x + N z` with standard normal z shows of x, in units of the noise.
+    r"""Return the part of x that :math:`y = A x + N z` with standard normal z shows, in units of the noise.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
     >>> np.round(whitened.T @ whitened, 3).tolist(), outside.tolist()
     ([[0.5, 0.5], [0.5, 0.5]], [0, 0])
     """
-    # Multiplying a message by a number tells nothing, but helps the singular values.
+    # Multiplying a message by a number shows nothing, but helps the singular values.
     size = np.linalg.norm(noise, axis=1, keepdims=True)  # [M, 1]
     size = np.where(size > 0, size, np.linalg.norm(A, axis=1, keepdims=True))  # [M, 1]
     size[size == 0] = 1.0

@@ -33,7 +33,7 @@ def scores(comparison: Comparison) -> FactTable:
 
 
 def costs(comparison: Comparison) -> FactTable:
-    """Return what a run of each setting costs in the mean."""
+    """Return the mean costs of a run of each setting."""
     rows = []
     for index, each in enumerate(comparison.settings):
         gradients = "" if each.gradients is None else f"{each.gradients:,.0f}"
@@ -42,7 +42,7 @@ def costs(comparison: Comparison) -> FactTable:
     return _table(comparison, "means over the seeds", ["rounds", "sent", "gradients", "time"], rows)
 
 
-def by_seed(comparison: Comparison) -> FactTable:
+def scores_by_seed(comparison: Comparison) -> FactTable:
     """Return the score of every run."""
     seeds = sorted({seed for each in comparison.settings for seed in each.by_seed})
     rows = [
@@ -60,7 +60,7 @@ def text(comparison: Comparison) -> str:
 
 
 def _table(comparison: Comparison, caption: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> FactTable:
-    """Return a table whose first columns say what a setting is."""
+    """Return a table whose first columns describe a setting."""
     first = wording.heads(comparison.keys) or ["setting"]
     return FactTable(caption, [*first, *heads], rows, text=len(first))
 

@@ -13,7 +13,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.comparing.comparison_tables import text
 from p2pfl.results.comparing.figures import By, figure
-from p2pfl.results.comparing.outcomes import SweepFile, between, is_sweep, load_sweep
+from p2pfl.results.comparing.outcomes import SweepFile, compare_runs, is_sweep, load_sweep
 from p2pfl.results.records import columns_of, frame
 from p2pfl.results.run import Run
 
@@ -63,7 +63,7 @@ def compare(runs: Sequence[Run], *, metric: str | None = None) -> RunComparison:
     """
     if not runs:
         raise InputError("there is no run to compare; pass the runs in a list")
-    comparison, _ = between(runs, metric=metric)
+    comparison, _ = compare_runs(runs, metric=metric)
     return msgspec.convert(comparison, RunComparison, from_attributes=True)
 
 
@@ -110,7 +110,7 @@ class Sweep:
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:
-        """Results and costs of each run, with its setting; a run that failed says why."""
+        """Results and costs of each run, with its setting; a run that failed has its reason."""
         return self.content.outcomes
 
     @property
@@ -138,7 +138,7 @@ class Sweep:
         length = 0
         for each, run in self.runs:
             records = columns_of(run.metrics)
-            for name, value in self._setting(each).items():
+            for name, value in self._describe_setting(each).items():
                 records.setdefault(name, [value] * len(run.metrics))
             for name in {**columns, **records}:
                 column = columns.setdefault(name, [None] * length)
@@ -159,7 +159,11 @@ class Sweep:
         """
         names = ("rounds", "bytes_sent", "gradients", "seconds", "folder", "failure")
         rows = [
-            {**self._setting(each), self.content.metric: each.score, **{name: getattr(each, name) for name in names}}
+            {
+                **self._describe_setting(each),
+                self.content.metric: each.score,
+                **{name: getattr(each, name) for name in names},
+            }
             for each in self.outcomes
         ]
         columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
@@ -203,12 +207,12 @@ class Sweep:
         return [*(self.outcomes[0].values if self.outcomes else ()), "seed"]
 
     @staticmethod
-    def _setting(outcome: RunOutcome) -> dict[str, Any]:
+    def _describe_setting(outcome: RunOutcome) -> dict[str, Any]:
         """Return the setting of a run, and its seed, with numbers as numbers."""
-        return {key: _typed(value) for key, value in outcome.values.items()} | {"seed": outcome.seed}
+        return {key: _parse_number(value) for key, value in outcome.values.items()} | {"seed": outcome.seed}
 
 
-def _typed(value: str) -> Any:
+def _parse_number(value: str) -> Any:
     """Return a number or a truth value for its text, and all else as it is."""
     try:
         number = json.loads(value)

@@ -89,18 +89,25 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
 
 
 def description(predictor: Predictor) -> dict[str, Any]:
-    """Return what the exported graph takes and returns, as JSON values.
+    """Return the inputs and outputs of the exported graph, as JSON values.
 
     Returns
     -------
     dict
-        ``columns`` in their order, each with its ``name`` and with the ``levels`` whose positions stand for them;
+        ``columns`` in their order, each with its ``name``, the ``levels`` whose positions stand for them, and what a
+        caller turns into NaN (``missing_codes``, numbers outside of ``range``) or days (``since`` a date);
         ``classes`` in the order of the probabilities, ``None`` for a regression; ``target``.
     """
     return {
         "version": 1,
         "columns": [
-            {"name": field.name, "levels": None if field.levels is None else list(field.levels)}
+            {
+                "name": field.name,
+                "levels": None if field.levels is None else list(field.levels),
+                "missing_codes": list(field.codes),
+                "range": None if field.range is None else list(field.range),
+                "since": field.since,
+            }
             for field in predictor.fields
         ],
         "classes": list(predictor.saved.names) or None,

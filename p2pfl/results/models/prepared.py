@@ -9,7 +9,7 @@ from torch import nn
 from p2pfl.data.data_description import Field
 from p2pfl.results.models.model_file import SavedModel
 
-NONE = float("nan")
+NO_LEVEL = float("nan")
 
 
 class Prepared(nn.Module):
@@ -49,8 +49,10 @@ class Prepared(nn.Module):
         self.model = saved.module
         self.classes = outputs.classes
         self.arrays, self.whole = inputs.columns is None, inputs.whole
-        self.shape = inputs.shape
-        self.dtype = next((tensor.dtype for tensor in saved.module.parameters()), torch.float32)
+        self.shape, self.formula = inputs.shape, saved.formula
+        double = saved.exact is not None and not saved.exact.traits.single
+        usual = torch.float64 if double else torch.float32
+        self.dtype = next((tensor.dtype for tensor in saved.module.parameters()), usual)
         for name, values in _tables(saved.fields).items():
             self.register_buffer(name, values)
         for name, number in (("mean", inputs.mean), ("deviation", inputs.deviation)):
@@ -69,11 +71,13 @@ class Prepared(nn.Module):
         """Return the inputs of the model, ``[n, *shape]``."""
         if self.whole:
             return columns
-        encoded = columns.flatten(1) if self.arrays else self._encoded(columns)  # [n, F]
-        scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
-        return scaled.reshape(-1, *self.shape)
+        encoded = columns.flatten(1) if self.arrays else self._encode(columns)  # [n, F]
+        scaled = (encoded - self.mean) / self.deviation
+        if self.formula is not None:
+            return self.formula.apply(scaled).to(self.dtype)
+        return scaled.to(self.dtype).reshape(-1, *self.shape)
 
-    def _encoded(self, columns: torch.Tensor) -> torch.Tensor:
+    def _encode(self, columns: torch.Tensor) -> torch.Tensor:
         """Return a number for each feature of a table."""
         filled = torch.where(columns.isnan(), self.fill, columns)  # [n, C]
         level = (filled >= 0) & (filled < self.count) & (filled == filled.floor())
@@ -88,7 +92,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
     features = [
         (number, level)
         for number, field in enumerate(fields)
-        for level in ([NONE] if field.levels is None else range(len(field.levels)))
+        for level in ([NO_LEVEL] if field.levels is None else range(len(field.levels)))
     ]
     return {
         "column": torch.tensor([number for number, _ in features]),  # [F]
@@ -101,7 +105,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
 
 def _rule(field: Field, rule: float | str | None) -> float:
     if rule is None:
-        return NONE
+        return NO_LEVEL
     return float(rule) if field.levels is None else float(field.levels.index(str(rule)))
 
 

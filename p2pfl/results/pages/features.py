@@ -2,56 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
-from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, pairs, shortened
-from p2pfl.results.run_files import explained_of
+from p2pfl.core.explanations import FeatureImportance, FittedCoefficient, FittedRegression
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, pairs, shorten
+from p2pfl.results.run_files import explanation_of
 
 MAX_IMPORTANCES, MAX_COEFFICIENTS = 20, 200
 """Importances, and coefficients, that a page shows."""
 
-REST = ", in summary.json"
+REST_SENTENCE = ", in summary.json"
 """Note on features that the table leaves out."""
 
 MIN_PRINTED_P = 1e-4
 """Least p-value that is printed as it is."""
 
-ABOUT = (
+IMPORTANCE_NOTE = (
     "The importance of a feature is its share of what splits gain on the training data of all peers. A feature with "
     "many values splits more often by chance, and of two features that say the same, either can have it all."
 )
 """Explanation of importances below their table."""
 
 
-HEADS = ("feature", "importance", "total gain", "splits")
+IMPORTANCE_HEADS = ("feature", "importance", "total gain", "splits")
 """Columns of importances."""
 
 
 def features(summary: Mapping[str, Any]) -> list[Block | None]:
     """Return importances or coefficients; nothing of a model without them."""
-    explained = explained_of(summary)
+    explained = explanation_of(summary)
     if explained is None or not (explained.importances or explained.regression):
         return []
-    notes = [Note(text, style="small") for text in _notes(explained)]
     if explained.regression is None:
-        return [importance_table(explained.importances), *notes]
+        return [importance_table(explained.importances), Note(IMPORTANCE_NOTE, style="small")]
+    return regression_blocks(explained.regression)
+
+
+def regression_blocks(regression: FittedRegression) -> list[Block | None]:
+    """Return the coefficients of a regression, its facts, and how to read them."""
+    coefficients, fit, *tests = regression_tables(regression)
     return [
-        BlockGroup([coefficient_table(explained.regression), pairs("Fit", fit_facts(explained.regression))], "beside"),
-        proportionality_table(explained.regression) if explained.regression.tests else None,
-        *notes,
+        BlockGroup([coefficients, fit], "beside"),
+        *tests,
+        *(Note(text, style="small") for text in regression.notes()),
     ]
 
 
-def _notes(explained: Explained) -> list[str]:
-    return [ABOUT] if explained.regression is None else [*explained.regression.notes()]
+def regression_tables(regression: FittedRegression) -> list[FactTable]:
+    """Return the tables of a regression: coefficients, facts of the fit, and tests of its assumptions."""
+    tests = [proportionality_table(regression)] if regression.tests else []
+    return [coefficient_table(regression), pairs("Fit", fit_facts(regression)), *tests]
+
+
+def coefficient_rows(regression: FittedRegression) -> Iterator[Sequence[object]]:
+    """Yield a head and a row for each coefficient, with all digits, for a CSV file; an empty cell is not known."""
+    statistic = "z" if regression.freedom is None else "t"
+    ratio = regression.ratio.replace(" ", "_")
+    ratios = [ratio, f"{ratio}_low", f"{ratio}_high"] if ratio else []
+    yield ["feature", "estimate", "std_error", statistic, "p", "low", "high", *ratios]
+    for each in regression.coefficients:
+        values = (each.estimate, each.error, each.z, each.p, each.low, each.high)
+        yield [each.name, *values, *(each.ratio if ratio else ())]
 
 
 def importance_table(importances: Sequence[FeatureImportance]) -> FactTable:
     """Return the importances of the features of trees, the most important first."""
     return FactTable(
-        "Importance by feature", HEADS, shortened(map(importance, importances), MAX_IMPORTANCES, rest=REST)
+        "Importance by feature",
+        IMPORTANCE_HEADS,
+        shorten(map(importance, importances), MAX_IMPORTANCES, rest=REST_SENTENCE),
     )
 
 
@@ -64,7 +84,7 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     ratio = (regression.ratio,) if regression.ratio else ()
     heads = ("feature", "estimate", "std. error", statistic, "p", *ratio, "95 % interval")
     rows = [coefficient(each, ratio=bool(ratio)) for each in regression.coefficients]
-    return FactTable("Coefficients", heads, shortened(rows, MAX_COEFFICIENTS, rest=REST)).dense()
+    return FactTable("Coefficients", heads, shorten(rows, MAX_COEFFICIENTS, rest=REST_SENTENCE)).dense()
 
 
 def proportionality_table(found: FittedRegression) -> FactTable:
@@ -154,14 +174,15 @@ def coefficient(estimate: FittedCoefficient, *, ratio: bool = False) -> list[str
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
     ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745), ratio=True)[-2:]
-    ['1.6487', '1.2905 to 2.1064']
+    ['1.649', '1.29 to 2.106']
     """
     exponential, low, high = estimate.ratio if ratio else (None, estimate.low, estimate.high)
-    between = "" if low is None or high is None else f"{low:.5g} to {high:.5g}"
-    numbers = (_shown(estimate.estimate, ".5g"), _shown(estimate.error, ".5g"), _shown(estimate.z, ".3f"))
-    exponentials = [_shown(exponential, ".5g")] if ratio else []
+    digits = ".4g" if ratio else ".5g"
+    between = "" if low is None or high is None else f"{low:{digits}} to {high:{digits}}"
+    numbers = (_format(estimate.estimate, ".5g"), _format(estimate.error, ".5g"), _format(estimate.z, ".3f"))
+    exponentials = [_format(exponential, digits)] if ratio else []
     return [estimate.name, *numbers, p_value(estimate.p), *exponentials, between]
 
 
-def _shown(value: float | None, form: str) -> str:
+def _format(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)

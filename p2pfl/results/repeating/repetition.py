@@ -12,13 +12,13 @@ import msgspec
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import table_of
 
-VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
+VARYING_FIELDS = frozenset({"time", "seconds_training", "seconds_waiting"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
 
-RESULTS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")
+RESULT_FIELDS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")
 """Fields of a summary that are compared, besides the scores of each peer."""
 
-SCORES = ("alone", "together")
+SCORE_FIELDS = ("alone", "together")
 """Fields of a peer in a summary that are compared."""
 
 
@@ -116,7 +116,7 @@ def repetition(run: Run, repeated: Run) -> Repetition:
 
 
 def _model(before: Path, after: Path) -> RunDifference | None:
-    """Return how two files of models differ; ``None`` if all tensors agree in every bit."""
+    """Return the difference of two files of models; ``None`` if all tensors agree in every bit."""
     import torch  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
 
@@ -144,20 +144,22 @@ def _bits(tensor: Any) -> bytes:
 
 
 def _records(run: Run) -> dict[tuple[str, Any], Any]:
-    """Return what is compared of the records of a run, by field or score, peer and round."""
+    """Return the compared values of the records of a run, by field or score, peer and round."""
     values: dict[tuple[str, Any], Any] = {}
     for record in run.metrics:
         fields = msgspec.structs.asdict(record)
         fields |= fields.pop("scores")
-        values |= {(name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING}
+        values |= {
+            (name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING_FIELDS
+        }
     return values
 
 
 def _results(run: Run) -> dict[tuple[str, Any], Any]:
     """Return the scores and costs of a run that are compared, by name."""
     peers = run.summary.get("per_peer", {}).items()
-    values = {name: run.summary.get(name) for name in RESULTS}
-    values |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORES}
+    values = {name: run.summary.get(name) for name in RESULT_FIELDS}
+    values |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORE_FIELDS}
     return {(name, None): value for name, value in values.items()}
 
 

@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 Doing = Literal["training", "waiting", "offline", "away"]
-"""Content of a lane: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
+"""Content of a lane: ``away`` is a peer that is gone, has failed, or sends nothing."""
 
-KEPT = 300
+KEPT_CHANGES = 300
 """Number of last changes that a lane keeps."""
 
-LANE: Mapping[str, Doing] = {
+LANE_CONTENT: Mapping[str, Doing] = {
     "learning": "training",
     "waiting": "waiting",
     "offline": "offline",
@@ -49,13 +49,13 @@ class Lanes:
 
     def note(self, at: float, peer: str, activity: str) -> None:
         """Note what a peer does from a time on, or from its last change if that is later."""
-        changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT)), LANE.get(activity)
+        changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT_CHANGES)), LANE_CONTENT.get(activity)
         last, before = changes[-1] if changes else (at, None)
         if before != doing:
             changes.append((max(last, at), doing))
 
     def of(self, peer: str, *, since: float, until: float) -> list[Stretch]:
-        """Return what a peer did between two times, in order."""
+        """Return the stretches of a peer between two times, in order."""
         changes = [*self._changes.get(peer, ()), (until, None)]
         stretches = []
         for (at, doing), (end, _) in pairwise(changes):

@@ -86,8 +86,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A device whose files are right."""
-    monkeypatch.setattr(neighbours, "SILENCE", 0.5)
-    monkeypatch.setattr(round_trip, "PATIENCE", 1.0)
+    monkeypatch.setattr(neighbours, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(round_trip, "ANSWER_TIMEOUT", 1.0)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)
     made = {name: Identity.generate(SecretSource(), peer=name) for name in PEERS}

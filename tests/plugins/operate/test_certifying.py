@@ -67,7 +67,7 @@ def asked(name, *, device=""):
 
 
 def collected(fleet):
-    return fleet.signing(now=NOW).collect([asked(name) for name in (*PEERS, "ops")])
+    return fleet.signer(now=NOW).collect([asked(name) for name in (*PEERS, "ops")])
 
 
 def revoked(fleet):
@@ -130,14 +130,14 @@ def test_a_revoked_device_is_in_the_list_of_the_broker_and_in_the_roster_of_all(
 def test_a_device_in_place_of_a_revoked_one_gets_a_certificate_and_the_old_keys_do_not(fleet):
     collected(fleet)
     with pytest.raises(InputError, match="call deploy with --revoke peer1 if the device was replaced"):
-        fleet.signing(now=NOW).collect([asked("peer1", device="-new")])
-    fleet.signing(now=NOW).revoke(["peer1"], reason="broken")
+        fleet.signer(now=NOW).collect([asked("peer1", device="-new")])
+    fleet.signer(now=NOW).revoke(["peer1"], reason="broken")
     with pytest.raises(InputError, match="which is revoked; make new keys"):
-        fleet.signing(now=NOW).collect([asked("peer1")])
-    found = fleet.signing(now=NOW).collect([asked("peer1", device="-new")])
+        fleet.signer(now=NOW).collect([asked("peer1")])
+    found = fleet.signer(now=NOW).collect([asked("peer1", device="-new")])
     assert found.fingerprints["peer1"] == DeviceRequest.load(asked("peer1", device="-new")).fingerprint
     with pytest.raises(InputError, match='"nobody" has no certificate'):
-        fleet.signing(now=NOW).revoke(["nobody"], reason="gone")
+        fleet.signer(now=NOW).revoke(["nobody"], reason="gone")
 
 
 def test_a_new_certificate_of_one_key_revokes_the_one_before(fleet):
@@ -155,7 +155,7 @@ def test_a_list_of_revoked_certificates_that_another_authority_made_is_refused(f
     for data in ((other.out / "authority" / "revoked.pem").read_bytes(), b"nothing"):
         path.write_bytes(data)
         with pytest.raises(InputError, match="was not made by its authority"):
-            fleet.signing(now=NOW).renew()
+            fleet.signer(now=NOW).renew()
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
     program = mosquitto() or pytest.skip("mosquitto is not installed")
     collected(fleet)
     shown = (fleet.out / "peer1" / "certificate.pem").read_bytes()
-    fleet.signing(now=NOW).revoke(["peer1"], reason="stolen")
+    fleet.signer(now=NOW).revoke(["peer1"], reason="stolen")
     (fleet.out / "peer1" / "certificate.pem").write_bytes(shown)
     folder = (fleet.out / "broker").resolve()
     reachable(folder)
@@ -214,7 +214,7 @@ def test_an_observer_gets_a_folder_and_devices_get_the_list_of_observers(fleet):
     table = tomllib.loads((folder / "plant.toml").read_text())
     assert table["transport"]["key"] == "keys/ops.key"
     assert "telemetry" not in table
-    fleet.signing(now=NOW).revoke(["ops"], reason="left")
+    fleet.signer(now=NOW).revoke(["ops"], reason="left")
     assert Roster.read(fleet.out / "peer0" / "observers.toml").revoked == {key: "left"}
 
 

@@ -276,7 +276,7 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
 
 
 async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.watch.app.REST", 0.001)
+    monkeypatch.setattr("p2pfl.plugins.watch.app.REST_SECONDS", 0.001)
     taken, loop = asyncio.Event(), asyncio.get_running_loop()
     feed = LiveFeed(Setting(peers=PEERS), {})
     apply = feed.swarm.apply
@@ -293,7 +293,7 @@ async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatc
 
 
 async def test_a_server_ends_at_once_while_it_rests(scene, monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.watch.app.REST", 2 * DEADLINE)
+    monkeypatch.setattr("p2pfl.plugins.watch.app.REST_SECONDS", 2 * DEADLINE)
     async with asyncio.timeout(DEADLINE), asking(scene) as client:
         assert (await client.get("/api/frame")).status_code == 200
 

@@ -37,7 +37,7 @@ def test_a_change_of_one_peers_data_changes_its_digest_alone():
 
 def test_a_digest_does_not_depend_on_the_size_of_blocks_and_a_shared_part_is_read_once(monkeypatch):
     before = digests(federation(FEATURES))
-    monkeypatch.setattr(room, "BLOCK", 1)
+    monkeypatch.setattr(room, "BYTES_PER_BLOCK", 1)
     assert digests(federation(FEATURES)) == before
     read = []
     monkeypatch.setattr(room, "_digest", lambda _, samples: read.append(len(samples)) or "")

@@ -24,11 +24,11 @@ from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary, Summary
-from p2pfl.results.models.model_description import described
+from p2pfl.results.models.model_description import describe_model
 from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.spending.stated import StatedGuarantee
-from p2pfl.results.summary import Durations, describe, explained, scores, summarise
+from p2pfl.results.summary import Durations, describe, explain, scores, summarise
 
 
 def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
@@ -44,7 +44,7 @@ def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
         unsettled=peer.ended.unsettled or None,
         spent=peer.meter.spent,
         played=None if played is None else played[peer.name],
-        explained=explained(learner, state.rows[0]),
+        explained=explain(learner, state.rows[0]),
     )
 
 
@@ -216,7 +216,7 @@ class Ended:
         for name in next(iter(self.states.values()))[0].plan.topology.peers:
             peer, state = self.states[name]
             done[name] = done_of(peer, state, memory=None)
-            self.run.describe(described(peer.plan))  # all peers agree
+            self.run.describe(describe_model(peer.plan))  # all peers agree
             own = peer.plan.owned(state.rows[0], peer=name)
             self.run.save({name: peer.plan.saved(state.rows[0])}, round=last, own={name: own} if own else {})
             if peer.best.best is not None and peer.best.rows is not None:

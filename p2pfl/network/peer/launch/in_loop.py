@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
-from p2pfl.results.progress import progressing
+from p2pfl.results.progress import show_progress
 
 
 async def live(
@@ -106,11 +107,12 @@ async def live(
     names = resolved.topology.peers
     if isinstance(made, Experiment):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+        plans = {name: replace(own, unaccounted=resolved.unaccounted) for name, own in plans.items()}
     else:
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+    with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await ended.run_peers(plans, transport=MemoryTransport(), source=source)
     done = await asyncio.to_thread(ended.keep)

@@ -100,7 +100,9 @@ class LiveNeighbourhood:
         order = await self._publish(released, weights)
         for sender in order:
             delivery = await self._model(sender, like=released, weighted=released.masses is not None)
-            total.add(sender, weights[sender], delivery)
+            received = delivery is not None
+            if not total.add(sender, weights[sender], delivery) and received and self.deciding is None:
+                self.missed.append(sender)  # it came, but is not in the sum
             del delivery
         if self.deciding is not None and isinstance(total, Conserved):
             await self._decide(self.deciding, total)
@@ -311,12 +313,12 @@ class Weighted:
         self.mixed: Rows | None = None  # [1, P], of the rows that came
         self.mass = 0.0  # of the rows that came
 
-    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
-        """Add a row, whose memory may be used; one's own where none came."""
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> bool:
+        """Add a row, whose memory may be used; one's own where none came. Return whether the sum has the row."""
         del sender
         if delivery is None:
             self.share += weight
-            return
+            return False
         row = values(delivery, self.released).to(self.values).unsqueeze(0)  # [1, P]
         self.mass += weight * (delivery.head.mass or 0.0)
         if self.mixed is not None:
@@ -325,6 +327,7 @@ class Weighted:
             self.mixed = row.mul_(weight)
         else:  # others keep the row: a codec as a reference, the session for peers that lack it
             self.mixed = scale_rows(row, weight)
+        return True
 
     def close(self) -> Released:
         """Return the sum."""
@@ -355,14 +358,15 @@ class Conserved:
         self.gossip_step, self.chain = gossip_step, chain
         self.own = self.total = vector(released)  # [P] or [P + 1]
 
-    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
-        """Add the flow of a row that came."""
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> bool:
+        """Add the flow of a row that came; return whether the sum has it, for which the ledgers need room."""
         del weight  # the ledgers know it
         if delivery is None:
-            return
+            return False
         moved = self.ledgers.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
             self._move(moved)
+        return moved is not None or sender in self.applied  # late rows are in it already
 
     def _move(self, change: Row) -> None:
         """Add to the sum, in memory of its own from the first time on."""

@@ -72,7 +72,7 @@ class Grid:
     def ends(self, cells: Ints) -> Floats:
         """Return the time at which the events of each of some cells count, see :func:`last_times`."""
         begins = self.begins(cells)
-        return last_times(begins, np.minimum(begins + self.width, self.horizon))
+        return np.where(cells == self.cells - 2, self.horizon, last_times(begins, begins + self.width))
 
     def placed(self, targets: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
@@ -134,11 +134,11 @@ class UnionGrid:
 
     def ends(self, cells: Ints) -> Floats:
         """Return the time at which the events of each of some cells count, see :func:`last_times`."""
-        return (
-            self.begins(cells)
-            if self.points
-            else last_times(self.begins(cells), np.append(self.times, self.horizon)[cells + 1])
-        )
+        begins = self.begins(cells)
+        if self.points:
+            return begins
+        last = last_times(begins, np.append(self.times, self.horizon)[cells + 1])
+        return np.where(cells == self.cells - 2, self.horizon, last)
 
 
 def last_times(begins: Floats, ends: Floats) -> Floats:

@@ -14,7 +14,7 @@ from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.privacy.keys import Roster, fingerprint
 from p2pfl.privacy.keys.key_requests import DeviceRequest, save
 
-REVOKED = "revoked.pem"
+REVOKED_FILE = "revoked.pem"
 """File of the broker with the revoked certificates."""
 
 
@@ -40,7 +40,7 @@ class CollectedRequests:
 
 
 @dataclass(frozen=True)
-class Signing:
+class RosterSigner:
     """Rosters and certificates of a fleet.
 
     Parameters
@@ -94,7 +94,7 @@ class Signing:
         requests = [DeviceRequest.load(file) for file in files]
         for file, made in zip(files, requests, strict=True):
             kind = "observers.toml" if made.peer in self.observers else "roster.toml"
-            rosters[kind] = self._listed(rosters[kind], made, file=file)
+            rosters[kind] = self._add_request(rosters[kind], made, file=file)
         fresh = [made for made in requests if not _certifies(self.folder(made.peer) / "certificate.pem", made)]
         if fresh and confirm is not None and not confirm(fresh):
             raise InputError("nothing was signed; compare the fingerprints, then collect the requests that are right")
@@ -131,17 +131,17 @@ class Signing:
 
     def renew(self, revoked: Sequence[x509.Certificate] = ()) -> None:
         """Write the list of revoked certificates for the broker, with further ones."""
-        path = self.out / "authority" / REVOKED
+        path = self.out / "authority" / REVOKED_FILE
         before = path.read_bytes() if path.exists() else None
         data = self.authority.revocations(before, revoked, now=self.now)
         save(path, data)
-        save(self.out / "broker" / REVOKED, data)
+        save(self.out / "broker" / REVOKED_FILE, data)
 
     def _roster(self, kind: str) -> Roster:
         path = self.out / kind
         return Roster.read(path) if path.exists() else Roster({})
 
-    def _listed(self, roster: Roster, made: DeviceRequest, *, file: Path) -> Roster:
+    def _add_request(self, roster: Roster, made: DeviceRequest, *, file: Path) -> Roster:
         """Return the roster with the key of a request."""
         if made.peer not in (*self.peers, *self.observers):
             raise InputError(f'{file} is of "{made.peer}", which is no peer of "{self.name}"; correct the name')

@@ -12,7 +12,7 @@ from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chu
 from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.network.protocol.wire.tags import parts, tagged
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.plugins.audit.live.tap import Encryptions, record_ciphers
+from p2pfl.plugins.audit.live.tap import EncryptionRecord, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
@@ -147,7 +147,7 @@ def test_no_two_different_messages_are_sealed_at_one_place():
 
 
 def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
-    bob, encrypted = envelope("bob"), Encryptions()
+    bob, encrypted = envelope("bob"), EncryptionRecord()
     exchange = ExchangeKey.from_source(SeededSource(1), peer="ada")
     with record_ciphers(lambda *each: encrypted.note(0, *each)):
         for life, nonce in ((7, b"a" * 16), (8, b"b" * 16), (8, b"c" * 16)):  # the last two resume from one copy
@@ -163,7 +163,7 @@ def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
 
 
 def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_twice():
-    encrypted = Encryptions()
+    encrypted = EncryptionRecord()
     with record_ciphers(lambda *each: encrypted.note(0, *each)):
         ends = [envelope(name, seed=seed, life=7) for seed, name in enumerate(("ada", "bob", "eve"))]
         for one in ends:
