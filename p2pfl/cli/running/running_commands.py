@@ -63,9 +63,9 @@ def simulate(options: SimulateOptions) -> int:
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
-        from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
+        from p2pfl.simulation.sharding.workers import is_launched, leads  # noqa: PLC0415
 
-    _check_forecast(options, shared=launched())
+    _check_forecast(options, shared=is_launched())
     if not leads():
         return _follow(options)
     last = _resumed_folder(options, check=folders.check_simulated) if options.resume is not None else None
