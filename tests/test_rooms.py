@@ -76,6 +76,7 @@ ONLY_IN = {
     "pyarrow": "data/tables/cells.py",
     "onnx": "results/models/exporters.py",
     "tensorboardX": "results/tensorboard.py",
+    "docx": "results/table_files.py",
     "zstandard": "core/codecs.py",
     "aiomqtt": "network/transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",

@@ -217,7 +217,7 @@ def comparison(outcome: Comparison, *, console: Console) -> None:
 def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
-    console.print(render(coefficient_table(fitted)))
+    console.print(render(_fitting(coefficient_table(fitted), console)))
     if fitted.tests:
         tests = proportionality_table(fitted)
         console.print()
@@ -231,6 +231,14 @@ def regression(fitted: FittedRegression) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
     console.print()
     facts(fit_facts(fitted))
+
+
+def _fitting(table: FactTable, console: Console) -> FactTable:
+    """Return a table of coefficients without the columns for which a terminal is too narrow."""
+    left_out = ((), ("z", "t"), ("z", "t", "std. error"))
+    choices = [table.without(*heads) for heads in left_out]
+    fitting = (each for each in choices if max(map(len, each.lines())) <= console.width)
+    return next(fitting, choices[-1])
 
 
 def importances(ranking: Sequence[FeatureImportance]) -> None:
@@ -258,7 +266,8 @@ def evaluation(result: Evaluation) -> None:
     table = grid("score", "value", "95 % interval")
     for name, score in result.whole.scores.items():
         table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
-    console.print(f"{result.whole.samples} samples")
+    left_out = f", {result.left_out} rows left out because a cell is missing" if result.left_out else ""
+    console.print(f"{result.whole.samples} samples{left_out}")
     console.print(table)
     if (test := result.goodness) is not None:
         statistic = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"

@@ -10,8 +10,11 @@ import pytest
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import beside_file
+from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.site_policy import read_policy
 from p2pfl.network.peer.launch.in_loop import live
 from p2pfl.plugins.study.valuation import valuation
+from p2pfl.privacy.keys import Identity, SeededSource, key_text
 from p2pfl.results.spending.account_file import AccountFile
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.simulation import simulate
@@ -152,6 +155,13 @@ def test_people_are_counted_where_a_table_has_lost_a_column(wards):
         run(wards)
 
 
+def test_people_are_counted_where_all_rows_are_written_otherwise(wards):
+    run(wards)
+    write(wards, "peer0", [line.replace("free", "Free") for line in rows("peer0")[1:]])
+    with pytest.raises(InputError, match=r"no row is written as it was at run 1 .* differs by 1"):
+        run(wards)
+
+
 def test_runs_without_a_common_column_are_not_compared(wards):
     one = {"age": "integer", "smoke": ["no", "yes"]}
     run(wards, 'data.options.target="smoke"', columns=one)
@@ -204,6 +214,40 @@ def test_a_named_account_has_the_runs_of_each_peer_where_the_data_folder_takes_n
     write(wards, "peer2", rows("peer2")[1:])
     with pytest.raises(InputError, match=r"named\.jsonl: this run and run 3 .* differ in one person"):
         run(wards, named)
+
+
+def test_the_owner_signs_with_a_key_that_outlives_the_run(wards):
+    owner = Identity.generate(SeededSource(1), peer="peer0")
+    made = plan(experiment(wards), only=["peer0"])
+    record_runs(made, ["peer0"], now=NOW, signer=owner)
+    (listed,) = runs(wards)
+    assert listed.signer == owner.public.hex()
+    assert '"signature":"' in beside_file(wards / "peer0.csv").read_text()
+
+
+def test_the_policy_of_the_site_limits_runs_and_asks_for_more_people(wards):
+    (wards / "policy.toml").write_text("runs = 2\nleast = 7\n")
+    run(wards)
+    write(wards, "peer0", rows("peer0")[6:])
+    with pytest.raises(InputError, match="or at least 7 others"):
+        run(wards)
+    write(wards, "peer0", rows("peer0"))
+    run(wards)
+    with pytest.raises(InputError, match=r"policy\.toml allows 2 runs, which .*peer0\.csv\.budget\.jsonl lists"):
+        run(wards, unaccounted=True)
+
+
+def test_the_line_names_the_officer_and_the_purpose_of_the_approval(wards):
+    officer = Identity.generate(SeededSource(2), peer="officer")
+    purpose = '[purposes.quality]\nlegal_basis = "Art. 6(1)(e) GDPR"\nretention = "10 years"\n'
+    policy = wards / "policy.toml"
+    policy.write_text(f'officer = "{key_text(officer.public)}"\n{purpose}')
+    wanted = experiment(wards)
+    given = approve(wanted, read_policy(policy), officer, purpose="quality", today=NOW.date())
+    write_approval(given, policy)
+    run(wards)
+    assert (runs(wards)[0].purpose, runs(wards)[0].approver) == ("quality", key_text(officer.public))
+    assert runs(wards)[0].experiment == given.digest
 
 
 def test_a_tampered_account_stops_the_next_run(wards):

@@ -68,13 +68,13 @@ def last_state(changes, *, device):
     """Return the state after the last round, on its device."""
     found = []
     resolved = plan(read(SMALL, changes=[*changes, f"learning.device={device}"]))
-    known = engine.moved
+    known = engine.move_state
 
     def watched(state, where):
         found.append(state)
         return known(state, where)
 
-    with mock.patch.object(engine, "moved", watched):
+    with mock.patch.object(engine, "move_state", watched):
         simulate(resolved, baselines=False, source=SeededSource(5))
     return found[-1]
 

@@ -91,7 +91,7 @@ class SumReceiver:
             if each.gossip_step == gossip_step and each.whole:
                 self._add(self._receiver, sender, each)
 
-    def passed(self, sender: str) -> bool:
+    def has_passed(self, sender: str) -> bool:
         """Return whether a sender has begun a later term, so that its current one will not arrive."""
         coming = self._coming.get(sender)
         return coming is not None and coming.gossip_step > self._gossip_step
@@ -164,7 +164,7 @@ class SumReceiver:
             self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
         return self.call
 
-    def consented(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
+    def receive_consent(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
         """Keep a consent; once all have arrived, return what to send to all participants.
 
         Raises
@@ -172,7 +172,7 @@ class SumReceiver:
         PrivacyError, DecodeError
             It is no consent to the participant set.
         """
-        call, _ = self._called(sender, word.round, word.step)
+        call, _ = self._find_call(sender, word.round, word.step)
         if sender not in call.here:
             raise PrivacyError(f"{sender} is not in the participant set that it consents to; ignore it")
         self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
@@ -194,13 +194,13 @@ class SumReceiver:
         PrivacyError
             The keys are not those that the participant set requires.
         """
-        _, receiver = self._called(sender, word.round, word.step)
+        _, receiver = self._find_call(sender, word.round, word.step)
         if self.agreements is None:
             raise PrivacyError(f"the keys of {sender} arrived before all consents; ignore them")
         receiver.unlock(sender, Keys(word.own, word.pairs))
         self.unlocked.add(sender)
 
-    def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
+    def _find_call(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
         if sender in self._ended:
             raise PrivacyError(
                 f"the message is of the next incarnation of {sender}, which did not send the term; ignore it"

@@ -21,6 +21,7 @@ from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.plugins.audit.attacks.game import GAME_TRIALS, GameResult, play
 from p2pfl.plugins.audit.attacks.inversion import ATTACKED_SAMPLES, Inversion, invert
 from p2pfl.plugins.audit.attacks.membership_inference import ATTACKED_ROUNDS, SHADOW_COUNT, Inference, infer
+from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
 from p2pfl.plugins.audit.live.restarts import ROUND_COUNT as LIVE_ROUNDS
@@ -188,6 +189,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+        claims += [] if protection.claimed else subtract_runs(plan, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
         claims += check_stacked_noise(protection.settings, fresh=fresh)

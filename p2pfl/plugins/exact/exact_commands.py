@@ -6,7 +6,7 @@ import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
+from p2pfl.cli.options import AccountingOptions, ModelOptions, PageOptions, ReviewOptions, TableOptions, count
 
 
 def cell_width(text: str) -> float | str:
@@ -41,6 +41,9 @@ class SurvivalOptions(StatisticsOptions):
         Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
     ] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
+    cause: Annotated[
+        str | None, Option("a column with kinds of events: the cumulative incidence of each", "COLUMN")
+    ] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
     ] = "log-log"
@@ -60,7 +63,7 @@ class ComponentsOptions(StatisticsOptions):
     standardise: Annotated[bool, Option("divide features by their deviations first, as units differ")] = False
 
 
-class CoefficientsOptions(JsonOptions, ModelOptions):
+class CoefficientsOptions(TableOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
     against: Annotated[

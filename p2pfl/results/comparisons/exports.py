@@ -10,14 +10,16 @@ from typing import Any
 import msgspec
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.texts import printable, write_csv
+from p2pfl.core.texts import write_csv
 from p2pfl.results.comparisons import comparison_tables, wording
 from p2pfl.results.comparisons.comparison import Comparison, RunOutcome
-from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import size
+from p2pfl.results.pages.features import regression_tables
 from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
+from p2pfl.results.run_files import explanation_of
+from p2pfl.results.table_files import Paper, tabular
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -81,61 +83,23 @@ def comparison_tex(comparison: Comparison) -> str:
 
 
 def run_tex(run: Run) -> str:
-    """Return the scores of a run by peer for LaTeX with the package booktabs.
+    """Return the coefficients of a run, or its scores by peer, for LaTeX with the package booktabs.
 
     Raises
     ------
     InputError
-        The run has not ended, has no score, or is that of one peer.
+        The run has not ended, has no coefficients and no score, or is that of one peer.
     """
     summary = run.summary
+    explanation = explanation_of(summary)
+    if explanation is not None and explanation.regression is not None:
+        regression = explanation.regression
+        return Paper(run.experiment.name, regression_tables(regression), regression.notes()).tex()
     if "per_peer" not in summary or summary["metric"] is None:
         raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
     table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL_HEAD)
     notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
     return tabular(table, notes=notes)
-
-
-def tabular(table: FactTable, *, notes: Iterable[str]) -> str:
-    """Return a table with comments above it and a rule above its totals."""
-    heads = " & ".join("$p$" if name == "p" else _tex(name) for name in table.heads) + r" \\"
-    lines = []
-    for number, row in enumerate(table.rows):
-        if number == min(table.bold, default=None):
-            lines.append(r"\midrule")
-        cells = [_tex(str(cell)) if column < table.text else _formula(cell) for column, cell in enumerate(row)]
-        lines.append(" & ".join(cells) + r" \\")
-    form = "l" * table.text + "r" * (len(table.heads) - table.text)
-    body = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*(f"% {printable(sentence)}" for sentence in notes), *body]) + "\n"
-
-
-def _formula(cell: object) -> str:
-    """Return a number for LaTeX, in bold if it is the best."""
-    text = _tex(str(cell)).replace("±", r"\pm")
-    bold = isinstance(cell, Styled) and cell.style == "best"
-    if not text or any(map(str.isalpha, str(cell))):  # a number of bytes, or an interval
-        return text
-    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
-
-
-SPECIAL_CHARACTERS = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
-"""Characters that mean something else in LaTeX."""
-
-
-def _tex(text: str) -> str:
-    r"""Return a text for LaTeX.
-
-    Examples
-    --------
-    >>> print(_tex("gradient_tracking 5%"))
-    gradient\_tracking 5\%
-    """
-    return "".join(SPECIAL_CHARACTERS.get(character, character) for character in printable(text))
 
 
 def records_csv(records: Sequence[Record]) -> str:

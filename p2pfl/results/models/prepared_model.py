@@ -49,8 +49,10 @@ class Prepared(nn.Module):
         self.model = saved.module
         self.classes = outputs.classes
         self.arrays, self.whole = inputs.columns is None, inputs.whole
-        self.shape = inputs.shape
-        self.dtype = next((tensor.dtype for tensor in saved.module.parameters()), torch.float32)
+        self.shape, self.formula = inputs.shape, saved.formula
+        double = saved.exact is not None and not saved.exact.traits.single
+        usual = torch.float64 if double else torch.float32
+        self.dtype = next((tensor.dtype for tensor in saved.module.parameters()), usual)
         for name, values in _tables(saved.fields).items():
             self.register_buffer(name, values)
         for name, number in (("mean", inputs.mean), ("deviation", inputs.deviation)):
@@ -70,8 +72,10 @@ class Prepared(nn.Module):
         if self.whole:
             return columns
         encoded = columns.flatten(1) if self.arrays else self._encode(columns)  # [n, F]
-        scaled = ((encoded - self.mean) / self.deviation).to(self.dtype)
-        return scaled.reshape(-1, *self.shape)
+        scaled = (encoded - self.mean) / self.deviation
+        if self.formula is not None:
+            return self.formula.apply(scaled).to(self.dtype)
+        return scaled.to(self.dtype).reshape(-1, *self.shape)
 
     def _encode(self, columns: torch.Tensor) -> torch.Tensor:
         """Return a number for each feature of a table."""

@@ -23,7 +23,7 @@ class Sum:
     def called(self):
         return () if self.call is None else self.call.here
 
-    def passed(self, peer):
+    def has_passed(self, peer):
         return peer in self.later
 
     def close(self):

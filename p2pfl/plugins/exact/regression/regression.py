@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -43,6 +43,7 @@ ESTIMATE = "estimate"
 RATIOS = {
     ("binomial", "logit"): "odds ratio",
     ("multinomial", "logit"): "odds ratio",
+    ("ordinal", "logit"): "odds ratio",
     ("poisson", "log"): "rate ratio",
     ("negative_binomial", "log"): "rate ratio",
     ("gamma", "log"): "ratio of means",
@@ -213,6 +214,8 @@ class Regression(LikelihoodModel):
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
     the intercept last in each.
     """
+
+    column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 
     features: int
     classes: int | None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
@@ -21,6 +22,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
+from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -166,7 +168,14 @@ class Description(Statistic):
         stated: dict[str, Any] = {"samples": [samples], "present": present, "distinct": distinct}
         stated |= {"mean": mean, "deviation": deviation, "whole": whole} | self._ranges(cells, whole)
         edges = stated["edges"]
-        total = yield Question(lambda peer: self._histograms(values(peer), edges), size=width * self.bins)
+
+        def histograms(peer: str) -> Ints:
+            """Return what a peer adds; it knows the cells of all now, and keeps which of its columns are far off."""
+            mine = values(peer)
+            own(peer).train.kept[KEY] = far_columns(mine, cells)
+            return self._histograms(mine, edges)
+
+        total = yield Question(histograms, size=width * self.bins)
         stated["counts"] = total.reshape(width, self.bins)
         if self.correlations:
             reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
@@ -183,6 +192,25 @@ class Description(Statistic):
         design = self.design.merging(tensors["levels"])
         gone = design.levels == LEFT_OUT
         return lambda peer: np.where(gone, np.nan, design.joined(self.values(own(peer))))
+
+    def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
+        """Return sentences for an owner on columns whose median is far from the values of all others."""
+        names: list[str | None] = [None] * self.width
+        for field, where in located(self.features, meaning.columns):
+            if field.levels is None:
+                names[where.start] = field.name
+        if self.classes is None:
+            names[self.features] = meaning.target or "target"
+        middle, scale = self.units(meaning)
+        return sentences(own, names=names, scale=scale, middle=middle)
+
+    def units(self, meaning: Meaning) -> tuple[Floats, Floats]:
+        """Return mean and deviation that turn each column into the units of the table, ``[K]``."""
+        middle, scale = np.zeros(self.width), np.ones(self.width)
+        middle[: self.features], scale[: self.features] = meaning.mean, meaning.deviation
+        if self.classes is None:
+            middle[self.features], scale[self.features] = meaning.target_mean, meaning.target_deviation
+        return middle, scale
 
     def values(self, own: Own) -> FloatArray:
         """Return the columns of the samples of a peer, ``[n, K]``."""

@@ -49,10 +49,7 @@ def described(
     private = isinstance(model, PrivateDescription)
     plain = model.plain if isinstance(model, PrivateDescription) else model
     width = plain.features
-    scale = np.concatenate([np.broadcast_to(meaning.deviation, width), np.full(plain.width - width, 1.0)])
-    middle = np.concatenate([np.broadcast_to(meaning.mean, width), np.zeros(plain.width - width)])
-    if plain.classes is None:
-        scale[width], middle[width] = meaning.target_deviation, meaning.target_mean
+    middle, scale = plain.units(meaning)
     fields = [*(field for field, _ in located(width, meaning.columns)), *_targets(plain, meaning)]
     columns, warnings, hidden = list[dict[str, Any]](), list[str](), list[int]()
     samples = int(tensors["samples"][0])
@@ -157,8 +154,8 @@ def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
     middle = float(np.abs(tensors["quantiles"][place]).max(initial=0.0))
     if middle > MAX_EXACT:
         return (
-            f'column "{name}" looks like an identifier or a timestamp, and loses its last digits, because features '
-            f"are numbers of single precision, exact up to {MAX_EXACT:,}; leave it out, or give a difference of times"
+            f'column "{name}" looks like an identifier or a timestamp, and models in single precision are exact up to '
+            f"{MAX_EXACT:,} only; leave it out, or give a difference of times"
         )
     present = float(tensors["present"][place])
     if present >= MIN_DISTINCT_VALUES and tensors["distinct"][place] == present:

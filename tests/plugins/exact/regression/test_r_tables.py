@@ -1,8 +1,10 @@
 """Tables of regressions as R prints them: t, R2, F, criteria, ratios and tests between nested models."""
 
+import csv
 import json
 import math
 
+import docx
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from p2pfl.plugins.exact import GLM
 from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics_commands import regression_of
 from p2pfl.results.models.model_file import load
+from p2pfl.results.pages.features import coefficient
 from p2pfl.simulation import simulate
 from plugins.exact.hospital_cases import case, experiment_of, pooled
 from plugins.exact.rscript import computed_by_r
@@ -27,6 +30,8 @@ table <- function(m, ci) for (x in list(coef(summary(m))[, 1], coef(summary(m))[
   coef(summary(m))[, 4], ci[, 1], ci[, 2])) show(x)
 """
 KEYS = ("estimate", "error", "z", "p", "low", "high")
+
+RATIO_HEADS = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
 
 COLUMNS = {"age": "number", "lwt": "number", "smoke": "number", "ht": "number"}
 
@@ -200,3 +205,26 @@ def test_models_that_are_not_nested_or_of_other_rows_are_refused():
         compare_nested(whole, whole)
     with pytest.raises(InputError, match="without a likelihood"):
         compare_nested(one, fit(features, targets, ridge=1.0))
+
+
+def test_coefficients_are_written_as_csv_html_tex_and_docx(data_dir, tmp_path, capsys):
+    settings, _ = birthwt(data_dir, tmp_path, target="low", columns=COLUMNS)
+    path = saved(tmp_path / "run", settings)
+    fitted = regression_of(load(path))
+    files = {kind: tmp_path / f"c.{kind}" for kind in ("csv", "html", "tex", "docx")}
+    options = [text for kind, file in files.items() for text in (f"--{kind}", str(file))]
+    assert main(["coefficients", str(path), *options]) == 0
+    assert "odds ratio" in capsys.readouterr().out
+    head, *rows = csv.reader(files["csv"].read_text().splitlines())
+    assert head == ["feature", "estimate", "std_error", "z", "p", "low", "high", *RATIO_HEADS]
+    first = fitted.coefficients[0]
+    assert [float(cell) for cell in rows[0][1:]] == [*(getattr(first, key) for key in KEYS), *first.ratio]
+    shown = [coefficient(each, ratio=True) for each in fitted.coefficients]
+    document = docx.Document(files["docx"])
+    assert [[cell.text for cell in row.cells] for row in document.tables[0].rows][1:] == shown
+    assert document.paragraphs[0].text == "Regression of low"
+    page = files["html"].read_text()
+    assert all(f">{cell.replace('<', '&lt;')}</td>" in page for row in shown for cell in row[1:] if cell)
+    assert f"smoke & ${shown[3][1]}$" in files["tex"].read_text()
+    assert main(["report", str(tmp_path / "run"), "--tex", str(tmp_path / "r.tex")]) == 0
+    assert f"smoke & ${shown[3][1]}$" in (tmp_path / "r.tex").read_text()
