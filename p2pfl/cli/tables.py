@@ -217,7 +217,7 @@ def comparison(outcome: Comparison, *, console: Console) -> None:
 def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
-    console.print(render(coefficient_table(fitted)))
+    console.print(render(_fitting(coefficient_table(fitted), console)))
     if fitted.tests:
         tests = proportionality_table(fitted)
         console.print()
@@ -231,6 +231,14 @@ def regression(fitted: FittedRegression) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
     console.print()
     facts(fit_facts(fitted))
+
+
+def _fitting(table: FactTable, console: Console) -> FactTable:
+    """Return a table of coefficients without the columns for which a terminal is too narrow."""
+    left_out = ((), ("z", "t"), ("z", "t", "std. error"))
+    choices = [table.without(*heads) for heads in left_out]
+    fitting = (each for each in choices if max(map(len, each.lines())) <= console.width)
+    return next(fitting, choices[-1])
 
 
 def importances(ranking: Sequence[FeatureImportance]) -> None:

@@ -43,6 +43,7 @@ ESTIMATE = "estimate"
 RATIOS = {
     ("binomial", "logit"): "odds ratio",
     ("multinomial", "logit"): "odds ratio",
+    ("ordinal", "logit"): "odds ratio",
     ("poisson", "log"): "rate ratio",
     ("negative_binomial", "log"): "rate ratio",
     ("gamma", "log"): "ratio of means",
