@@ -236,6 +236,11 @@ class ExactModel(ABC):
         return ()
 
     @property
+    def event_kinds(self) -> str | None:
+        """Name of the column that says which kind of event happened, which is no feature."""
+        return None
+
+    @property
     def training_only(self) -> tuple[str, ...]:
         """Names of the columns that a table for predictions may lack."""
         return ()

@@ -36,7 +36,8 @@ class Table:
         Column to predict: levels give classes in their order, a number gives a regression.
     event
         Column of two levels, or of the numbers 0 and 1, that says whether the event happened at the time that the
-        target is. The targets of samples without the event are negative.
+        target is. The targets of samples without the event are negative. With more levels, the first is no event, each
+        other one is a kind of event, and the column stays, for models that take it as ``model.options.cause``.
     key
         Column whose value names a person or a sample, so that an owner learns of rows that repeat one; no feature.
     key_across
@@ -184,12 +185,13 @@ class Table:
             if self.event.levels is None
             else labels(cells, self.event, role="target")
         )
-        wrong = np.flatnonzero((happened != 0) & (happened != 1) | ~(values >= 0))
+        kinds = 1 if self.event.levels is None else len(self.event.levels) - 1
+        wrong = np.flatnonzero((happened != 0) & (happened != 1) & (kinds == 1) | ~(values >= 0))
         if len(wrong):
             raise DataError(
                 f"{cells.place(int(wrong[0]))}: a time must be at least 0 and an event 0 or 1; correct the row"
             )
-        return np.where(happened == 1, values, -values)
+        return np.where(happened > 0, values, -values)
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""
@@ -220,16 +222,18 @@ def known_values(cells: TextCells, key: str) -> list[str]:
 
 
 def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
-    """Take the column of the event out of the features."""
+    """Take the column of the event out of the features, unless it has kinds of events."""
     if event not in declared:
         raise DataError(f'the event "{event}" is not declared in the columns; {nearest(event, declared)}')
-    field = declared.pop(event)
+    field = declared[event]
+    if field.levels is None or len(field.levels) == 2:
+        del declared[event]
     if target.levels is not None:
         raise DataError(
             f'the target "{target.name}" has levels, but an event belongs to a time; declare it as a number'
         )
-    if field.levels is not None and len(field.levels) != 2:
-        raise DataError(f'the event "{event}" has {len(field.levels)} levels; declare two, no event and event')
+    if field.levels is not None and len(field.levels) < 2:
+        raise DataError(f'the event "{event}" has one level; declare no event, and one event or several kinds of it')
     return field
 
 
