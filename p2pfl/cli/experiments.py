@@ -126,6 +126,9 @@ def note_comparisons(resolved: Plan) -> None:
 
     if isinstance(learner := resolved.learner, ExactLearner):
         _note({peer: learner.compared(peer) for peer in resolved.federation.peers})
+        if learner.shared_keys is not None:
+            again = f"{learner.shared_keys} times a person of one site is at another one, too, by the key"
+            print(f"note: {again}; agree on which site keeps each", file=sys.stderr)
 
 
 def _note(sentences: Mapping[str, Sequence[str]]) -> None:

@@ -102,4 +102,4 @@ def fork_server(options: ExperimentOptions, module: str) -> AbstractContextManag
     file = Path(options.experiment or "")
     texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
     trains = any("optimizer" in text for text in texts)
-    return fork_server.running(module, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else []))
+    return fork_server.run_server(module, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else []))

@@ -66,8 +66,8 @@ class FittedCoefficient:
 
     @property
     def intercept(self) -> bool:
-        """True for an intercept."""
-        return self.name.endswith("(intercept)")
+        """True for an intercept, or a threshold of ordered classes."""
+        return self.name.endswith("(intercept)") or self.name.startswith("(threshold)")
 
     @property
     def ratio(self) -> tuple[float | None, float | None, float | None]:

@@ -199,9 +199,8 @@ class ExamplePrivateLearner(TorchLearner):
         self.grid = grid_step(clip) if noise else 0.0
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the same learner with another source of secrets."""
-        del peers, least
         other = copy.copy(self)
         other.source = source
         return other

@@ -108,18 +108,8 @@ class Learner(Protocol):
         """Return the same learner on other data of the same shape."""
         ...
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
-        """Return the same learner with another source for the secrets that hide single samples, if it uses any.
-
-        Parameters
-        ----------
-        source
-            The source.
-        peers
-            Names of all peers, where each of them hides its samples from the others; empty in a simulation.
-        least
-            Least number of samples that this site lets any total single out.
-        """
+    def drawing(self, source: Source) -> Self:
+        """Return the same learner with another source for the secrets that hide single samples, if it uses any."""
         ...
 
     def start(self, peers: Sequence[str]) -> Rows:
@@ -191,9 +181,9 @@ class SequentialLearner(ABC):
         """The learner itself."""
         return self
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets through p2pfl."""
-        del source, peers, least
+        del source
         return self
 
     @abstractmethod
@@ -303,6 +293,25 @@ class Tallies(Protocol):
             The sum, ``[T]``.
         copies
             How often each sample counts.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksCells(Protocol):
+    """A learner whose totals single out cells of samples, so that it looks for small ones first."""
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Learner:
+        """Return the same learner, which hides the counts of its samples from the other peers.
+
+        Parameters
+        ----------
+        source
+            Source of the numbers that hide counts.
+        peers
+            Names of all peers, where each of them hides its samples from the others; empty in a simulation.
+        least
+            Least number of samples that this site lets any total single out.
         """
         ...
 

@@ -326,9 +326,9 @@ class TorchLearner:
             made.steps = steps
         return made
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""
-        del source, peers, least
+        del source
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:

@@ -243,10 +243,10 @@ def compare_with_curator(plan: Plan, *, only: str | None = None) -> dict[str, An
         reason = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
         return {"pays": None, "sentence": f"not compared with learning alone, {reason}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
-        from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
+        from p2pfl.simulation.curator import break_even, compare  # noqa: PLC0415 (the table need not wait for torch)
 
         comparison = compare(plan)
-        peers, epsilon = needed(plan, comparison) if comparison.share else (None, None)
+        peers, epsilon = break_even(plan, comparison) if comparison.share else (None, None)
     return {
         "metric": comparison.metric,
         "alone": comparison.alone,

@@ -163,6 +163,11 @@ class _Parser:
 
     def __post_init__(self) -> None:
         rest = self.text.rstrip()
+        if "|" in rest:
+            self._refuse(
+                "random effects such as (1 | site) follow from no totals that peers could add up",
+                'add the site as a column, or set errors = "cluster", which is robust to dependence within sites',
+            )
         while rest:
             found = TOKEN.match(rest)
             if found is None or found.lastgroup is None:

@@ -85,5 +85,5 @@ def with_formula(experiment: Experiment, federation: Federation) -> Federation:
             f"model.options.formula: {name} is not finite for some rows, as the logarithm of zero is; change the "
             "formula, or correct the rows"
         )
-    described = replace(description, columns=formula.fields, table=description.columns)
+    described = replace(description, columns=formula.fields, table=description.columns, mean=0.0, deviation=1.0)
     return replace(federation, dataset=replace(dataset, features=features, description=described))

@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
-from p2pfl.core.importing import kind_of, translate_errors
+from p2pfl.core.imports import kind_of, translate_errors
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
@@ -216,6 +216,13 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
             "p2pfl.learning.ExactModel"
         )
     made.check()
+    event, columns = experiment.data.options.get("event"), dataset.description.columns or ()
+    kept = event in {column.name for column in columns} and event != made.event_kinds
+    if kept and made.scored != "nothing":
+        raise ExperimentError(
+            f'data.options.event = "{event}" has several kinds of events, which {made.name} would take for features; '
+            f'set model.options.cause = "{event}" of cox, or declare two levels'
+        )
     if experiment.data.scale and made.unscaled:
         raise ExperimentError(
             "data.scale would change the units of the offset, the exposure or the weights in model.options; leave "

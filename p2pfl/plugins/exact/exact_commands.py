@@ -41,6 +41,9 @@ class SurvivalOptions(StatisticsOptions):
         Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
     ] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
+    cause: Annotated[
+        str | None, Option("a column with kinds of events: the cumulative incidence of each", "COLUMN")
+    ] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
     ] = "log-log"

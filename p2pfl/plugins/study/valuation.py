@@ -18,7 +18,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
-from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.comparisons.comparison import lower_is_better
 from p2pfl.results.spending.ledger import record_runs
 
 MAX_EXACT_PEERS = 10
@@ -184,6 +184,10 @@ class Game:
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
         self.metric = metric or next(iter(names), "loss")
+        if not nothing:
+            raise InputError(
+                "the value of data is what they add to a score, and no samples are held out; set data.test above 0"
+            )
         if self.metric not in nothing:
             raise InputError(f'there is no score "{self.metric}"; choose from {", ".join(nothing) or "none"}')
         self._sign = -1.0 if lower_is_better(self.metric) else 1.0

@@ -164,7 +164,7 @@ class SwarmObserver:
             return
         peer, _, _ = message.topic[len(self._root) :].partition("/")
         if message.topic == f"{self._root}{peer}{self._state}":
-            announcement = self._client.announced(peer, message.data)
+            announcement = self._client.take_announcement(peer, message.data)
             if announcement is not None:
                 self._apply_announcement(announcement)
         elif message.topic == f"{self._root}{peer}{self._outlet}":

@@ -164,7 +164,7 @@ def unmasked(keep):
 
 def halves_not_charged(patch):
     real = Meter.charge
-    patch.setattr(Cover, "uncovered", lambda _self, _halves: [])
+    patch.setattr(Cover, "find_uncovered", lambda _self, _halves: [])
     patch.setattr(Meter, "charge", lambda self, round, *, whole: real(self, round, whole=whole or True))
     patch.setattr(Meter, "correct", lambda *_: None)
 

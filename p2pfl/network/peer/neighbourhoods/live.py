@@ -165,7 +165,7 @@ class LiveNeighbourhood:
                 peers.append(sender)
                 used.append(weights[sender])
         self._close()
-        return self._received(rows, peers, used)
+        return self._to_models(rows, peers, used)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -186,7 +186,7 @@ class LiveNeighbourhood:
         finally:
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
-    def _received(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
+    def _to_models(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
         """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
         count = len(rows)
         return ReceivedModels(
@@ -230,13 +230,13 @@ class LiveNeighbourhood:
             mass=mass,
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
-            partners=None if self.deciding is None else self._numbered(self.deciding.masked),
+            partners=None if self.deciding is None else self._number(self.deciding.masked),
         )
         masked = released.grid is not None
         await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
         return senders
 
-    def _numbered(self, masked: Mapping[str, int]) -> dict[int, int]:
+    def _number(self, masked: Mapping[str, int]) -> dict[int, int]:
         """Return the incarnations of mask partners by their place among all peers."""
         peers = self.session.edges.topology.peers
         return {peers.index(peer): incarnation for peer, incarnation in masked.items()}
@@ -255,7 +255,7 @@ class LiveNeighbourhood:
         if delivery is None:
             self.missed.append(sender)
             return None
-        return self._checked(sender, delivery, like=like, weighted=weighted)
+        return self._check(sender, delivery, like=like, weighted=weighted)
 
     async def _expect(self, sender: str, *, keep: bool = False) -> Delivery | None:
         """Wait for the sender's model of this gossip step; ``keep`` leaves it to be expected again."""
@@ -267,7 +267,7 @@ class LiveNeighbourhood:
             self.refused.append(sender)
         return answer.model if isinstance(answer, Deliver) else None
 
-    def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
+    def _check(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
         """Return a model that arrived, decoded; ``None`` if it is malformed."""
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
@@ -378,11 +378,11 @@ class Conserved:
     @property
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
-        return self.ledgers.flows.applied(self.gossip_step)
+        return self.ledgers.flows.applied_weights(self.gossip_step)
 
     def gather(self) -> None:
         """Add the flows of models that came late, so that they are weighed like the others."""
-        arrived = self.ledgers.arrived()
+        arrived = self.ledgers.late_flows()
         if arrived is not None:
             self._move(arrived)
 

@@ -414,12 +414,12 @@ async def overlook_mask(plan: TappedPlan, *, last: int) -> SettlementResult:
     class SettlingRounds(Rounds):
         """Rounds that show what is released after the last one."""
 
-        def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
             """Return the neighbourhood of a round; in the last one, the first peer masks without the second."""
             hiding = self.parts.hiding
             if self.parts.name == names[0] and round == last and hiding.cover is not None:
                 hiding.cover = OneSidedCover(hiding.cover, names[1])
-            return super().contested(net, round=round)
+            return super().protect(net, round=round)
 
         def neighbourhood(self, round: int) -> LiveNeighbourhood:
             """Return the neighbourhood of a round."""

@@ -188,8 +188,8 @@ class TappedSumSender(SumSender):
         self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
-    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a contribution, and record them."""
-        word = super().agreed(receiver, all_)
+        word = super().unlock(receiver, all_)
         self.terms.by_sender[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

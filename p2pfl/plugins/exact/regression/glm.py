@@ -223,10 +223,15 @@ class GLM(Regression):
             saturated=saturated,
             null_deviance=null,
         )
+        return {**tensors, **self._weighing(self._constant_model(start, np.array(observed) / weights)), **new}
+
+    def _constant_model(self, start: Floats, means: Floats) -> Floats:
+        """Return coefficients of which the intercepts ``[K]`` alone are not zero, which give these means."""
+        del means
         beta = np.zeros((self.kind.predictors, self.length))
         if self.fit_intercept:
             beta[:, -1] = start
-        return {**tensors, **self._weighing(beta.ravel()), **new}
+        return beta.ravel()
 
     def _counted(self, peer: str, own: Own, terms: int) -> Ints:
         part = own.train

@@ -50,6 +50,7 @@ class PrivateKaplanMeier(KaplanMeier):
     shows: ClassVar[str] = (
         "with private noise, how many samples of each group leave in each cell of time, with the event and without it"
     )
+    checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="survival")
 
     def __post_init__(self) -> None:
@@ -59,6 +60,10 @@ class PrivateKaplanMeier(KaplanMeier):
                 "grid; set horizon and width"
             )
         super().__post_init__()
+        if self.cause is not None:
+            raise ModelError(
+                "model.options.cause belongs to kaplan_meier, as private_kaplan_meier counts one kind of event"
+            )
         if self.auto:
             raise ModelError(
                 'model.options.width = "auto" has no effect with private_kaplan_meier, whose noise hides small cells; '

@@ -14,7 +14,7 @@ from p2pfl.network.protocol.membership.refusals import (
     NotTrusted,
     OtherWireFormat,
     differences,
-    escaped,
+    escape,
     text,
 )
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
@@ -114,7 +114,7 @@ def _read(name: str, data: bytes, *, probe: Probe, roster: Roster | None) -> Ann
     if not isinstance(announcement, Announcement):
         return problem(check, text(NotSigned(name, theirs="", ours=p2pfl.__version__)))
     if announcement.peer != name or not announcement.authentic(swarm=probe.swarm):
-        theirs = escaped(announcement.version)
+        theirs = escape(announcement.version)
         return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
     try:
         if roster is not None:
@@ -136,6 +136,6 @@ def _check_presence(announcement: Announcement, *, facts: Mapping[str, str] | No
         away = f"{name} is announced as up and sent nothing for {SILENCE_SECONDS:g} s"
         return warning(check, f"{away}, so it hangs, lost its connection, or stands still; look at its log")
     if announcement.version != p2pfl.__version__:
-        theirs = escaped(announcement.version) or "an unknown version"
+        theirs = escape(announcement.version) or "an unknown version"
         return warning(check, f"{name} runs p2pfl {theirs} and this is {p2pfl.__version__}; use one release")
     return ok(check, f"{name} is up, sends, and runs the same experiment")

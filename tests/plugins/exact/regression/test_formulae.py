@@ -13,12 +13,15 @@ from p2pfl.data.data_description import Field
 from p2pfl.data.tables.formula import Formula
 from p2pfl.data.tables.splines import natural_spline
 from p2pfl.experiment import plan, read
+from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact.statistics_commands import regression_of
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models import Predictor
 from p2pfl.results.models.model_file import load
 from p2pfl.simulation import simulate
 from plugins.exact.hospital_cases import case, experiment_of, pooled
 from plugins.exact.rscript import computed_by_r
+from swarms import live
 
 LARGEST_ERROR = 1e-9
 """Largest relative error against R, on doubles."""
@@ -210,6 +213,7 @@ def test_columns_with_a_role_stay_beside_the_formula(tmp_path):
         ("age + 3", "the number 3 is no term"),
         ("age $ lwt", "is no part of a formula"),
         ("1", "it has no term"),
+        ("age + (1 | site)", "random effects .* add the site as a column, or set errors"),
         ("y ~ age ~ lwt", "twice"),
     ],
 )
@@ -239,3 +243,26 @@ def test_coefficients_of_a_formula_are_printed(data_dir, tmp_path, capsys):
     assert main(["coefficients", str(path), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["coefficients"]
     assert [each["name"] for each in rows] == ["age", "smoke", "age:smoke", "(intercept)"]
+
+
+def birthwt(data_dir, tmp_path, formula, **options):
+    model = {"name": "glm", "options": {"formula": formula} | options}
+    settings = experiment_of(case(data_dir, "test-part", tmp_path), "birthwt.toml", model=model)
+    settings["data"]["options"] |= {"target": "bwt", "columns": COLUMNS | {"ht": [0, 1], "ui": "number"}}
+    return settings
+
+
+def test_a_combination_of_levels_that_few_people_have_is_refused(data_dir, tmp_path):
+    settings = birthwt(data_dir, tmp_path, "bwt ~ ht * smoke + race * smoke")
+    simulate(settings | {"topology": {"kind": "complete", "peers": 4}}, baselines=False)
+    with pytest.raises(DataError, match=r"fewer than 8 people share a value of ht=1:smoke"):
+        simulate(birthwt(data_dir, tmp_path, "bwt ~ ht * smoke", least=8), baselines=False)
+
+
+@pytest.mark.parametrize("errors", ["HC1", "cluster"])
+async def test_live_peers_find_the_robust_errors_of_the_simulation(data_dir, tmp_path, errors):
+    settings = birthwt(data_dir, tmp_path, "bwt ~ age * smoke + log(lwt)", errors=errors)
+    models = simulate(settings, baselines=False, source=SeededSource(3)).models
+    for name, end in (await live(read(settings), MemoryTransport(), source=SeededSource(3))).items():
+        for key, tensor in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
+            assert np.array_equal(tensor.numpy(), models[name][key].numpy()), (name, key)

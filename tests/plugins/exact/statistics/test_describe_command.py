@@ -284,7 +284,7 @@ def trial(tmp_path_factory):
 def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys):
     path, frame = trial
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
-    command = ["survival", str(path), "--horizon", "40", "--group", "arm"]
+    command = ["survival", str(path), "--horizon", "40", "--group", "arm", "--least", "1"]
     assert main([*command, "--html", str(page), "--csv", str(table)]) == 0
     assert "log-rank test that all groups have one hazard: chi2 =" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
@@ -294,7 +294,7 @@ def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys
     assert "log-log" in page.read_text()
     with table.open() as file:
         assert {row["group"] for row in csv.DictReader(file)} == {"old", "new"}
-    options = 'model.options={horizon=40, group="arm"}'
+    options = 'model.options={horizon=40, group="arm", least=1}'
     changes = ["model.name=kaplan_meier", options, "privacy.mode=pairwise", "rounds=1"]
     simulate(read(path, changes=changes), folder=tmp_path / "run")
     saved = str(tmp_path / "run" / "peers" / "peer1.safetensors")

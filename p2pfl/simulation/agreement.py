@@ -13,27 +13,27 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.simulation.sharding import Shard
-from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
+from p2pfl.simulation.stacked import StackedNeighbourhood, total_arguments
 
 
-def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourhood:
+def _total_neighbourhood(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourhood:
     """Return a neighbourhood for totals before the first round or after the last one, in which nobody is absent."""
     seed = resolved.experiment.seed
-    return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **totalling(resolved))
+    return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **total_arguments(resolved))
 
 
-def opened(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+def open_statistics(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
-    net = _agreeing(resolved, shard, round=0)
+    net = _total_neighbourhood(resolved, shard, round=0)
     scaled, statistics = run_without_loop(PeersAgreement(resolved).open(net))
     sent.add_(net.bytes_out)
     return scaled, statistics
 
 
-def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+def close_run(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
     """Agree on one final model, and on its score on the test data of all peers where it may be published."""
     agreement = PeersAgreement(resolved)
-    net = _agreeing(resolved, shard, round=round)
+    net = _total_neighbourhood(resolved, shard, round=round)
     state = run_without_loop(agreement.settle(net, state))
     scored = resolved.learner.evaluate(state.rows, peers=net.peers)
     if not scored or not agreement.scored:

@@ -64,7 +64,7 @@ class BestModels:
         self.losses = torch.where(better, losses, self.losses)
         self.rounds = torch.where(better, rounds, self.rounds)
 
-    def improving(self, round: int, *, patience: int) -> torch.Tensor:
+    def improvement(self, round: int, *, patience: int) -> torch.Tensor:
         """Return 1 for each peer whose best model is less than ``patience`` rounds old, and 0 otherwise, ``[R, 1]``.
 
         A peer without validation data has no best model, and holds nobody back.
@@ -81,7 +81,7 @@ class BestModels:
         return type(self)(self.rows.clone(), self.losses, self.rounds)
 
     @classmethod
-    def taken(cls, tensors: dict[str, torch.Tensor]) -> Self | None:
+    def take(cls, tensors: dict[str, torch.Tensor]) -> Self | None:
         """Take the best models out of the tensors of a checkpoint, if there are any."""
         fields: Mapping[str, torch.Tensor] = {
             name: tensors.pop(PREFIX + name) for name in ("rows", "losses", "rounds") if PREFIX + name in tensors
@@ -114,9 +114,9 @@ class ModelJudge:
         """Keep the models that are better than those before; return which peers still find such models, ``[R, 1]``."""
         if self.best is None or self.patience is None:
             return torch.zeros(len(state.rows), 1)
-        losses = self.evaluator.judged(state.rows)  # [R]
+        losses = self.evaluator.judge(state.rows)  # [R]
         self.best.consider(state.rows, losses, rounds=torch.full((len(losses),), round))
-        return self.best.improving(round, patience=self.patience)
+        return self.best.improvement(round, patience=self.patience)
 
     def record(self, rows: Rows, evaluated: Sequence[dict[str, float]], *, rounds: Sequence[int]) -> None:
         """Keep the models that are better than those before, by the scores of a round that each peer ended."""

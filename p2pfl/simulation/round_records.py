@@ -18,7 +18,7 @@ HOST = torch.device("cpu")
 """Device of everything that peers would send, save and report."""
 
 
-def moved(state: State, device: torch.device) -> State:
+def move_state(state: State, device: torch.device) -> State:
     """Return a state with all rows ``[R, ...]`` on a device; one number for each row stays on the CPU."""
     if state.rows.device == device:
         return state

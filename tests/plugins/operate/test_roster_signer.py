@@ -16,7 +16,7 @@ from certificates import reachable
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.network.transport.broker import Program, mosquitto, running
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configuration
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
@@ -183,7 +183,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
             return secure.recv(4) == b"\x20\x02\x00\x00"
 
     for listed in (False, True):
-        with running(Program(program.kind, program.command, configured), host="127.0.0.1", port=0) as broker:
+        with run_program(Program(program.kind, program.command, configured), host="127.0.0.1", port=0) as broker:
             port = int(broker.url.rpartition(":")[2])
             assert admitted("peer0", port)
             if not listed:
