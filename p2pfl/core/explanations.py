@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+ROBUST = {
+    "HC0": " to another variance than that of the family (HC0)",
+    "HC1": " to another variance than that of the family (HC1)",
+    "robust": ", as they follow from the score residuals of the samples",
+}
+"""Kinds of robust errors in words."""
+
 MANY_CLUSTERS = 40
 """Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
 
@@ -119,8 +126,8 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``cluster``, ``posterior`` (ridge), ``private`` (with private
-        noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``robust`` (``cox``), ``cluster``, ``posterior`` (ridge),
+        ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
     freedom
@@ -180,8 +187,8 @@ class FittedRegression:
             notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
-        elif self.errors in {"HC0", "HC1"}:
-            notes.append(f"Standard errors are robust to another variance than that of the family ({self.errors}).")
+        elif self.errors in ROBUST:
+            notes.append(f"Standard errors are robust{ROBUST[self.errors]}.")
         elif self.errors == "cluster":
             clusters = self.facts.get("clusters") or 0
             few = (
