@@ -47,7 +47,7 @@ from p2pfl.privacy import Masks, Settings, private
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.recording import move_state
+from p2pfl.simulation.round_records import move_state
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights, metropolis, random_regular
 

@@ -74,7 +74,7 @@ ONLY_IN = {
     "starlette": "plugins/watch/",
     "uvicorn": "plugins/watch/",
     "pyarrow": "data/tables/cells.py",
-    "onnx": "results/models/exporting.py",
+    "onnx": "results/models/exporters.py",
     "tensorboardX": "results/tensorboard.py",
     "docx": "results/table_files.py",
     "zstandard": "core/codecs.py",

@@ -14,22 +14,22 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import model_traits
-from p2pfl.results.comparing import comparison_tables
-from p2pfl.results.comparing import wording as comparing
+from p2pfl.results.comparisons import comparison_tables
+from p2pfl.results.comparisons import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import describe_exchange, number, size
-from p2pfl.results.notices.grouping import group_notices
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
 from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
-from p2pfl.results.saved import SavedModels
+from p2pfl.results.saved_models import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
     from p2pfl.core.explanations import FeatureImportance, FittedRegression
     from p2pfl.results import Run  # what it prints need not be imported twice
-    from p2pfl.results.comparing.comparison import Comparison
+    from p2pfl.results.comparisons.comparison import Comparison
     from p2pfl.results.models import Evaluation
     from p2pfl.results.models.model_evaluation import Score
 

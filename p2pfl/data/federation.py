@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import DataError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 from p2pfl.data.dataset import Dataset, FloatArray, IntArray
 from p2pfl.data.sources import nearest
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.importing import describe_error, import_callable
+from p2pfl.core.imports import describe_error, import_callable
 from p2pfl.data import Dataset
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays

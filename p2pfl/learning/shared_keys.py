@@ -26,7 +26,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked
-from p2pfl.privacy.commuting import POINT_LENGTH, hash_to_point, multiply
+from p2pfl.privacy.commutative_powers import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
 
 MAX_CLASS = 16

@@ -10,7 +10,7 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
-from p2pfl.results.notices.grouping import group_notices
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.rendering import markdown
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import alarms_of, scores_alone

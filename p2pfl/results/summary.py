@@ -20,7 +20,7 @@ from p2pfl.experiment.accounts import beside
 from p2pfl.learning import Learner, Pools, learner_traits
 from p2pfl.learning.learner import Explains
 from p2pfl.privacy.accounting.examples import SampledSteps
-from p2pfl.results.comparing.gaining import gain_interval, share_interval
+from p2pfl.results.comparisons.gain_intervals import gain_interval, share_interval
 from p2pfl.results.content import (
     BestKept,
     Evaluated,

@@ -25,18 +25,18 @@ from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.model_description import describe_model
 from p2pfl.results.progress import show_progress
-from p2pfl.results.repeating.digests import digests
-from p2pfl.results.saved import best_file
+from p2pfl.results.repetitions.digests import digests
+from p2pfl.results.saved_models import best_file
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
-from p2pfl.simulation.agreeing import close_run, everyone, open_statistics
+from p2pfl.simulation.agreement import close_run, everyone, open_statistics
+from p2pfl.simulation.best_models import BestModels, judge_of
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, Scores, train_apart
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
 from p2pfl.simulation.playing import play_rounds
-from p2pfl.simulation.recording import HOST, move_state, records_of
+from p2pfl.simulation.round_records import HOST, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run

@@ -21,14 +21,14 @@ from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.recording import move_state
+from p2pfl.simulation.round_records import move_state
 from p2pfl.simulation.secagg import sum_neighbourhoods
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.simulation_checkpoint import SimulationCheckpoint
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 
 
-class Attending:
+class AttendanceAlgorithm:
     """Algorithm that leaves the state of absent peers unchanged.
 
     Parameters
@@ -145,7 +145,7 @@ async def play_rounds(
             await observe(round, state, net, learner)
 
     coroutine = learn(
-        Attending(resolved.played, present=present),
+        AttendanceAlgorithm(resolved.played, present=present),
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),

@@ -18,7 +18,7 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
-from p2pfl.simulation.judging import BestModels
+from p2pfl.simulation.best_models import BestModels
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning import shared_keys
 from p2pfl.learning.shared_keys import count_shared_keys
-from p2pfl.privacy.commuting import hash_to_point
+from p2pfl.privacy.commutative_powers import hash_to_point
 from p2pfl.privacy.keys import SecretSource
 
 NAMES = ("ada", "bob", "cat", "dan")

@@ -12,7 +12,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
-from p2pfl.simulation.judging import BestModels
+from p2pfl.simulation.best_models import BestModels
 from swarms import SMALL, live
 
 STOPPING = ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"]

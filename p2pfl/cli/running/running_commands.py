@@ -17,7 +17,7 @@ from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, Sw
 from p2pfl.cli.experiments import check_consent, experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
-from p2pfl.core.importing import pause_collection
+from p2pfl.core.imports import pause_collection
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch

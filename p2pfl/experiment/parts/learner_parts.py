@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
-from p2pfl.core.importing import kind_of, translate_errors
+from p2pfl.core.imports import kind_of, translate_errors
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import extra_library
+from p2pfl.core.imports import extra_library
 
 DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""

@@ -15,7 +15,7 @@ from p2pfl.privacy.total_masks import WIDTHS
 
 
 @dataclass
-class _Coming:
+class _IncomingTerm:
     """The bytes of a neighbour's term that have arrived."""
 
     gossip_step: GossipStep
@@ -60,7 +60,7 @@ class SumReceiver:
         self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
         self._receiver: Receiver | None = None  # of the sum that is open
-        self._coming: dict[str, _Coming] = {}
+        self._coming: dict[str, _IncomingTerm] = {}
 
     @property
     def slot(self) -> SumSlot:
@@ -126,7 +126,7 @@ class SumReceiver:
             raise PrivacyError(f"the term of {sender} for round {term.round}, step {term.step} is late; ignore it")
         size = secure_sum.size * secure_sum.width // 8
         if coming is None or coming.gossip_step < gossip_step:
-            coming = _Coming(gossip_step, term.mass, bytearray())
+            coming = _IncomingTerm(gossip_step, term.mass, bytearray())
         if (
             term.total != size
             or term.offset != coming.filled
@@ -145,7 +145,7 @@ class SumReceiver:
         if coming.whole and gossip_step == self._gossip_step and self._receiver is not None:
             self._add(self._receiver, sender, coming)
 
-    def _add(self, receiver: Receiver, sender: str, coming: _Coming) -> None:
+    def _add(self, receiver: Receiver, sender: str, coming: _IncomingTerm) -> None:
         """Add a complete term, unless it has a weight and the others have none, or the reverse."""
         del self._coming[sender]
         if (coming.mass is not None) != self._weighted:

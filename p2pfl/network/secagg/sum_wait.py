@@ -57,7 +57,7 @@ class Deadlines:
 
 
 @dataclass
-class Collecting:
+class SumWait:
     """The wait for one sum: for terms, then for consents to the participant set, then for keys.
 
     Parameters

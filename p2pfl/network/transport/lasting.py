@@ -36,7 +36,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class Lasting:
+class LastingTransport:
     """Transport whose channels reconnect when their connection is lost.
 
     A channel then subscribes again, publishes its retained messages again, sets its will again, and its publishes wait
@@ -58,7 +58,7 @@ class Lasting:
     >>> from p2pfl.network.transport import MemoryTransport
     >>> async def hello():
     ...     broker = MemoryTransport()
-    ...     async with Lasting([broker]).join("ada") as ada:
+    ...     async with LastingTransport([broker]).join("ada") as ada:
     ...         await ada.subscribe("news")
     ...         broker.restart()
     ...         await ada.publish("news", b"hello")
@@ -80,7 +80,7 @@ class Lasting:
 
     def __repr__(self) -> str:
         """Return the transports, without user and password."""
-        return f"Lasting({list(self.transports)!r})"
+        return f"LastingTransport({list(self.transports)!r})"
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
@@ -112,9 +112,9 @@ class _Connection(NamedTuple):
 
 
 class LastingChannel:
-    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`Lasting`."""
+    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`LastingTransport`."""
 
-    def __init__(self, lasting: Lasting, client: str, will: Will | None) -> None:
+    def __init__(self, lasting: LastingTransport, client: str, will: Will | None) -> None:
         self._lasting, self._client, self._will = lasting, client, will
         self._clock = asyncio.get_running_loop().time
         self._outages = Outages(lasting.backoff, client, now=self._clock())

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 from p2pfl.data import Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.accounts import admitted_exactly

@@ -14,8 +14,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 
 if TYPE_CHECKING:
-    from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
     from p2pfl.plugins.operate.bundles.fleet import Fleet
+    from p2pfl.plugins.operate.bundles.roster_signer import CollectedRequests
     from p2pfl.privacy.keys.key_requests import DeviceRequest
 
 

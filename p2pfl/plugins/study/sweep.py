@@ -29,9 +29,9 @@ from p2pfl.experiment import write
 from p2pfl.network.peer.launch import fork_server
 from p2pfl.plugins.study.study import NAMED_SETTINGS, Cell, Study, cells, name_setting, parse_budget, refuse
 from p2pfl.plugins.study.sweep_job import Job, check_job, digest, explain, run_job
-from p2pfl.results.comparing.comparison import RunOutcome
-from p2pfl.results.comparing.exports import comparison_csv, outcomes_csv
-from p2pfl.results.comparing.outcomes import SWEEP_FILE, SweepFile, common_metric, outcome
+from p2pfl.results.comparisons.comparison import RunOutcome
+from p2pfl.results.comparisons.exports import comparison_csv, outcomes_csv
+from p2pfl.results.comparisons.outcomes import SWEEP_FILE, SweepFile, common_metric, outcome
 from p2pfl.results.formats import format_value
 from p2pfl.results.run import Run
 

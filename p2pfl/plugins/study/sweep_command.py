@@ -23,8 +23,8 @@ from p2pfl.plugins.study.study import (
 )
 from p2pfl.plugins.study.study_commands import SweepOptions
 from p2pfl.plugins.study.sweep import sweep
-from p2pfl.results.comparing.comparison import RunOutcome
-from p2pfl.results.comparing.exports import comparison_json
+from p2pfl.results.comparisons.comparison import RunOutcome
+from p2pfl.results.comparisons.exports import comparison_json
 
 
 def run(options: SweepOptions) -> int:

@@ -18,7 +18,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
-from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.comparisons.comparison import lower_is_better
 from p2pfl.results.spending.ledger import record_runs
 
 MAX_EXACT_PEERS = 10

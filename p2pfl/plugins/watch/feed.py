@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import read_kept
-from p2pfl.plugins.watch.following import Following
+from p2pfl.plugins.watch.run_tail import Following
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 from p2pfl.results.run_files import table_of
 from p2pfl.results.swarm.state import Entry, Setting, Swarm

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.cli import folders
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, foremost
-from p2pfl.core.importing import import_callable
+from p2pfl.core.imports import import_callable
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.watch_commands import WatchOptions
@@ -109,7 +109,7 @@ def _once(feed: Feed | LiveFeed, options: WatchOptions) -> int:
 
 def _serve(feed: Feed | LiveFeed, options: WatchOptions, *, beside: Work | None = None) -> int:
     try:
-        from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
+        from p2pfl.plugins.watch.web_server import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:
         raise InputError(
             f'the page needs the package "{error.name}", which is not installed; run pip install "p2pfl-mqtt[watch]", '

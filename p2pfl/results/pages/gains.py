@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from p2pfl.results.comparing.comparison import lower_is_better
-from p2pfl.results.comparing.wording import describe_gain
+from p2pfl.results.comparisons.comparison import lower_is_better
+from p2pfl.results.comparisons.wording import describe_gain
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shorten
 from p2pfl.results.formats import count_of, number
 from p2pfl.results.records import Record, by_round

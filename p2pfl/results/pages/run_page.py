@@ -25,8 +25,8 @@ from p2pfl.results.facts import (
     shorten,
 )
 from p2pfl.results.formats import describe_exchange, format_value, size
-from p2pfl.results.notices.grouping import group_notices
 from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.features import features
 from p2pfl.results.pages.gains import MAX_LISTED_PEERS, gains, verdict

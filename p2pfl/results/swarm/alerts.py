@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from p2pfl.results.formats import join_names
 from p2pfl.results.notices.alarms import alarms_among
-from p2pfl.results.notices.grouping import describe_repeats, group_alike
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
-from p2pfl.results.swarm.blocking import blockages, find_partition, waits_of
+from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
+from p2pfl.results.swarm.blockages import blockages, find_partition, waits_of
 from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
 from p2pfl.results.swarm.state import Swarm
 
@@ -37,7 +37,7 @@ class Alert:
     over
         True if it has passed.
     count
-        Number of notices that repeat each other, see :func:`p2pfl.results.notices.grouping.group_alike`.
+        Number of notices that repeat each other, see :func:`p2pfl.results.notices.notice_groups.group_alike`.
     began
         Start of the first of several; ``None`` for one.
     """

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 
@@ -148,9 +148,9 @@ def transport(request):
         case "memory":
             return MemoryTransport()
         case "memory that lasts":
-            return Lasting([MemoryTransport()])
+            return LastingTransport([MemoryTransport()])
         case "mosquitto that lasts":
-            return Lasting([MqttTransport(request.getfixturevalue("mosquitto_url"))])
+            return LastingTransport([MqttTransport(request.getfixturevalue("mosquitto_url"))])
         case "mosquitto":
             return MqttTransport(request.getfixturevalue("mosquitto_url"))
         case "mosquitto with MQTT 5":

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.wire.message_codec import inbox, outlet, rights
 from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.channel import Message, Will
 from p2pfl.network.transport.hardened import acl, configure, hash_password
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.login import PASSWORD, USER, Login, login, overheard
 from p2pfl.network.transport.mqtt import MqttTransport
 
@@ -109,7 +109,7 @@ async def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_p
 @pytest.mark.parametrize("version", [4, 5])
 async def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version):
     async def scenario():
-        async with Lasting([join("ada", version=version, **shown)]).join("clinic-ada-1"):
+        async with LastingTransport([join("ada", version=version, **shown)]).join("clinic-ada-1"):
             pass
 
     with pytest.raises(

@@ -17,7 +17,7 @@ from p2pfl.plugins.study import sweep_job
 from p2pfl.plugins.study.study import CostBudget, Study, parse_combination
 from p2pfl.plugins.study.sweep import PARTIAL_SUFFIX, attempt, in_processes, sweep
 from p2pfl.plugins.study.sweep_job import Job, affordable, check_job, run_job
-from p2pfl.results.comparing.outcomes import load_sweep
+from p2pfl.results.comparisons.outcomes import load_sweep
 from p2pfl.results.json_schema import json_schema
 from p2pfl.results.run import Run
 from p2pfl.simulation import memory_estimate, simulate

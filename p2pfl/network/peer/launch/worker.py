@@ -36,7 +36,7 @@ from p2pfl.network.peer.updates import Alive, Alone, Event, Failed, ModelDescrip
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
-from p2pfl.results.comparing.gaining import gain_interval
+from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import describe_model, metadata
 from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice

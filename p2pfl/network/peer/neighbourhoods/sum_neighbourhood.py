@@ -14,7 +14,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
-from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
+from p2pfl.network.secagg.sum_wait import Deadlines, SumWait
 from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot
@@ -128,7 +128,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         if not senders:
             return None
         begun, connection, relay = asyncio.get_running_loop().time(), self.connection, self.relay
-        collecting = Collecting(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
+        collecting = SumWait(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
         self.session.summing = True
         try:
             while not collecting.over:

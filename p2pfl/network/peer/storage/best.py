@@ -11,7 +11,7 @@ import torch
 from p2pfl.learning import learner_traits
 from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.content import BestKept
-from p2pfl.results.saved import best_file
+from p2pfl.results.saved_models import best_file
 
 if TYPE_CHECKING:
     from p2pfl.data import IntArray

@@ -39,7 +39,7 @@ from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_j
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
-from p2pfl.results.saved import model_file
+from p2pfl.results.saved_models import model_file
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     name_files,
     refuse_others,
 )
-from p2pfl.plugins.operate.bundles.certifying import RosterSigner
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
 
 LOCKS = Path(__file__).with_name("locks")
 

@@ -8,8 +8,8 @@ import torch
 
 from p2pfl.data import Federation, no_data
 from p2pfl.data.dataset import Dataset
-from p2pfl.results.repeating import digests as room
-from p2pfl.results.repeating.digests import digests
+from p2pfl.results.repetitions import digests as room
+from p2pfl.results.repetitions.digests import digests
 from p2pfl.simulation import simulate
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
-from p2pfl.results.comparing import comparison_tables, wording
-from p2pfl.results.comparing.comparison import Comparison, RunOutcome
+from p2pfl.results.comparisons import comparison_tables, wording
+from p2pfl.results.comparisons.comparison import Comparison, RunOutcome
 from p2pfl.results.formats import size
 from p2pfl.results.pages.features import regression_tables
 from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table

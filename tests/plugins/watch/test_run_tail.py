@@ -8,8 +8,8 @@ import pytest
 from growing import PEERS, began, ended
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import replace
-from p2pfl.plugins.watch import following as module
-from p2pfl.plugins.watch.following import Following, News
+from p2pfl.plugins.watch import run_tail as module
+from p2pfl.plugins.watch.run_tail import Following, News
 from p2pfl.results.run import Run
 
 

@@ -18,8 +18,8 @@ from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.learning.metrics import affordable
 from p2pfl.learning.set_scores import SET_SCORES
 from p2pfl.plugins.exact.boosting import Boosting
-from p2pfl.results.comparing import gaining
-from p2pfl.results.comparing.gaining import gain_interval
+from p2pfl.results.comparisons import gain_intervals
+from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.pages.gains import METHOD_TEMPLATES, MISSING_REASONS, gains
 from p2pfl.results.pages.rendering import fragment
 from p2pfl.results.pages.run_page import run_page
@@ -143,8 +143,8 @@ def test_a_score_of_another_model_than_the_recorded_one_has_no_interval():
 
 
 def test_few_samples_are_not_resampled():
-    learner = of_classes({"auc": SET_SCORES["auc"]}, count=5 * (gaining.MIN_BOOTSTRAP_SAMPLES - 1))
-    assert len(learner.federation.test["ada"]) < gaining.MIN_BOOTSTRAP_SAMPLES
+    learner = of_classes({"auc": SET_SCORES["auc"]}, count=5 * (gain_intervals.MIN_BOOTSTRAP_SAMPLES - 1))
+    assert len(learner.federation.test["ada"]) < gain_intervals.MIN_BOOTSTRAP_SAMPLES
     assert found(learner, "auc") is None
 
 

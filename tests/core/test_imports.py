@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from p2pfl.core.errors import DataError, InputError, ModelError
-from p2pfl.core.importing import describe_error, extra_library, import_callable, pause_collection
+from p2pfl.core.imports import describe_error, extra_library, import_callable, pause_collection
 
 CLINIC = """
 def patients():

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.comparing.comparison import Comparison, RunOutcome
-from p2pfl.results.comparing.comparison_tables import text
-from p2pfl.results.comparing.figures import By, figure
-from p2pfl.results.comparing.outcomes import SweepFile, compare_runs, is_sweep, load_sweep
+from p2pfl.results.comparisons.comparison import Comparison, RunOutcome
+from p2pfl.results.comparisons.comparison_tables import text
+from p2pfl.results.comparisons.figures import By, figure
+from p2pfl.results.comparisons.outcomes import SweepFile, compare_runs, is_sweep, load_sweep
 from p2pfl.results.records import columns_of, frame
 from p2pfl.results.run import Run
 

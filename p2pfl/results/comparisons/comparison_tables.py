@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p2pfl.core.texts import printable
-from p2pfl.results.comparing import wording
-from p2pfl.results.comparing.comparison import Comparison
+from p2pfl.results.comparisons import wording
+from p2pfl.results.comparisons.comparison import Comparison
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import size
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from p2pfl.results import Run
-from p2pfl.results.repeating.repetition import repetition
-from p2pfl.results.saved import model_file
+from p2pfl.results.repetitions.repetition import repetition
+from p2pfl.results.saved_models import model_file
 from p2pfl.simulation import simulate
 
 TABLE = {"rounds": 2, "topology": {"peers": 3}, "data": {"name": "wine"}}

@@ -11,7 +11,7 @@ from p2pfl.learning import Learner, metrics
 from p2pfl.learning.learner import Predicts
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.set_scores import SetScore
-from p2pfl.results.comparing.intervals import compare_paired, newcombe
+from p2pfl.results.comparisons.intervals import compare_paired, newcombe
 from p2pfl.results.content import GainInterval
 
 MIN_BOOTSTRAP_SAMPLES = 20

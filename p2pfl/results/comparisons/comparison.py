@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from p2pfl.results.comparing.intervals import Estimate, compare_paired, estimate, holm
+from p2pfl.results.comparisons.intervals import Estimate, compare_paired, estimate, holm
 from p2pfl.results.notices.kinds import SCHEMA
 
 SIGNIFICANCE_LEVEL: Final = 0.05

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from p2pfl.core.errors import InputError
 from p2pfl.results import charts
 from p2pfl.results.charts import Curve
-from p2pfl.results.comparing import wording
-from p2pfl.results.comparing.comparison import Comparison
-from p2pfl.results.comparing.intervals import estimate
+from p2pfl.results.comparisons import wording
+from p2pfl.results.comparisons.comparison import Comparison
+from p2pfl.results.comparisons.intervals import estimate
 from p2pfl.results.formats import count_of
 from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, draw_curve, keep, legend_of
 from p2pfl.results.records import by_round

@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.results import formats
-from p2pfl.results.comparing.comparison import SCORE_DIGITS, SIGNIFICANCE_LEVEL, Comparison, Difference, lower_is_better
-from p2pfl.results.comparing.intervals import Estimate
+from p2pfl.results.comparisons.comparison import (
+    SCORE_DIGITS,
+    SIGNIFICANCE_LEVEL,
+    Comparison,
+    Difference,
+    lower_is_better,
+)
+from p2pfl.results.comparisons.intervals import Estimate
 from p2pfl.results.formats import count_of
 from p2pfl.results.run_files import scores_alone
 

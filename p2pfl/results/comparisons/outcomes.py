@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import flat
-from p2pfl.results.comparing.comparison import Comparison, RunOutcome, compare
+from p2pfl.results.comparisons.comparison import Comparison, RunOutcome, compare
 from p2pfl.results.formats import format_value
 from p2pfl.results.notices.kinds import SCHEMA
 from p2pfl.results.run import Run

@@ -46,8 +46,8 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     """Write a model with its preprocessing to a file.
 
     A graph of torch or ONNX takes the columns of the table as one float64 matrix, see
-    :class:`~p2pfl.results.models.prepared.Prepared`, and returns probabilities or predicted numbers. The file describes
-    its columns and classes.
+    :class:`~p2pfl.results.models.prepared_model.Prepared`, and returns probabilities or predicted numbers. The file
+    describes its columns and classes.
 
     Parameters
     ----------
