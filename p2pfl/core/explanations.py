@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-ROBUST = {
-    "HC0": " to another variance than that of the family (HC0)",
-    "HC1": " to another variance than that of the family (HC1)",
-    "robust": ", as they follow from the score residuals of the samples",
-}
-"""Kinds of robust errors in words."""
-
 MANY_CLUSTERS = 40
 """Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
+
+ROBUST_NOTE = "Standard errors are robust to another variance than that of the family ({})."
+POOLED_NOTE = (
+    "Each peer made estimates by itself, which are pooled with {} effects. No peer's estimate is shown, so there is no "
+    "forest plot."
+)
+
+ERROR_NOTES = {name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")} | {
+    name: POOLED_NOTE.format(name) for name in ("random", "fixed")
+}
+ERROR_NOTES["robust"] = "Standard errors are robust: they follow from the score residuals of the samples."
+"""Notes on kinds of standard errors."""
 
 MAX_EXPONENT = 700.0
 """Largest number whose exponential is stated."""
@@ -97,7 +102,7 @@ def _exponential(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class FittedTest:
-    """Test of proportional hazards, of a column or of all of them.
+    """Test of proportional hazards, of a column or of all of them; or of one effect at all peers.
 
     Attributes
     ----------
@@ -126,8 +131,8 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``robust`` (``cox``), ``cluster``, ``posterior`` (ridge),
-        ``private`` (with private noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``robust`` (``cox``), ``cluster``, ``random`` or ``fixed``
+        effects of peers, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
     freedom
@@ -135,7 +140,7 @@ class FittedRegression:
     ratio
         Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
     tests
-        Tests of proportional hazards of ``cox``.
+        Tests of proportional hazards of ``cox``, or of heterogeneity between peers of ``meta_analysis``.
     """
 
     model: str
@@ -187,8 +192,8 @@ class FittedRegression:
             notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
-        elif self.errors in ROBUST:
-            notes.append(f"Standard errors are robust{ROBUST[self.errors]}.")
+        elif self.errors in ERROR_NOTES:
+            notes.append(ERROR_NOTES[self.errors])
         elif self.errors == "cluster":
             clusters = self.facts.get("clusters") or 0
             few = (
