@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import ALGORITHMS, MODELS, traits_of
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import read
-from p2pfl.experiment.parts.gossip_parts import mixing
+from p2pfl.experiment.parts.gossip_parts import mixing_weights
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.experiment.settings_rules import check
 
@@ -86,7 +86,7 @@ def refusal(name: str, column: str) -> str:
     try:
         experiment = read(asked(name, COLUMNS[column]))
         topology = one_way() if column == "one-way" else built(experiment)
-        check(Composition.of(experiment).on(topology, mixing(experiment, topology)))
+        check(Composition.of(experiment).on(topology, mixing_weights(experiment, topology)))
     except InputError as error:
         return str(error)
     return ""

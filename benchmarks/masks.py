@@ -45,7 +45,7 @@ from scipy.special import ndtri
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Sampler, spans, to_grid
 from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.privacy.secagg.weighted_sums import portion
 from p2pfl.topology import complete, random_regular
@@ -66,37 +66,37 @@ def best(action: Callable[[], object], *, repeats: int = 15) -> float:
 
 def keystream() -> None:
     """Encrypt zeros."""
-    zeros, out = bytes(8 * BLOCK), bytearray(8 * BLOCK)
+    zeros, out = bytes(8 * VALUES_PER_BLOCK), bytearray(8 * VALUES_PER_BLOCK)
     encryptor = Cipher(ChaCha20(KEY, bytes(16)), mode=None).encryptor()
-    for _ in spans(SIZE, BLOCK):
+    for _ in spans(SIZE, VALUES_PER_BLOCK):
         encryptor.update_into(zeros, out)
 
 
 def numbers() -> None:
     """Draw what masks are made of, block by block."""
     sampler = Sampler()
-    for span in spans(SIZE, BLOCK):
+    for span in spans(SIZE, VALUES_PER_BLOCK):
         sampler.window([KEY], span)
 
 
 def points() -> None:
     """Draw it on the grid."""
     sampler = Sampler()
-    for span in spans(SIZE, BLOCK):
+    for span in spans(SIZE, VALUES_PER_BLOCK):
         to_grid(sampler.window([KEY], span), scale=2.0**20)
 
 
 def private_noise() -> None:
     """Draw private noise, which has no holes."""
     sampler = NoiseSampler(1.3 * 2.0**20)
-    for span in spans(SIZE, BLOCK):
+    for span in spans(SIZE, VALUES_PER_BLOCK):
         sampler.window([KEY], span)
 
 
 def scipy_numbers() -> None:
     """Draw from the same words by scipy."""
     encryptor = Cipher(ChaCha20(KEY, bytes(16)), mode=None).encryptor()
-    for span in spans(SIZE, BLOCK):
+    for span in spans(SIZE, VALUES_PER_BLOCK):
         words = np.frombuffer(encryptor.update(bytes(8 * (span.stop - span.start))), "<u8")
         ndtri(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 

@@ -81,9 +81,9 @@ def _is_section(kind: Any) -> bool:
 
 
 def _table(section: Any, hints: dict[str, Any]) -> str:
-    from p2pfl.results.json_schema import described  # noqa: PLC0415
+    from p2pfl.results.json_schema import parse_attributes  # noqa: PLC0415
 
-    about = described(section.__doc__ or "")
+    about = parse_attributes(section.__doc__ or "")
     lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
     for field in msgspec.structs.fields(section):
         if not _is_section(field.type):
@@ -169,7 +169,7 @@ ALARMS = {"MasksUncancelled": "masks_uncancelled", "LossRose": "loss_rose"}
 
 def run_files() -> str:
     """Return the page of the files of a run, from the classes that write them."""
-    from p2pfl.results.json_schema import ABOUT, FILES, classes, json_schema  # noqa: PLC0415
+    from p2pfl.results.json_schema import SCHEMA_DESCRIPTION, SCHEMA_FILES, classes, json_schema  # noqa: PLC0415
 
     defs = json_schema()["$defs"]
     parts = [
@@ -178,14 +178,14 @@ def run_files() -> str:
             "This page is generated from the classes that write the files. [`schema.json`](../schema.json) is the same "
             "as a JSON Schema, with all types; `p2pfl schema` prints it."
         ),
-        ABOUT,
+        SCHEMA_DESCRIPTION,
         (
             "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
             "says, and one of a list without a value is text. What is unknown or does not apply is null."
         ),
     ]
     shown = set[str]()
-    for file, kinds in FILES.items():
+    for file, kinds in SCHEMA_FILES.items():
         parts.append(f"## {file}")
         if file == "events.jsonl":
             parts.append(_events([defs[kind.__name__] for kind in kinds]))

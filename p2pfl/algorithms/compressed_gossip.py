@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
-from p2pfl.core.codecs import At, Codec, coded
+from p2pfl.core.codecs import At, Codec, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.core.rows import Rows
@@ -134,7 +134,7 @@ class _Few(Wrapped):
         self._step += 1
         own, masses = released.values, released.masses
         if not self._codec.traits.differences:
-            left, short = coded(self._codec, own, at=at)  # [R, P]
+            left, short = encode_rows(self._codec, own, at=at)  # [R, P]
             mixed = await self._net.mix(Released(left, masses, coded=short))
             return Released(mixed.values + (own - left), mixed.masses)
         assert self.copies is not None and self.sums is not None  # noqa: S101, PT018 (since the first release)
@@ -147,7 +147,7 @@ class _Few(Wrapped):
             mixed = await self._net.mix(released)
             self.copies, self.sums = own, mixed.values
             return mixed
-        left, short = coded(self._codec, own - self.copies, at=at)  # [R, P]
+        left, short = encode_rows(self._codec, own - self.copies, at=at)  # [R, P]
         mixed = await self._net.mix(Released(left, masses, coded=short, apart=self.sums - self.copies))
         self.copies, self.sums = self.copies + left, self.sums + mixed.values
         if masses is not None and mixed.masses is not None:

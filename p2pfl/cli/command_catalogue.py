@@ -14,7 +14,7 @@ import p2pfl
 from p2pfl.cli.command import GROUPS, Command, Options, add_arguments
 from p2pfl.cli.core_commands import COMMANDS, HelpOptions
 from p2pfl.core.errors import InputError
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 
 PLUGINS = "p2pfl.commands"
 """Group of entry points."""
@@ -64,7 +64,7 @@ def parse(line: Sequence[str]) -> Options:
 
 def names() -> list[str]:
     """Return the names of all commands: those of the core, then those of plug-ins."""
-    return [*COMMANDS, *(name for name in registered(PLUGINS) if name not in COMMANDS)]
+    return [*COMMANDS, *(name for name in find_entry_points(PLUGINS) if name not in COMMANDS)]
 
 
 def find(name: str) -> Command:
@@ -79,7 +79,7 @@ def find(name: str) -> Command:
         return COMMANDS[name]
     command = load(PLUGINS, name)
     if not isinstance(command, Command):
-        value, kind = registered(PLUGINS)[name].value, type(command).__name__
+        value, kind = find_entry_points(PLUGINS)[name].value, type(command).__name__
         raise InputError(f'the plug-in "{value}" is of the type {kind}; register a p2pfl.cli.command.Command')
     return command
 

@@ -18,7 +18,7 @@ from p2pfl.cli.options import (
     count,
     fork_server,
 )
-from p2pfl.core.registry import registered
+from p2pfl.core.registry import find_entry_points
 
 
 class HelpOptions(Options):
@@ -137,7 +137,7 @@ class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
 
 def _formats() -> list[str]:
     """Return the formats of ``p2pfl export``."""
-    return ["torch", "onnx", *registered("p2pfl.exporters")]
+    return ["torch", "onnx", *find_entry_points("p2pfl.exporters")]
 
 
 class ExportOptions(ModelOptions):

@@ -14,6 +14,7 @@ from p2pfl.cli import folders, terminal
 from p2pfl.cli.core_commands import PeerOptions
 from p2pfl.cli.options import ExperimentOptions, ReviewOptions
 from p2pfl.core.errors import InputError
+from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
 from p2pfl.experiment.approval import consent_problems
@@ -112,6 +113,13 @@ def warn_unaccounted(resolved: Plan) -> None:
     """Print a warning if the account of its data lacks a plan."""
     if not resolved.accounted:
         _warn(beside(resolved.experiment))
+
+
+def note_tables(resolved: Plan) -> None:
+    """Print what the owner of a table should know of it; nothing of this leaves the computer."""
+    for peer, sentences in sorted(resolved.federation.notes.items()):
+        for sentence in sentences:
+            print(printable(f"note: table of {peer}: {sentence}"), file=sys.stderr)
 
 
 def warn_of_exact(resolved: Plan) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import flat, kept
-from p2pfl.results.lock import PEER, RUN
+from p2pfl.experiment.file.reading import flat, read_kept
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 
 
 def add_present() -> None:
@@ -103,7 +103,7 @@ def read_experiment(folder: Path) -> Experiment:
     """
     if not begun(folder):
         raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
-    return kept(folder / "experiment.toml", whole=True)
+    return read_kept(folder / "experiment.toml", whole=True)
 
 
 def check_played(folder: Path) -> None:
@@ -114,10 +114,10 @@ def check_played(folder: Path) -> None:
     InputError
         It is a simulation's, or one peer's.
     """
-    if (folder / RUN).exists():
+    if (folder / RUN_LOCK).exists():
         return
     what = f"holds a simulation; resume it with p2pfl simulate --resume {folder}"
-    if (folder / PEER).exists():
+    if (folder / PEER_LOCK).exists():
         what = "belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume"
     raise InputError(f"{folder} {what}")
 
@@ -130,9 +130,9 @@ def check_simulated(folder: Path) -> None:
     InputError
         It is a directory of live peers, or the simulation was interrupted in its first round.
     """
-    if (folder / RUN).exists():
+    if (folder / RUN_LOCK).exists():
         raise InputError(f"{folder} belongs to a live run; resume it with p2pfl run --resume {folder}")
-    if (folder / PEER).exists():
+    if (folder / PEER_LOCK).exists():
         raise InputError(f"{folder} belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume")
     if not has_ended(folder) and not (folder / "simulation.state").exists():
         raise InputError(

@@ -12,10 +12,10 @@ from p2pfl.results import Run, tensorboard
 from p2pfl.results.comparing import figures, wording
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
-from p2pfl.results.comparing.outcomes import between, is_sweep, load_sweep
+from p2pfl.results.comparing.outcomes import compare_runs, is_sweep, load_sweep
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.run_page import run_page
-from p2pfl.results.run_files import explained_of
+from p2pfl.results.run_files import explanation_of
 
 
 def show(options: ReportOptions) -> int:
@@ -51,7 +51,7 @@ def _one(run: Run, options: ReportOptions) -> int:
 def _show_run(run: Run) -> None:
     """Print the rounds of a run, and importances or coefficients of a model that has them."""
     tables.history(run)
-    explanation = explained_of(run.summary)
+    explanation = explanation_of(run.summary)
     if explanation is None:
         return
     terminal.console().print()
@@ -65,7 +65,7 @@ def _several(folders: list[Path], options: ReportOptions) -> tuple[Comparison, l
     """Return the comparison of a sweep or of several runs, the runs, and a title."""
     if not any(is_sweep(folder) for folder in folders):
         runs = [Run.load(folder) for folder in folders]
-        comparison, outcomes = between(runs, metric=options.metric)
+        comparison, outcomes = compare_runs(runs, metric=options.metric)
         return (
             comparison,
             _parts(comparison, zip(runs, outcomes, strict=True)),

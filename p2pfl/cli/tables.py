@@ -17,10 +17,10 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.comparing import comparison_tables
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
-from p2pfl.results.formats import exchanged, number, size
-from p2pfl.results.notices.grouping import grouped
-from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
-from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
+from p2pfl.results.formats import describe_exchange, number, size
+from p2pfl.results.notices.grouping import group_notices
+from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
+from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.saved import SavedModels
@@ -75,7 +75,7 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
     if "scores" in result:  # of one peer
         scores = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
-        lines += [Text(sentence) for sentence in comparing.gained_by(result)]
+        lines += [Text(sentence) for sentence in comparing.describe_gain(result)]
         lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
@@ -141,16 +141,16 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    table = render(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL))
+    table = render(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL_HEAD))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
-    table.caption = LOSSLESS if result.get("lossless") else None
+    table.caption = LOSSLESS_NOTE if result.get("lossless") else None
     return table
 
 
 def _rounds(result: Mapping[str, Any]) -> str:
     """Return how many rounds of what a run took."""
     count = result["rounds"]
-    return f"{count} round{'' if count == 1 else 's'} of {exchanged(result['steps'])}"
+    return f"{count} round{'' if count == 1 else 's'} of {describe_exchange(result['steps'])}"
 
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
@@ -186,7 +186,7 @@ def _account_lines(result: Mapping[str, Any]) -> list[Text]:
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
     """Return what harmed the result, for whoever did not watch; in red what still does."""
     lines = []
-    for alarm, more in grouped(alarms_of(result)):
+    for alarm, more in group_notices(alarms_of(result)):
         if alarm.cancelled:
             fault = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
             lines.append(Text(f"{alarm.peer}: {fault}; they are cancelled now{more}"))
@@ -218,6 +218,11 @@ def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
     console.print(render(coefficient_table(fitted)))
+    if fitted.tests:
+        tests = proportionality_table(fitted)
+        console.print()
+        console.print(tests.caption)
+        console.print(render(tests))
     if fitted.path:
         console.print()
         console.print(_penalties(fitted))

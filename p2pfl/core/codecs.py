@@ -173,12 +173,12 @@ class Coded:
         return row
 
 
-def coded(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
+def encode_rows(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
     """Encode rows; return them with the loss, ``[R, P]``, and their encoding, on the device of the rows.
 
     Examples
     --------
-    >>> left, short = coded(Quantise(bits=4), torch.tensor([[0.7, -0.32, 0.0]]), at=At(("ada",), 0, 0))
+    >>> left, short = encode_rows(Quantise(bits=4), torch.tensor([[0.7, -0.32, 0.0]]), at=At(("ada",), 0, 0))
     >>> left
     tensor([[ 0.7000, -0.3000,  0.0000]])
     >>> short.size, torch.equal(short.read(short.data(0), sender="ada"), left[0])
@@ -215,7 +215,7 @@ class Half:
 
     Examples
     --------
-    >>> coded(Half("float16"), torch.tensor([[0.1, 1e6]]), at=At(("ada",), 0, 0))[0]
+    >>> encode_rows(Half("float16"), torch.tensor([[0.1, 1e6]]), at=At(("ada",), 0, 0))[0]
     tensor([[9.9976e-02, 6.5504e+04]])
     """
 
@@ -258,7 +258,7 @@ class Half:
         return codes[0].to(dtype)
 
 
-BLOCK = 1024
+VALUES_PER_SCALE = 1024
 """Number of values that share a scale."""
 
 
@@ -302,18 +302,18 @@ class Quantise:
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return scales and levels."""
         del dtype
-        return (-(-length // BLOCK), torch.float32), Whole(length, 2 * self.top)
+        return (-(-length // VALUES_PER_SCALE), torch.float32), Whole(length, 2 * self.top)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as scales ``[R, blocks]`` and levels above the lowest one, ``[R, P]`` uint8."""
         del at
-        scales = rows.new_empty(len(rows), -(-rows.shape[-1] // BLOCK), dtype=torch.float32)  # [R, blocks]
+        scales = rows.new_empty(len(rows), -(-rows.shape[-1] // VALUES_PER_SCALE), dtype=torch.float32)  # [R, blocks]
         levels = torch.empty_like(rows, dtype=torch.uint8)  # [R, P]
 
         def some(part: slice) -> None:
             own = rows[part]  # [K, P]
-            padded = torch.nn.functional.pad(own, (0, -own.shape[-1] % BLOCK))
-            blocks = padded.view(len(own), -1, BLOCK)  # [K, blocks, BLOCK]
+            padded = torch.nn.functional.pad(own, (0, -own.shape[-1] % VALUES_PER_SCALE))
+            blocks = padded.view(len(own), -1, VALUES_PER_SCALE)  # [K, blocks, BLOCK]
             scales[part] = blocks.abs().amax(-1) / self.top
             share = torch.where(scales[part] > 0, scales[part], 1.0).to(rows.dtype).unsqueeze(-1)
             near = (blocks / share).round().clamp(-self.top, self.top).flatten(1)[:, : own.shape[-1]]  # [K, P]
@@ -329,7 +329,9 @@ class Quantise:
         rows = torch.empty(len(levels), length, dtype=dtype, device=levels.device)  # [R, P]
 
         def some(part: slice) -> None:
-            wide = scales[part].to(dtype).unsqueeze(-1).expand(-1, -1, BLOCK).flatten(1)[:, :length]  # [K, P]
+            wide = (
+                scales[part].to(dtype).unsqueeze(-1).expand(-1, -1, VALUES_PER_SCALE).flatten(1)[:, :length]
+            )  # [K, P]
             rows[part] = (levels[part].to(dtype) - self.top) * wide
 
         for_each_block(some, rows)
@@ -381,7 +383,7 @@ class QSGD:
     Examples
     --------
     >>> from p2pfl.core.codecs import coded
-    >>> coded(QSGD(levels=4, seed=0), torch.tensor([[3.0, 0.0, -4.0]]), at=At(("ada",), 0, 0))[0]
+    >>> encode_rows(QSGD(levels=4, seed=0), torch.tensor([[3.0, 0.0, -4.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 2.1053,  0.0000, -4.2105]])
     """
 
@@ -450,7 +452,7 @@ class TopK:
     Examples
     --------
     >>> from p2pfl.core.codecs import coded
-    >>> coded(TopK(0.5), torch.tensor([[3.0, 0.0, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
+    >>> encode_rows(TopK(0.5), torch.tensor([[3.0, 0.0, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 3.,  0., -4.,  0.]])
     """
 
@@ -526,7 +528,7 @@ class RandomK:
     Examples
     --------
     >>> from p2pfl.core.codecs import coded
-    >>> coded(RandomK(0.5, seed=1), torch.tensor([[3.0, 0.5, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
+    >>> encode_rows(RandomK(0.5, seed=1), torch.tensor([[3.0, 0.5, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 0.,  0., -4.,  1.]])
     """
 
@@ -549,15 +551,15 @@ class RandomK:
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as values ``[R, k]``."""
-        return (rows.gather(-1, to_device(self._places(rows.shape[-1], at), rows.device)),)
+        return (rows.gather(-1, to_device(self._positions(rows.shape[-1], at), rows.device)),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         [values] = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
-        return rows.scatter_(-1, to_device(self._places(length, at), values.device), values)
+        return rows.scatter_(-1, to_device(self._positions(length, at), values.device), values)
 
-    def _places(self, length: int, at: At) -> torch.Tensor:
+    def _positions(self, length: int, at: At) -> torch.Tensor:
         """Return the places ``[R, k]`` in increasing order."""
         return torch.from_numpy(
             np.stack(

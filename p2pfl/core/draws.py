@@ -20,9 +20,9 @@ Integers = TypeVar("Integers", npt.NDArray[np.int64], "torch.Tensor")
 """Array of numpy or tensor of torch with signed 64-bit integers, whose products wrap around."""
 
 # Odd constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed 64-bit integers.
-GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-FIRST = 0xBF58476D1CE4E5B9 - 2**64
-SECOND = 0x94D049BB133111EB - 2**64
+GOLDEN_STEP = 0x9E3779B97F4A7C15 - 2**64
+FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
+SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 
 
 def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.Generator:
@@ -81,17 +81,17 @@ def subkeys(keys: Integers, numbers: int | Integers) -> Integers:
     >>> subkeys(np.zeros(1, np.int64), 0).item() == 0xE220A8397B1DCDAF - 2**64
     True
     """
-    steps = wrap_int64((numbers + 1) * GOLDEN) if isinstance(numbers, int) else (numbers + 1) * GOLDEN
+    steps = wrap_int64((numbers + 1) * GOLDEN_STEP) if isinstance(numbers, int) else (numbers + 1) * GOLDEN_STEP
     return scramble(keys + steps)
 
 
 def scramble(x: Integers) -> Integers:
     """Apply the finaliser of SplitMix64 to int64: every bit of the input affects every bit of the output."""
-    x = _shifted(x, 30)
-    x *= FIRST
-    x = _shifted(x, 27)
-    x *= SECOND
-    return _shifted(x, 31)
+    x = _shift(x, 30)
+    x *= FIRST_FACTOR
+    x = _shift(x, 27)
+    x *= SECOND_FACTOR
+    return _shift(x, 31)
 
 
 def wrap_int64(number: int) -> int:
@@ -99,7 +99,7 @@ def wrap_int64(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def _shifted(x: Integers, bits: int) -> Integers:
+def _shift(x: Integers, bits: int) -> Integers:
     """Return ``x ^ (x >> bits)`` with a logical shift, which signed integers lack."""
     high = x >> bits
     high &= 2 ** (64 - bits) - 1

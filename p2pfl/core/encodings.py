@@ -18,13 +18,13 @@ Ints = npt.NDArray[np.int64]
 WIDTHS = (32, 64)
 """Bits of the integers of a total, which is taken modulo two to that power."""
 
-FRACTION = 40
+FRACTION_BITS = 40
 """Fraction bits of wide numbers."""
 
 MAX_PARTICIPANTS = 2**14
 """Participants of a total of wide numbers are fewer than this."""
 
-_LOW = 48  # bits of the second integer of a wide number
+_LOW_BITS = 48  # bits of the second integer of a wide number
 
 
 def limit(participants: int, *, bits: int = 64) -> int:
@@ -68,7 +68,7 @@ def check_contribution(values: Ints, *, peer: str, size: int, participants: int,
         )
 
 
-def largest_wide(*, words: int = 2, fraction: int = FRACTION) -> float:
+def largest_wide(*, words: int = 2, fraction: int = FRACTION_BITS) -> float:
     """Return what every number must stay below in magnitude to be encoded as :func:`wide`.
 
     Examples
@@ -76,10 +76,10 @@ def largest_wide(*, words: int = 2, fraction: int = FRACTION) -> float:
     >>> largest_wide() == 2.0**56
     True
     """
-    return 2.0 ** (_LOW * words - fraction)
+    return 2.0 ** (_LOW_BITS * words - fraction)
 
 
-def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> Ints:
+def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION_BITS) -> Ints:
     r"""Return some integers for each number, first the highest of all numbers; ``[words K]`` int64.
 
     .. math:: x 2^f \approx \sum_{i < w} a_i 2^{48 i}, \qquad \lvert a_i \rvert \le 2^{48},
@@ -114,13 +114,13 @@ def wide(values: npt.ArrayLike, *, words: int = 2, fraction: int = FRACTION) -> 
     rest = np.ldexp(rest, fraction)
     digits = []
     for word in reversed(range(1, words)):
-        high = np.trunc(np.ldexp(rest, -_LOW * word))
-        rest = rest - np.ldexp(high, _LOW * word)  # exact: what is left of the digits
+        high = np.trunc(np.ldexp(rest, -_LOW_BITS * word))
+        rest = rest - np.ldexp(high, _LOW_BITS * word)  # exact: what is left of the digits
         digits.append(high)
     return np.concatenate([*digits, np.rint(rest)]).astype(np.int64)
 
 
-def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Floats:
+def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION_BITS) -> Floats:
     """Return the numbers that a total of wide ones stands for, ``[K]``, up to the rounding of float64.
 
     Parameters
@@ -137,10 +137,12 @@ def from_wide(total: Ints, *, words: int = 2, fraction: int = FRACTION) -> Float
     """
     digits = total.reshape(words, -1)[::-1].copy()  # [words, K], the lowest first
     for word in range(words - 1):
-        carried = (digits[word] + (1 << (_LOW - 1))) >> _LOW  # so that no digit outweighs half of the one above
-        digits[word] -= carried << _LOW
+        carried = (
+            digits[word] + (1 << (_LOW_BITS - 1))
+        ) >> _LOW_BITS  # so that no digit outweighs half of the one above
+        digits[word] -= carried << _LOW_BITS
         digits[word + 1] += carried
     value = np.zeros(digits.shape[1])  # [K]
     for word, digit in enumerate(digits):
-        value += np.ldexp(digit.astype(np.float64), _LOW * word - fraction)
+        value += np.ldexp(digit.astype(np.float64), _LOW_BITS * word - fraction)
     return value

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MAX_EXPONENT = 700.0
+"""Largest number whose exponential is stated."""
+
 
 @dataclass(frozen=True)
 class FeatureImportance:
@@ -44,7 +47,7 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic.
+        Wald's statistic, which has a t distribution where the regression says with how many degrees of freedom.
     p
         Its two-sided p-value.
     low, high
@@ -57,6 +60,48 @@ class FittedCoefficient:
     p: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def intercept(self) -> bool:
+        """True for an intercept."""
+        return self.name.endswith("(intercept)")
+
+    @property
+    def ratio(self) -> tuple[float | None, float | None, float | None]:
+        """Exponential of the estimate and of the ends of its interval; nothing of an intercept.
+
+        Examples
+        --------
+        >>> FittedCoefficient("smoke", 0.0).ratio
+        (1.0, None, None)
+        """
+        if self.intercept:
+            return None, None, None
+        return _exponential(self.estimate), _exponential(self.low), _exponential(self.high)
+
+
+def _exponential(value: float | None) -> float | None:
+    """Return an exponential; ``None`` where it is no finite number."""
+    return None if value is None or value > MAX_EXPONENT else math.exp(value)
+
+
+@dataclass(frozen=True)
+class FittedTest:
+    """Test of proportional hazards, of a column or of all of them.
+
+    Attributes
+    ----------
+    name
+    statistic
+        Chi-square.
+    freedom
+    p
+    """
+
+    name: str
+    statistic: float
+    freedom: int
+    p: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +119,12 @@ class FittedRegression:
         Standard errors: ``likelihood``, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
+    freedom
+        Degrees of freedom of t in tests and intervals; null where estimates are normal.
+    ratio
+        Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
+    tests
+        Tests of proportional hazards of ``cox``.
     """
 
     model: str
@@ -81,12 +132,22 @@ class FittedRegression:
     facts: Mapping[str, float | None]
     errors: str
     path: tuple[Mapping[str, float], ...] = ()
+    freedom: float | None = None
+    ratio: str = ""
+    tests: tuple[FittedTest, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
         coefficients = [asdict(each) for each in self.coefficients]
+        if self.ratio:
+            names = ("ratio", "ratio_low", "ratio_high")
+            for row, each in zip(coefficients, self.coefficients, strict=True):
+                row |= dict(zip(names, each.ratio, strict=True))
+        more: dict[str, Any] = {"freedom": self.freedom, "ratio": self.ratio or None}
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
-        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **path}
+        tests = {"tests": [asdict(each) for each in self.tests]} if self.tests else {}
+        more |= path | tests
+        return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **more}
 
     @property
     def size(self) -> str:

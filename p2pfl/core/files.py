@@ -10,7 +10,7 @@ from typing import Protocol
 
 from p2pfl.core.errors import StorageError
 
-WRITERS = 4
+MAX_WRITERS = 4
 """Files that are synced at a time: the disk takes several in hardly more time than one."""
 
 
@@ -94,7 +94,7 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     StorageError
         The disk is full or not writable; the old contents stay unchanged.
     """
-    _exchange(path, data, _beside(path), former=former, mode=mode, disk=disk)
+    _exchange(path, data, _temporary_path(path), former=former, mode=mode, disk=disk)
     _sync(path.parent, disk)
 
 
@@ -132,7 +132,7 @@ def replace_all(folder: Path, contents: Iterable[tuple[str, bytes]], *, mode: in
         path = folder / name
         _exchange(path, content, _part(path), mode=mode, disk=disk)
 
-    with ThreadPoolExecutor(WRITERS) as pool:
+    with ThreadPoolExecutor(MAX_WRITERS) as pool:
         for written in [pool.submit(write, *each) for each in contents]:
             written.result()
     _sync(folder, disk)
@@ -170,6 +170,6 @@ def _part(path: Path) -> Path:
 
 
 @lru_cache(maxsize=16)
-def _beside(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     """Return the path to write first, joined once, because each join interns a new name in a table that would grow."""
     return _part(path)

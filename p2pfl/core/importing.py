@@ -65,12 +65,12 @@ def import_callable(
         ) from error
     standard = module in sys.stdlib_module_names
     if standard and (own := _namesake(module, holder)) is not None:
-        raise refused(_taken(subject, holder, own))
+        raise refused(_describe_clash(subject, holder, own))
     try:
         value = getattr(holder, name)
     except Exception as error:
         if (own := _namesake(module, holder)) is not None:
-            raise refused(_taken(subject, holder, own)) from error
+            raise refused(_describe_clash(subject, holder, own)) from error
         reason = describe_error(error, module=module)
         raise refused(f"{subject} cannot be imported ({reason}); correct the name after the colon") from error
     if not callable(value):
@@ -80,7 +80,9 @@ def import_callable(
 
 
 @contextlib.contextmanager
-def calling(reference: str, *, key: str, module: str = "", refused: type[P2PFLError] = InputError) -> Iterator[None]:
+def translate_errors(
+    reference: str, *, key: str, module: str = "", refused: type[P2PFLError] = InputError
+) -> Iterator[None]:
     """Turn an exception of a user's code into one sentence; errors of p2pfl stay as they are.
 
     Parameters
@@ -130,7 +132,7 @@ def _namesake(module: str, holder: ModuleType) -> Path | None:
     return None
 
 
-def _taken(subject: str, holder: ModuleType, own: Path) -> str:
+def _describe_clash(subject: str, holder: ModuleType, own: Path) -> str:
     used = holder.__spec__.origin if holder.__spec__ is not None else None
     return f"{subject} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
 

@@ -21,22 +21,22 @@ T = TypeVar("T")
 
 _spreading = threading.local()
 
-GROUPS = Path("/sys/fs/cgroup")
+GROUP_FOLDER = Path("/sys/fs/cgroup")
 """Where Linux mounts control groups."""
 
-ARENAS = -8
+ARENA_OPTION = -8
 """``M_ARENA_MAX`` of glibc's ``malloc.h``."""
 
-TRIM = -1
+TRIM_OPTION = -1
 """``M_TRIM_THRESHOLD`` of glibc's ``malloc.h``."""
 
-MMAP = -3
+MMAP_OPTION = -3
 """``M_MMAP_THRESHOLD`` of glibc's ``malloc.h``."""
 
-KEPT = 128 * 2**20
+KEPT_HEAP_BYTES = 128 * 2**20
 """Bytes of freed memory at the end of the heap that the process keeps: ten blocks of rows."""
 
-APART = 2**20
+MIN_MAPPED_BYTES = 2**20
 """Bytes of the smallest block that returns to the system on a device."""
 
 MAX_HEAP_ALLOCATION = 32 * 2**20
@@ -155,7 +155,7 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def cores(groups: Path = GROUPS) -> int:
+def cores(groups: Path = GROUP_FOLDER) -> int:
     """Return the number of cores that this process may keep busy.
 
     It is the number of cores of its affinity, at most the quota of its control group, and at most ``OMP_NUM_THREADS``.
@@ -283,18 +283,18 @@ def one_heap() -> None:
     By default each thread has its own, and each of them fills with holes: 3 MB more for a peer from the start, and half
     a kilobyte more a round.
     """
-    _mallopt(ARENAS, 1)
+    _mallopt(ARENA_OPTION, 1)
 
 
 def return_freed_memory() -> None:
-    """Return freed blocks of :data:`APART` bytes and more to the system, where the C library is glibc.
+    """Return freed blocks of :data:`MIN_MAPPED_BYTES` bytes and more to the system, where the C library is glibc.
 
     Once a block of up to 32 MiB has been freed, glibc by default takes further blocks of that size from the heap, which
     small blocks keep from shrinking: with a model of 4 MB and four neighbours a peer needs 339 MiB instead of 153.
     Returning memory costs a page fault for each page: rounds of eight such peers on two cores take 1.3 times as long.
     So ``p2pfl peer``, for devices, returns it, and ``p2pfl run`` does not.
     """
-    _mallopt(MMAP, APART)
+    _mallopt(MMAP_OPTION, MIN_MAPPED_BYTES)
 
 
 def keep_freed_memory() -> None:
@@ -304,8 +304,8 @@ def keep_freed_memory() -> None:
     block costs a page fault. The setting holds for the rest of the process: once it is changed, glibc cannot return to
     the thresholds that it adapts by itself.
     """
-    _mallopt(TRIM, KEPT)
-    _mallopt(MMAP, MAX_HEAP_ALLOCATION)
+    _mallopt(TRIM_OPTION, KEPT_HEAP_BYTES)
+    _mallopt(MMAP_OPTION, MAX_HEAP_ALLOCATION)
 
 
 def _mallopt(option: int, value: int) -> None:
@@ -345,7 +345,7 @@ class FreeMemory(NamedTuple):
     limit: Literal["machine", "control group", "process"]
 
 
-def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
+def free_memory(groups: Path = GROUP_FOLDER) -> FreeMemory | None:
     """Return the memory that this process can still take; ``None`` where the system does not tell (other than Linux).
 
     Parameters
@@ -359,7 +359,7 @@ def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
     import resource  # noqa: PLC0415 (Windows has none)
 
     limits = [FreeMemory(machine["MemAvailable"] + machine.get("SwapFree", 0), "machine")]
-    limits += [FreeMemory(free, "control group") for free in _granted(groups)]
+    limits += [FreeMemory(free, "control group") for free in _free_in_groups(groups)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         used = _kilobytes(Path("/proc/self/status")).get("VmSize", 0)
@@ -367,7 +367,7 @@ def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
     return min(limits)
 
 
-def _granted(groups: Path) -> list[int]:
+def _free_in_groups(groups: Path) -> list[int]:
     """Return the bytes that are left under the limit of each control group of this process."""
     left = []
     for folder in _own_groups("memory", groups):

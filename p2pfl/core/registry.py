@@ -14,7 +14,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.importing import describe_error
 
 
-def registered(group: str) -> Mapping[str, EntryPoint]:
+def find_entry_points(group: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group by name, sorted.
 
     Nothing is imported. An entry point whose module does not exist is left out. If several packages register a name,

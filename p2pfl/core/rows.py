@@ -16,13 +16,13 @@ from p2pfl.core.process import cores, spread
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""
 
-BLOCK = 2**18
+NUMBERS_PER_BLOCK = 2**18
 """Numbers of a block of rows that one core computes at a time."""
 
-LARGE = 2**26
+NUMBERS_PER_DEVICE_BLOCK = 2**26
 """The same on an accelerator, where starting work dominates."""
 
-RUN = 2**12
+NUMBERS_PER_RUN = 2**12
 """Numbers of a long row whose squares :func:`distances` sums in single precision."""
 
 
@@ -131,7 +131,7 @@ def _norms(rows: Rows) -> torch.Tensor:
 
 def _height(rows: Rows) -> int:
     """Return the number of rows in a block."""
-    return max(1, BLOCK // max(1, rows.shape[-1]))
+    return max(1, NUMBERS_PER_BLOCK // max(1, rows.shape[-1]))
 
 
 def for_each_block(
@@ -146,7 +146,7 @@ def for_each_block(
     rows
         The rows ``[R, P]``.
     numbers
-        Numbers in a block; :data:`BLOCK` by default, and :data:`LARGE` on an accelerator.
+        Numbers in a block. Default: :data:`NUMBERS_PER_BLOCK`, on an accelerator :data:`NUMBERS_PER_DEVICE_BLOCK`.
     workers
         Largest number of threads, where the work on a block takes much memory; all cores by default.
 
@@ -158,7 +158,7 @@ def for_each_block(
     tensor(6.)
     """
     here = rows.device.type == "cpu"
-    height = max(1, (numbers or (BLOCK if here else LARGE)) // max(1, rows.shape[-1]))
+    height = max(1, (numbers or (NUMBERS_PER_BLOCK if here else NUMBERS_PER_DEVICE_BLOCK)) // max(1, rows.shape[-1]))
     blocks = [slice(low, low + height) for low in range(0, len(rows), height)]
 
     def one(_number: int, block: slice) -> None:
@@ -211,10 +211,10 @@ def mean(rows: Rows) -> torch.Tensor:
     >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     tensor([2., 4.])
     """
-    if rows.numel() <= BLOCK or rows.device.type != "cpu":
+    if rows.numel() <= NUMBERS_PER_BLOCK or rows.device.type != "cpu":
         return rows.mean(0)
     means = rows.new_empty(rows.shape[-1])  # [P]
-    width = max(RUN, BLOCK // len(rows))
+    width = max(NUMBERS_PER_RUN, NUMBERS_PER_BLOCK // len(rows))
     columns = [slice(low, low + width) for low in range(0, rows.shape[-1], width)]
 
     def one(_number: int, some: slice) -> None:
@@ -251,11 +251,11 @@ def scale_rows(rows: Rows, factor: float) -> Rows:
     return torch.mul(rows, factor, out=out)
 
 
-def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = BLOCK) -> torch.Tensor:
+def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = NUMBERS_PER_BLOCK) -> torch.Tensor:
     r"""Return the distances of two stacks, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 by default.
 
     They are computed in blocks of columns, and on the CPU of rows, so that no third stack is held. Of long float32 rows
-    on the CPU, squares are summed in single precision among :data:`RUN` numbers, which takes half the time.
+    on the CPU, squares are summed in single precision among :data:`NUMBERS_PER_RUN` numbers, which takes half the time.
     """
     height = max(1, block // max(1, a.shape[-1]))
     if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
@@ -279,12 +279,14 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
 
 
 def _lengths(rows: Rows) -> torch.Tensor:
-    """Return the L2 norms of differences, ``[R, 1]``; in single precision among ``RUN`` numbers where that will do."""
+    """Return the L2 norms of differences, ``[R, 1]``; of long float32 rows by sums in single precision."""
     length = rows.shape[-1]
-    if length <= RUN or rows.dtype != torch.float32 or rows.device.type != "cpu":
+    if length <= NUMBERS_PER_RUN or rows.dtype != torch.float32 or rows.device.type != "cpu":
         return norms(rows)
-    even = length - length % RUN
-    runs = torch.linalg.vector_norm(rows[..., :even].view(*rows.shape[:-1], -1, RUN), dim=-1)  # [R, P / RUN]
+    even = length - length % NUMBERS_PER_RUN
+    runs = torch.linalg.vector_norm(
+        rows[..., :even].view(*rows.shape[:-1], -1, NUMBERS_PER_RUN), dim=-1
+    )  # [R, P / RUN]
     rest = torch.linalg.vector_norm(rows[..., even:], dim=-1, keepdim=True)  # [R, 1]
     lengths = norms(torch.cat((runs, rest), dim=-1))  # [R, 1]
     return lengths if bool(lengths.isfinite().all()) else norms(rows)  # the squares of large numbers overflow

@@ -5,10 +5,10 @@ import unicodedata
 from collections.abc import Iterable
 from typing import TextIO
 
-FORMULA = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings of a cell that programs for spreadsheets take for a formula; the last four are full-width forms."""
 
-BREAKS = {"Cc", "Zl", "Zp"}
+BREAK_CATEGORIES = {"Cc", "Zl", "Zp"}
 """Categories of the characters that control a terminal or end a line."""
 
 
@@ -40,7 +40,7 @@ def breaks(text: str) -> bool:
     >>> breaks("blood pressure"), breaks("blood" + chr(10) + "pressure")
     (False, True)
     """
-    return not text.isprintable() and any(unicodedata.category(each) in BREAKS for each in text)
+    return not text.isprintable() and any(unicodedata.category(each) in BREAK_CATEGORIES for each in text)
 
 
 def write_csv(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
@@ -69,7 +69,7 @@ def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     value = printable(value, keep="\t\n")  # the csv module leaves a carriage return, which ends a line, unquoted
-    if not value.startswith(FORMULA):
+    if not value.startswith(FORMULA_STARTS):
         return value
     try:
         float(value)

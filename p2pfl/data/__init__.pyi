@@ -3,7 +3,7 @@ from .dataset import IntArray as IntArray
 from .federation import Federation as Federation
 from .federation import check_positions as check_positions
 from .federation import describe as describe
-from .federation import nothing as nothing
+from .federation import no_data as no_data
 from .loader import SOURCES as SOURCES
 from .loader import federate as federate
 from .loader import gather as gather

@@ -32,6 +32,16 @@ class Field:
         Level that replaces a text which is not one of the levels; ``None`` if there must be no such text.
     integer
         True if a number must be whole.
+    codes
+        Texts that stand for a missing cell of this column, such as ``-9``.
+    range
+        Lowest and highest number; ``None`` for any.
+    outside_missing
+        True if a number outside of the range is missing; otherwise it is an error.
+    since
+        Date in ISO 8601 from which the days to the dates in the cells are counted; ``None`` if the cells are no dates.
+    drop
+        True if a row is left out of training where the cell is missing.
 
     Raises
     ------
@@ -44,6 +54,11 @@ class Field:
     missing: float | str | None = None
     unknown: str | None = None
     integer: bool = False
+    codes: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    outside_missing: bool = False
+    since: str | None = None
+    drop: bool = False
 
     def __post_init__(self) -> None:
         for what, text in (("column", self.name), *(("level", level) for level in self.levels or ())):

@@ -1,7 +1,7 @@
 """:class:`Federation`, the assignment of samples to peers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,8 @@ class Federation:
         Positions of each peer's samples, sorted. With a common test part all peers hold the same array.
     elsewhere
         What is known of peers whose samples other processes hold; ``None`` if there are none.
+    notes
+        By local peer, sentences on its table for its owner alone.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class Federation:
     validation: Mapping[str, IntArray]
     test: Mapping[str, IntArray]
     elsewhere: Elsewhere | None = None
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ class Federation:
         return len({id(part) for part in self.test.values()}) == 1
 
 
-def nothing(peers: Sequence[str]) -> Federation:
+def no_data(peers: Sequence[str]) -> Federation:
     """Return a federation of peers of whose data nobody knows anything but their owners.
 
     Examples

@@ -220,7 +220,7 @@ def gather(
         if table is None:
             return given[peer]
         try:
-            return table.read(given[peer])
+            return table.load(given[peer])
         except DataError as error:
             raise DataError(f'table of peer "{peer}": {error}') from None
 

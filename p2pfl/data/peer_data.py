@@ -14,7 +14,7 @@ from p2pfl.core.errors import DataError, P2PFLError
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.samples import tensors
-from p2pfl.data.sources import Private
+from p2pfl.data.sources import OwnSamples, Private
 from p2pfl.data.splits import hold_out
 
 Kind = tuple[tuple[int, ...], str, tuple[int, ...], str]
@@ -67,7 +67,7 @@ def load_peers(
     elsewhere = None if total is None else loading.exchanged(total, refused=refused)
     samples = torch.cat(loading.features), torch.cat(loading.targets)
     dataset = Dataset(*samples, loading.classes, {}, source.description)
-    return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere)
+    return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere, loading.notes)
 
 
 class _Loading:
@@ -89,6 +89,7 @@ class _Loading:
         self.kinds: set[Kind] = set()
         self.classes: int | None = source.classes
         self.count = 0
+        self.notes: dict[str, tuple[str, ...]] = {}
         self.train: dict[str, IntArray] = {}
         self.validations: dict[str, IntArray] = {}
         self.tests: dict[str, IntArray] = {}
@@ -96,6 +97,8 @@ class _Loading:
     def add(self, peer: str) -> None:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
+        if isinstance(loaded, OwnSamples):
+            self.notes[peer], loaded = loaded.notes, (loaded.features, loaded.targets)
         features, targets = tensors(loaded, giver=f'peer "{peer}" has', dtype=self.dtype)
         self.kinds.add(_kind(features, targets))
         if len(self.kinds) > 1:

@@ -61,7 +61,7 @@ def tensors(
             raise DataError(f"{giver} {kind_of(given)} of {len(given)}{whose}; {PAIR}")
         pair = tuple(given)
     elif _is_map(given):
-        pair = _stacked(given, giver=giver, whose=whose, dtype=dtype)
+        pair = _stack(given, giver=giver, whose=whose, dtype=dtype)
     else:
         remedy = "give its dataset instead" if hasattr(given, "dataset") else PAIR
         raise DataError(f"{giver} {kind_of(given)}{whose}; {remedy}")
@@ -78,7 +78,7 @@ def _is_map(given: Any) -> bool:
     return hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, OTHERS)
 
 
-def _stacked(dataset: Any, *, giver: str, whose: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _stack(dataset: Any, *, giver: str, whose: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the samples of a Dataset of torch, read once."""
     features, targets = list[torch.Tensor](), list[torch.Tensor]()
     for number in range(len(dataset)):

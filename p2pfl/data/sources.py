@@ -54,10 +54,27 @@ class Central:
     units: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class OwnSamples:
+    """Samples of one peer.
+
+    Parameters
+    ----------
+    features, targets
+        ``[n, *shape]`` and ``[n]``.
+    notes
+        Sentences on the table for its owner alone, such as how many rows were left out.
+    """
+
+    features: npt.NDArray[Any]
+    targets: npt.NDArray[Any]
+    notes: tuple[str, ...] = ()
+
+
 class Load(Protocol):
     """Function that returns the data of one peer: features ``[n, *shape]`` and targets ``[n]``."""
 
-    def __call__(self, *, peer: str, peers: tuple[str, ...], seed: int) -> tuple[Any, Any]:
+    def __call__(self, *, peer: str, peers: tuple[str, ...], seed: int) -> tuple[Any, Any] | OwnSamples:
         """Load the data of ``peer``, one of ``peers``."""
 
 
@@ -132,17 +149,17 @@ def digits(_: Path | None) -> Central:
 
 def breast_cancer(_: Path | None) -> Central:
     """Load 569 tumours with 30 standardised features, malignant 0 or benign 1 (UCI, CC BY 4.0; Wolberg et al. 1995)."""
-    return _standardised("breast_cancer", 2)
+    return _standardise("breast_cancer", 2)
 
 
 def wine(_: Path | None) -> Central:
     """Load 178 wines with 13 standardised features of 3 growers (UCI, CC BY 4.0; Aeberhard and Forina 1992)."""
-    return _standardised("wine", 3)
+    return _standardise("wine", 3)
 
 
 def diabetes(_: Path | None) -> Central:
     """Load 442 patients with 10 standardised features and their progression after a year (Efron et al. 2004)."""
-    return _standardised("diabetes", None)
+    return _standardise("diabetes", None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -158,7 +175,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f'did you mean "{close[0]}"?' if close else f"choose from {', '.join(names) or 'none'}"
 
 
-def _standardised(name: str, classes: int | None) -> Central:
+def _standardise(name: str, classes: int | None) -> Central:
     table = read_bundled(name)
     options = "scaled=False" if name == "diabetes" else ""
     raw = f"the columns of sklearn.datasets.load_{name}({options})"

@@ -1,8 +1,8 @@
 """Privacy accounts of data: where they are, what they hold, and the one door through which data reach a plan.
 
-An account is a file with one line per peer and release. It belongs to a data file, by its real path: the account of
-``cells.csv`` is ``cells.csv.budget.jsonl`` beside it, however an experiment spells the path. Every plan passes
-:func:`admitted`, so every command and every Python call does.
+An account is a file with one line per run whose totals leave, and one per peer and release. It belongs to a data file,
+by its real path: the account of ``cells.csv`` is ``cells.csv.budget.jsonl`` beside it, however an experiment spells the
+path. Every plan passes :func:`admitted`, so every command and every Python call does.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
 
 from p2pfl.core.errors import InputError
+from p2pfl.experiment.account_entries import Entry, RunEntry, SampleEntry, contents, entries, whole_lines
 from p2pfl.experiment.schema import Experiment
 
 ENDING = ".budget.jsonl"
@@ -29,56 +27,6 @@ NOT_ACCOUNTED = (
     "first; name a file in privacy.budget"
 )
 """Statement of a claim that no account counts."""
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One release of one peer.
-
-    Attributes
-    ----------
-    run, peer, round
-        Identification of the release.
-    mu, probability
-        Cost of the release, see :class:`p2pfl.privacy.accounting.spending.Cost`.
-    adjacency, colluders
-        Conditions of the cost; costs under other conditions cannot be added.
-    swarm
-        Digest of the names of all peers of its experiment.
-    """
-
-    run: str
-    peer: str
-    round: int
-    mu: float
-    probability: float = 1.0
-    adjacency: Literal["zero-out", "replace"]
-    colluders: int
-    swarm: str
-
-
-class SampleEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Cost of one peer in one round for each of its samples: steps of DP-SGD, or a total with private noise.
-
-    Attributes
-    ----------
-    run, peer, round, swarm
-        Fields as in :class:`Entry`.
-    noise, rate, steps
-        Cost for each sample, see :class:`p2pfl.privacy.accounting.examples.SampledSteps`. A total of cost mu is one
-        step of noise 1 / mu with all samples.
-    adjacency, colluders
-        Conditions of the cost of a total; ``None`` for DP-SGD, which has none.
-    """
-
-    run: str
-    peer: str
-    round: int
-    noise: float
-    rate: float
-    steps: int
-    swarm: str
-    adjacency: Literal["zero-out", "replace"] | None = None
-    colluders: int | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +150,7 @@ def admitted_exactly(experiment: Experiment, peers: Sequence[str], *, unaccounte
 
 
 def admitted_table(path: str | Path, *, unaccounted: bool) -> bool:
-    """Admit an exact use of a table, such as the scores of a model on it, unless it has an account.
+    """Admit an exact use of a table, such as the scores of a model on it, unless its account has costs.
 
     Raises
     ------
@@ -210,9 +158,15 @@ def admitted_table(path: str | Path, *, unaccounted: bool) -> bool:
         The table has an account, and the use may not stay outside.
     """
     account = beside_file(path)
-    if account.exists() and not unaccounted:
+    counted = account.exists() and not _has_runs_alone(account)
+    if counted and not unaccounted:
         raise InputError(_no_cost(account, "this table"))
-    return not account.exists()
+    return not counted
+
+
+def _has_runs_alone(path: Path) -> bool:
+    """Return whether an account has runs, and no costs."""
+    return {type(entry) for entry in entries(path, whole_lines(contents(path)))} == {RunEntry}
 
 
 def _no_cost(account: Path, what: str) -> str:
@@ -220,43 +174,6 @@ def _no_cost(account: Path, what: str) -> str:
         f"{account} counts what is spent of {what}, and exact results have no cost that it could count; add "
         "--unaccounted to leave them out of the account"
     )
-
-
-def entries(path: Path, lines: Sequence[bytes], *, after: int = 0) -> Iterator[Entry | SampleEntry]:
-    """Parse lines of an account, of which ``after`` others precede the first.
-
-    Raises
-    ------
-    InputError
-        A line is no entry.
-    """
-    for number, line in enumerate(lines, after + 1):
-        try:
-            table = msgspec.json.decode(line, type=dict[str, Any])
-            yield msgspec.convert(table, SampleEntry) if "steps" in table else msgspec.convert(table, Entry)
-        except msgspec.MsgspecError as error:
-            raise InputError(
-                f"{path}, line {number}: the line is not the cost of a release ({error}); correct it, as "
-                "uncounted costs are spent twice"
-            ) from None
-
-
-def contents(path: Path, *, start: int = 0) -> bytes:
-    """Return the bytes of an account from a place on; none if there is no such file.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise InputError(f"{path}: the privacy budget cannot be read ({error.strerror}); check the file") from None
 
 
 def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, of_samples: bool) -> str | None:
@@ -273,7 +190,8 @@ def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, 
         return None
     named = {account.path for account in chosen.values()}
     for path in dict.fromkeys(account.path for account in _beside_data(experiment, peers).values()):
-        if path.exists() and path not in named:
+        alone = (of_peers or of_samples) and _has_runs_alone(path)
+        if path.exists() and path not in named and not alone:
             return (
                 f"{path} counts the cost of runs on this data, and privacy.budget names another account; "
                 f"leave privacy.budget out, {outside}"
@@ -293,9 +211,9 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
 
 
 def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
-    """Yield each file of some accounts, with the kinds of its entries."""
+    """Yield each file of some accounts that has costs, with the kinds of these entries."""
     for path in dict.fromkeys(account.path for account in found):
-        if kinds := {type(entry) for entry in entries(path, contents(path).splitlines())}:
+        if kinds := {type(entry) for entry in entries(path, whole_lines(contents(path)))} - {RunEntry}:
             yield path, kinds
 
 

@@ -23,7 +23,7 @@ import tomli_w
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment.file.own_code import code_digests
-from p2pfl.experiment.file.reading import checked, flat, load_table, plain
+from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
 from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
@@ -194,7 +194,7 @@ def approval_of(experiment: Experiment, policy: Path) -> Approval | None:
     path = _approval_path(policy, experiment_digest(experiment))
     if not path.is_file():
         return None
-    approval = checked(load_table(path), Approval, origin=str(path))
+    approval = convert_section(load_table(path), Approval, origin=str(path))
     stated = read_policy(policy)
     if approval.officer != stated.officer or not approval.valid or approval.digest != experiment_digest(experiment):
         raise InputError(f"{path} is not signed by the officer that {policy} names; approve the experiment again")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from p2pfl.core import importing
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModelTraits, ModeTraits, RuleTraits, Traits
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Catalogue:
 
     @property
     def _registered(self) -> Mapping[str, EntryPoint]:
-        return registered(self.group) if self.group else {}
+        return find_entry_points(self.group) if self.group else {}
 
     def check(self, name: str) -> None:
         """Refuse a name that is neither in the catalogue nor of the form ``package.module:Class``.
@@ -76,7 +76,7 @@ class Catalogue:
             return
         near = difflib.get_close_matches(name, names, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
-        listed = f"one of {', '.join(map(_quoted, names))} or to " if names else ""
+        listed = f"one of {', '.join(map(_quote, names))} or to " if names else ""
         raise ExperimentError(f'{self.key} is "{name}"; set it to {listed}"package.module:Class"{hint}')
 
     def kind(self, name: str) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ class Catalogue:
         if ":" not in name and name not in self.places:
             kind: Callable[..., Any] = load(self.group, name)
             return kind
-        return imported(name if ":" in name else f"{self.package}.{self.places[name]}", key=self.key)
+        return import_reference(name if ":" in name else f"{self.package}.{self.places[name]}", key=self.key)
 
     def make(self, name: str, given: Mapping[str, Any]) -> Any:
         """Make an object of a class from those of the ``given`` values for which it has parameters."""
@@ -120,7 +120,7 @@ class Catalogue:
         return next((name for name, each in known.items() if each == reference), reference)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'
 
 
@@ -180,7 +180,7 @@ ADDITIVE = "exact"
 """The algorithm of models that follow from exact totals."""
 
 
-def declared(part: object, neutral: T) -> T:
+def declared_traits(part: object, neutral: T) -> T:
     """Return the traits of a part or its class; neutral ones where a class of your own declares none."""
     traits: T = getattr(part, "traits", neutral)
     return traits
@@ -188,12 +188,12 @@ def declared(part: object, neutral: T) -> T:
 
 def model_traits(name: str) -> ModelTraits:
     """Return what a registered model declares; the neutral traits for other models, which are not imported."""
-    return declared(MODELS.kind(name), ModelTraits()) if name in MODELS else ModelTraits()
+    return declared_traits(MODELS.kind(name), ModelTraits()) if name in MODELS else ModelTraits()
 
 
 def exact_traits(name: str) -> ModelTraits:
     """Return what a model of totals declares, which may be a class of your own."""
-    return declared(MODELS.kind(name), ModelTraits())
+    return declared_traits(MODELS.kind(name), ModelTraits())
 
 
 CODECS = Catalogue(
@@ -255,25 +255,25 @@ def traits_of(name: str) -> Traits:
     """
     if name == "fedavg":
         return AVERAGING  # the default needs no torch to be read; a test holds that these are FedAvg's
-    return declared(ALGORITHMS.kind(name), UNDECLARED)
+    return declared_traits(ALGORITHMS.kind(name), UNDECLARED)
 
 
 def codec_traits(name: str) -> CodecTraits | None:
     """Return what a codec declares, by its name; ``None`` for ``none``."""
-    return None if name == "none" else declared(CODECS.kind(name), CodecTraits())
+    return None if name == "none" else declared_traits(CODECS.kind(name), CodecTraits())
 
 
 def rule_traits(name: str) -> RuleTraits | None:
     """Return what a robust rule declares, by its name; ``None`` for ``none``."""
-    return None if name == "none" else declared(RULES.kind(name), RuleTraits())
+    return None if name == "none" else declared_traits(RULES.kind(name), RuleTraits())
 
 
 def mode_traits(name: str) -> ModeTraits:
     """Return what a privacy mode declares, by its name."""
-    return declared(MODES.kind(name), ModeTraits())
+    return declared_traits(MODES.kind(name), ModeTraits())
 
 
-def imported(reference: str, *, key: str) -> Callable[..., Any]:
+def import_reference(reference: str, *, key: str) -> Callable[..., Any]:
     """Return the class or function that ``package.module:name`` names, the value of a key of the experiment file.
 
     Raises

@@ -18,19 +18,19 @@ from p2pfl.core.codecs import Codec, Half
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.core.importing import kind_of
 from p2pfl.core.traits import UNDECLARED, CodecTraits, ModeTraits, RuleTraits
-from p2pfl.data import Federation, check_positions, nothing
+from p2pfl.data import Federation, check_positions, no_data
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, codec_traits, declared, rule_traits
+from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, codec_traits, declared_traits, rule_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.file.reading import check as read_table
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, mode_of, section
 from p2pfl.experiment.parts.codec_parts import FILLED
-from p2pfl.experiment.parts.gossip_parts import mixing
+from p2pfl.experiment.parts.gossip_parts import mixing_weights
 from p2pfl.experiment.parts.learner_parts import own_options
 from p2pfl.experiment.parts.option_tables import parameters_of
 from p2pfl.experiment.resolved import Plan
-from p2pfl.experiment.resolving import GIVEN, Parts, assembled
+from p2pfl.experiment.resolving import GIVEN, Parts, assemble
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.settings_rules import check
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
@@ -118,32 +118,32 @@ def compose(
     if isinstance(learner.bare, Federated):
         held_out = learner_traits(learner).gradients  # statistics hold no samples out
         check_positions(learner.bare.federation, apart=held_out)
-    learner = _adjusted(algorithm, learner, seed=seed)
+    learner = _adjust(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
     mode = mode_of(experiment.privacy) if privacy is None else privacy
     asked = Composition(
         experiment,
-        declared(algorithm, UNDECLARED),
-        declared(mode, ModeTraits()),
-        codec_traits(experiment.compression.name) if codec is None else declared(codec, CodecTraits()),
-        rule_traits(experiment.robustness.rule) if rule is None else declared(rule, RuleTraits()),
+        declared_traits(algorithm, UNDECLARED),
+        declared_traits(mode, ModeTraits()),
+        codec_traits(experiment.compression.name) if codec is None else declared_traits(codec, CodecTraits()),
+        rule_traits(experiment.robustness.rule) if rule is None else declared_traits(rule, RuleTraits()),
         learner=learner_traits(learner),
         live=live,
     )
     check(asked)
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology)
+    weights = mixing_weights(experiment, topology)
     check(asked.on(topology, weights))
     if not live:
         check_data(learner, topology)
     federation = _federation(learner, topology)
     sizes: dict[str, int] | None = {} if live else None
     parts = Parts(asked, mode, topology, weights, federation, learner, sizes=sizes, unaccounted=unaccounted)
-    return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
+    return assemble(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
 
 
-def wanted(
+def wanted_experiment(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
     learner: Learner | None,
     topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None,
@@ -235,12 +235,12 @@ def bound(algorithm: Algorithm, given: Mapping[str, Any]) -> Algorithm:
     if "gossip" in values and made.gossip is not UNSET:
         del values["gossip"]
     if "average" in values:
-        values["average"] = _averaging(made.average, values["average"])
+        values["average"] = _choose_averaging(made.average, values["average"])
     filled: Algorithm = replace(made, **values)
     return filled
 
 
-def _averaging(wanted: Averaging, given: Averaging) -> Averaging:
+def _choose_averaging(wanted: Averaging, given: Averaging) -> Averaging:
     if wanted.peers:
         return wanted
     gossip = given.gossip if wanted.gossip is UNSET else wanted.gossip
@@ -255,9 +255,9 @@ def _averaging(wanted: Averaging, given: Averaging) -> Averaging:
     )
 
 
-def _adjusted(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:
+def _adjust(algorithm: Algorithm, learner: Learner, *, seed: int) -> Learner:
     """Return the learner with the seed of a run, and with the work that the algorithm asks for."""
-    traits = declared(algorithm, UNDECLARED)
+    traits = declared_traits(algorithm, UNDECLARED)
     epochs, steps = (algorithm.epochs, algorithm.steps) if isinstance(algorithm, Local) else (None, None)
     if not isinstance(learner, Adjustable):
         if epochs is not None or steps is not None:
@@ -380,7 +380,7 @@ def _federation(learner: Learner, topology: graphs.Topology | graphs.Schedule) -
     """Return the data of the peers of a topology, as far as the learner knows it."""
     bare = learner.bare
     if not isinstance(bare, Federated):
-        return nothing(topology.peers)
+        return no_data(topology.peers)
     here = [peer for peer in topology.peers if peer in bare.federation.train]
     if not here:
         check_data(learner, topology)

@@ -22,7 +22,7 @@ from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
-from p2pfl.privacy.normal_stream import REACH, Ints
+from p2pfl.privacy.normal_stream import MAX_DEVIATIONS, Ints
 from p2pfl.privacy.secagg.in_process import senders
 from p2pfl.privacy.secagg.protocol import enough, fewest
 from p2pfl.privacy.secagg.weighted_sums import width
@@ -32,7 +32,7 @@ MAX_VIEW_SIZE = 2**24
 """Numbers of a view; a larger one is not looked at, and the local floor takes its place."""
 
 
-def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
+def neighbourhood_sums(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
     """Return what the sums of an experiment reveal to each observer.
 
     Parameters
@@ -59,7 +59,7 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
             "because they have too many sums; set privacy.colluders = 1, take fewer peers, or set privacy.mode to "
             '"pairwise"'
         )
-    exposed = view.exposed(min(wanted.colluders, peers - 2))
+    exposed = view.find_exposed(min(wanted.colluders, peers - 2))
     if exposed is not None:
         _refuse_exposed(*exposed)
     if wanted.epsilon is None and not wanted.noise:
@@ -67,7 +67,7 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
     rounds = experiment.rounds
     if (peers * rounds) ** 2 > MAX_VIEW_SIZE:
         return Sums(weights.peers, None)
-    return _watched(weights, algorithm, learner, rounds=rounds)
+    return _watch_sums(weights, algorithm, learner, rounds=rounds)
 
 
 def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
@@ -148,7 +148,7 @@ def ring_width(
     heaviest = (matrix - scipy.sparse.diags_array(matrix.diagonal())).max()
     terms = int(senders(weights).max())
     low, high = masses
-    move = clip + REACH * noise
+    move = clip + MAX_DEVIATIONS * noise
     largest = heaviest * (high * (start + rounds * move / low) + move) if convex and low > 0 else math.inf
     return width(terms, largest=largest, bits=asked.experiment.privacy.bits)
 
@@ -172,7 +172,7 @@ def _refuse_exposed(together: tuple[str, ...], peer: str) -> None:
     )
 
 
-def _watched(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
+def _watch_sums(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds: int) -> Sums:
     """Return what everybody sees of an algorithm in all rounds."""
     rows = torch.zeros(len(weights.peers), rounds * len(weights.peers), dtype=torch.float64)  # [N, T * N]
     state = State(rows, Public(rows))  # factors, not parameters

@@ -43,7 +43,7 @@ from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.trained_part import Divided
+from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -344,7 +344,7 @@ class Plan:
         return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
-    def frozen(self) -> Divided | None:
+    def frozen(self) -> DividedModel | None:
         """The model, if files of its models leave frozen tensors out; ``None`` if they are whole.
 
         p2pfl builds its own models from their file alone, so those are whole.
@@ -356,7 +356,7 @@ class Plan:
 
     def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that its file contains."""
-        return self.learner.state_dict(row) if self.frozen is None else self.frozen.learned(row)
+        return self.learner.state_dict(row) if self.frozen is None else self.frozen.trained_tensors(row)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""

@@ -15,19 +15,19 @@ from p2pfl.algorithms.robust import Attack, Rule
 from p2pfl.core.codecs import Codec
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ExperimentError, P2PFLError
-from p2pfl.data import Federation, federate, nothing
+from p2pfl.data import Federation, federate, no_data
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.catalogue import ADDITIVE, model_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
-from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
+from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
 from p2pfl.experiment.parts.codec_parts import codec
-from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round
+from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
-from p2pfl.experiment.parts.peer_graph import built, check_peers, loaded, peer_names
-from p2pfl.experiment.parts.robustness_parts import attack, misled, rule
+from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph, peer_names
+from p2pfl.experiment.parts.robustness_parts import attack, mislead, rule
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
 from p2pfl.experiment.settings_rules import check
@@ -88,25 +88,25 @@ def plan(
     asked = Composition.of(experiment, live=live)
     check(asked)
     check_names(experiment, given=GIVEN)
-    given = loaded(experiment)
+    given = load_graph(experiment)
     names = peer_names(experiment) if given is None else given.peers
     check_peers(experiment, names, only or ())
     reads = takes_data(experiment)
-    federation = nothing(only or names)
+    federation = no_data(only or names)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
-        federation = data or federated(experiment, names, only)
+        federation = data or federate_data(experiment, names, only)
     topology = built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology)
+    weights = mixing_weights(experiment, topology)
     check(asked.on(topology, weights))
     share = None if divide is None else divide(weights)
     if reads and share is not None:
-        federation = federated(experiment, names, share=share)
+        federation = federate_data(experiment, names, share=share)
     attacker = attack(experiment, names, live=live)
-    federation = misled(federation, attacker)
+    federation = mislead(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
     if reads and not experiment.data.owned:  # everybody can tell all sizes
-        everybody = federation if only is None else federated(experiment, names)
+        everybody = federation if only is None else federate_data(experiment, names)
         counts = everybody.samples(names)
         mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     robust_rule = rule(experiment, topology)
@@ -116,7 +116,7 @@ def plan(
     parts = Parts(asked, mode, topology, weights, federation, trained, mean_samples, sizes, unaccounted)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
-    return assembled(parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker)
+    return assemble(parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Parts:
     unaccounted: bool = False
 
 
-def assembled(
+def assemble(
     parts: Parts,
     make: Callable[[Mapping[str, Any]], Algorithm],
     *,
@@ -191,14 +191,14 @@ def assembled(
             "learning.patience needs samples to judge models by; set data.validation, such as 0.2, or give the "
             "federation a validation part"
         )
-    averaging = partial(_given, parts)
+    averaging = partial(_given_parts, parts)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
         added, counted = make(averaging(Gossip())), trained
         if parts.sizes is not None:
             check_live(experiment, added)
             counted = sized(parts.sizes)
-        sums = summed(experiment, weights[0], added, counted)
+        sums = neighbourhood_sums(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
     if sizes_masks(experiment.privacy, asked.mode) and not asked.algorithm.additive:  # masks of totals are uniform
@@ -232,7 +232,7 @@ def assembled(
     )
 
 
-def federated(
+def federate_data(
     experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None = None, share: Share | None = None
 ) -> Federation:
     """Return the data of an experiment.
@@ -299,7 +299,7 @@ def options_of(experiment: Experiment) -> Mapping[str, Any]:
     return {**options, "bounds": {}} if Composition.of(experiment).unscaled else options
 
 
-def _given(parts: Parts, gossip: Gossip) -> dict[str, Any]:
+def _given_parts(parts: Parts, gossip: Gossip) -> dict[str, Any]:
     """Return the values that an algorithm can receive, by the names of its parameters."""
     experiment, learning = parts.asked.experiment, parts.asked.experiment.learning
     average = Averaging(

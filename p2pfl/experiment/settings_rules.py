@@ -69,11 +69,11 @@ class SettingsRule:
         elif value is None:
             refused = f"{self.refuses} is not set, which does not work"
         else:
-            refused = f"{self.refuses} = {_shown(value)} does not work"
+            refused = f"{self.refuses} = {_show_value(value)} does not work"
         return f"{refused} {self.because.format(**names)}; {self.remedy}"
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """Return a value as messages show it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -97,7 +97,7 @@ def each(*cases: tuple[When, str], keys: tuple[str, ...], remedy: str) -> tuple[
     return tuple(SettingsRule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)
 
 
-def accelerated(it: Composition) -> object:
+def acceleration(it: Composition) -> object:
     """Return the name of the acceleration, false if there is none."""
     return it.experiment.gossip.acceleration != "none" and it.experiment.gossip.acceleration
 
@@ -128,12 +128,12 @@ UNSYNCHRONISED = (
 APART = "leave it out, or take an algorithm whose peers wait for each other"
 
 
-def _hurried(when: When) -> When:
+def _with_deadline(when: When) -> When:
     return lambda it: it.experiment.transport.hurry < 1 and when(it)
 
 
 WAITING = (
-    *(SettingsRule("transport.hurry", _hurried(when), because) for when, because in HURRIED),
+    *(SettingsRule("transport.hurry", _with_deadline(when), because) for when, because in HURRIED),
     *each(
         (lambda it: not it.algorithm.asynchronous, "with {algorithm}, whose peers wait for each other"),
         keys=("simulation.delay", "simulation.slow"),
@@ -258,7 +258,7 @@ COMPRESSED = (
             "on a schedule of topologies, because a peer keeps one weighted sum of what its neighbours have sent",
         ),
         (
-            lambda it: it.differences and accelerated(it),
+            lambda it: it.differences and acceleration(it),
             'with gossip.acceleration = "{why}", which expects plain mixing',
         ),
         keys=("compression.name",),
@@ -277,7 +277,7 @@ COMPRESSED = (
 """Codecs."""
 
 
-def _averaged(it: Composition) -> str:
+def _averaging_key(it: Composition) -> str:
     causes = {"learning.consensus": it.experiment.learning.consensus, "data.scale": it.experiment.data.scale}
     return next((key for key, given in causes.items() if given), "")
 
@@ -301,8 +301,8 @@ CONTESTED = (
             lambda it: it.weighted,
             "with {why}, because a Byzantine peer would inflate its own weight",
         ),
-        (accelerated, 'with gossip.acceleration = "{why}", which expects linear mixing'),
-        (_averaged, "with {why}, which takes a plain average that one malicious peer could spoil"),
+        (acceleration, 'with gossip.acceleration = "{why}", which expects linear mixing'),
+        (_averaging_key, "with {why}, which takes a plain average that one malicious peer could spoil"),
         (
             lambda it: it.differences,
             'with compression.name = "{codec}", under which peers send differences and no models',

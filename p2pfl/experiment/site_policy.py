@@ -19,7 +19,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment.accounts import data_files
 from p2pfl.experiment.catalogue import MODELS, model_traits
 from p2pfl.experiment.file.own_code import code_digests
-from p2pfl.experiment.file.reading import checked, load_table, plain
+from p2pfl.experiment.file.reading import convert_section, load_table, plain
 from p2pfl.experiment.schema import Experiment, Number, Positive, Section
 from p2pfl.privacy.keys import Roster, key_text, parse_key
 
@@ -117,8 +117,8 @@ def read_policy(path: Path) -> SitePolicy:
     purposes = table.get("purposes")
     for name, each in purposes.items() if isinstance(purposes, Mapping) else ():
         if isinstance(each, Mapping):
-            checked(each, Purpose, origin=str(path), within=f"purposes.{name}.")
-    policy = checked(table, SitePolicy, origin=str(path))
+            convert_section(each, Purpose, origin=str(path), within=f"purposes.{name}.")
+    policy = convert_section(table, SitePolicy, origin=str(path))
     try:
         for key in (*([policy.officer] if policy.officer is not None else ()), *(policy.observers or ())):
             parse_key(key)

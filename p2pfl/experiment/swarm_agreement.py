@@ -108,7 +108,7 @@ class PeersAgreement:
                 f"data.scale: the squares of the features of a peer add up to {largest:.3g}, which is too much for an "
                 "exact sum; give the features in larger units"
             )
-        return await _scaled(self.plan, net.peers, total=partial(self.total, net))
+        return await _scale_together(self.plan, net.peers, total=partial(self.total, net))
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
@@ -172,7 +172,7 @@ class PeersAgreement:
         return max(1, count_samples(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
 
 
-def scaled(plan: Plan, statistics: Statistics) -> Plan:
+def scale(plan: Plan, statistics: Statistics) -> Plan:
     """Return the plan on features that are scaled by the statistics that all peers agreed on.
 
     Raises
@@ -190,10 +190,10 @@ def directly(plan: Plan) -> tuple[Plan, Statistics]:
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)
 
-    return run_without_loop(_scaled(plan, plan.topology.peers, total=total))
+    return run_without_loop(_scale_together(plan, plan.topology.peers, total=total))
 
 
-async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:
+async def _scale_together(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:
     federation = plan.federation
     result = await statistics(
         total,
@@ -202,10 +202,10 @@ async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Pl
         features=federation.dataset.features[0].numel(),
         resolution=2.0**-FRACTION,
     )
-    return scaled(plan, result), result
+    return scale(plan, result), result
 
 
-def reported(statistics: Statistics) -> dict[str, object]:
+def report_statistics(statistics: Statistics) -> dict[str, object]:
     """Return the statistics for a summary."""
     return {
         "samples": int(statistics.samples[0]),

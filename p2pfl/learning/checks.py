@@ -21,7 +21,7 @@ from p2pfl.data import Dataset
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.model_copy import check_leaves
-from p2pfl.learning.modules.norms import CHOICES
+from p2pfl.learning.modules.norms import NORM_REMEDY
 from p2pfl.learning.set_scores import SetScore
 
 
@@ -96,7 +96,7 @@ def check_inputs(
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def device_named(device: str | torch.device) -> torch.device:
+def find_device(device: str | torch.device) -> torch.device:
     """Return the device of that name; ``auto`` is the first available accelerator, otherwise the CPU."""
     name = str(device)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -178,7 +178,7 @@ def check_modules(model: nn.Module) -> None:
         kind = type(module).__name__
         where = f"{kind} {name!r}" if name else kind
         if isinstance(module, _BatchNorm):
-            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {CHOICES}")
+            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {NORM_REMEDY}")
         if isinstance(module, _NormBase) and module.track_running_stats:
             raise ModelError(
                 f"{where} keeps running statistics, which gossip cannot average; set its track_running_stats to False"
@@ -384,7 +384,7 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
     loss = loss if isinstance(loss, UserFunction) else UserFunction(loss, name=f"{loss.__module__}:{loss.__name__}")
     for many in (len(targets), 1):
         leaf = outputs[:many].detach().clone().requires_grad_()  # [many, *outputs]
-        losses = _tried(loss, leaf, targets[:many])  # [many]
+        losses = _try_score(loss, leaf, targets[:many])  # [many]
 
         if losses.dtype != leaf.dtype:
             kinds = [str(dtype).removeprefix("torch.") for dtype in (leaf.dtype, losses.dtype)]
@@ -413,7 +413,7 @@ def check_metrics(
         raise ModelError('a metric cannot have the name "loss"; rename it in learning.metrics')
     for metric in metrics.values():
         for many in (len(targets), 1):
-            scores = _tried(metric, outputs[:many].detach().clone(), targets[:many])  # [many]
+            scores = _try_score(metric, outputs[:many].detach().clone(), targets[:many])  # [many]
             if scores.device != outputs.device:
                 raise ModelError(
                     f"a metric returns a tensor on {scores.device}, not on {outputs.device}; return it there"
@@ -425,7 +425,7 @@ def check_metrics(
             raise ModelError(str(error)) from error
 
 
-def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _try_score(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the scores of a function before anything starts, with its errors as errors of the input."""
     try:
         return function(outputs, targets.clone())

@@ -8,7 +8,7 @@ It hashes a counter by integer operations of torch alone, which give the same bi
 import torch
 from torch import nn
 
-from p2pfl.core.draws import FIRST, GOLDEN, scramble, wrap_int64
+from p2pfl.core.draws import FIRST_FACTOR, GOLDEN_STEP, scramble, wrap_int64
 
 
 def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:
@@ -36,7 +36,7 @@ def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> t
     >>> round(stays.double().mean().item(), 2)
     0.75
     """
-    bits = scramble(counter * GOLDEN + scramble(key + wrap_int64(layer * FIRST)))
+    bits = scramble(counter * GOLDEN_STEP + scramble(key + wrap_int64(layer * FIRST_FACTOR)))
     stays: torch.Tensor = ((bits >> 40) & 0xFFFFFF) >= round(p * 2**24)
     return stays
 

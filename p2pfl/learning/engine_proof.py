@@ -21,13 +21,13 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.process import find_used_generators, generators, spread
 from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray
-from p2pfl.learning.engine_trial import AGAIN, ATTEMPTS, Tolerance, perturb_row
-from p2pfl.learning.modules.hidden_state import CHANGES, UNKEYED, ModelState
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.engine_trial import MAX_ATTEMPTS, TOLERANCE_OF_REPEATS, Tolerance, perturb_row
+from p2pfl.learning.modules.hidden_state import CHANGE_SENTENCE, DROPOUT_REMEDY, ModelState
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.batching import Batch, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 from p2pfl.learning.steps.training import StackedLearner, Work, first_step, intra_op
 
 Result = TypeVar("Result")
@@ -38,10 +38,10 @@ MAX_COMPARED = 64
 MAX_ALONE = 32
 """Most peers of a model with dropout whose steps are taken one by one; the masks belong to places in their batch."""
 
-FastEngine = Kernels | Stacked | Perceptrons
+FastEngine = Kernels | StackedEngine | Perceptrons
 """Engines that do not run the module itself."""
 
-SLOWER = (
+SLOWER_SENTENCE = (
     "the batched computation of this model differs from torch's own on the first batch of a peer, so that models train "
     "one after the other, which takes longer"
 )
@@ -62,7 +62,7 @@ class EngineProof:
         Differences that count as rounding.
     """
 
-    plain: Plain
+    plain: PlainEngine
     initial: torch.Tensor
     tolerance: Tolerance
     _proven: dict[type, set[str]] = field(default_factory=dict, init=False)
@@ -72,7 +72,7 @@ class EngineProof:
         """Return whether there is nothing to compare: an engine is right for all of some peers, or is no fast one."""
         return not isinstance(engine, FastEngine) or self._proven.get(type(engine), set()).issuperset(peers)
 
-    def holds(self, work: Work, *, learner: StackedLearner, engine: Plain | FastEngine) -> bool:
+    def holds(self, work: Work, *, learner: StackedLearner, engine: PlainEngine | FastEngine) -> bool:
         """Return whether an engine computes the first steps of a round as plain torch does, for peers that are new.
 
         Each engine is called twice, and is compared in training and in evaluation. The model is in evaluation mode
@@ -98,7 +98,7 @@ class EngineProof:
         same: list[bool] = []
 
         def compare(_: int, chosen: IntArray) -> None:
-            rows = (perturb_row(self.initial, attempt) for attempt in range(ATTEMPTS))
+            rows = (perturb_row(self.initial, attempt) for attempt in range(MAX_ATTEMPTS))
             same.append(any(self._agrees(_Case(work, learner, engine, chosen, row)) for row in rows))
             proven.update(work.peers[row] for row in chosen if same[-1])
 
@@ -114,7 +114,7 @@ class EngineProof:
         model = self.plain.model
         model.train()
         (losses, gradients), again = case.step(), case.step()
-        if not (AGAIN.equal(losses, again[0]) and AGAIN.equal(gradients, again[1])):
+        if not (TOLERANCE_OF_REPEATS.equal(losses, again[0]) and TOLERANCE_OF_REPEATS.equal(gradients, again[1])):
             return False
         if any(dropout.p > 0 for dropout in case.learner.dropouts.values()):
             same = self._same_rows(case, losses, gradients)
@@ -130,7 +130,7 @@ class EngineProof:
         with torch.no_grad(), self.plain.autocast():
             outputs, repeated = case.outputs(), case.outputs()
             expected = model(case.features)
-        return AGAIN.equal(outputs, repeated) and self.tolerance.equal(outputs, expected)
+        return TOLERANCE_OF_REPEATS.equal(outputs, repeated) and self.tolerance.equal(outputs, expected)
 
     def _sums(self, case: _Case) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of each row ``[K]``, and the sum of their gradients under signs ``[P]``, by the model."""
@@ -191,18 +191,18 @@ class _Case:
         engine = self.engine.kernels if isinstance(self.engine, Perceptrons) else self.engine
         return engine.outputs(self.parts, self.features, shared=True)[0]
 
-    def _drawn(self, purpose: str) -> IntArray:
+    def _draw(self, purpose: str) -> IntArray:
         return keys(self.learner.seed, purpose, self.work.peers, self.work.round)[self.chosen]
 
     @property
     def signs(self) -> torch.Tensor:
         """A keyed sign for each row, ``[K]``."""
-        return to_device(torch.from_numpy(1 - 2 * (self._drawn("proof") & 1)), self.features.device)
+        return to_device(torch.from_numpy(1 - 2 * (self._draw("proof") & 1)), self.features.device)
 
     @property
     def keys(self) -> torch.Tensor:
         """Keys of dropout in this step, ``[K]``."""
-        return subkeys(to_device(torch.from_numpy(self._drawn("dropout")), self.features.device), self.work.first)
+        return subkeys(to_device(torch.from_numpy(self._draw("dropout")), self.features.device), self.work.first)
 
 
 def repeatable(
@@ -236,15 +236,15 @@ def repeatable(
     """
     drawn, before = generators(), state()
     result = compute()
-    changed = before.changed(state())
+    changed = before.find_change(state())
     if not find_used_generators(drawn) and changed is None:
         return result
     drawn = generators()
     again = compute()
     sources = find_used_generators(drawn)
-    same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
+    same = all(TOLERANCE_OF_REPEATS.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
     if same or (changed is None and not sources):
         return result
     if changed is not None:
-        raise ModelError(CHANGES.format(changed))
-    raise ModelError(f"{by} draws from {sources[0]} global generator; {UNKEYED}")
+        raise ModelError(CHANGE_SENTENCE.format(changed))
+    raise ModelError(f"{by} draws from {sources[0]} global generator; {DROPOUT_REMEDY}")

@@ -15,17 +15,17 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.modules.hidden_state import UNKEYED, UNREPEATABLE, ModelState
-from p2pfl.learning.steps.autograd import Autocast, Plain
+from p2pfl.learning.modules.hidden_state import DROPOUT_REMEDY, REPEAT_SENTENCE, ModelState
+from p2pfl.learning.steps.autograd import Autocast, PlainEngine
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 
-SMALL = 2**22
+MAX_STACKED_PARAMETERS = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
 
-BLOCK = {"cpu": 24 * 2**20}
+BLOCK_BYTES = {"cpu": 24 * 2**20}
 """Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
 
 Peer-steps of 2,000 CNNs (8-16 on 8x8, batches of 16) on two cores with 2 MiB of L2 each took 171, 132, 105, 105 and 118
@@ -35,19 +35,19 @@ above.
 """
 
 
-RELATIVE = {torch.float64: 1e-6, torch.float32: 1e-3}
+RELATIVE_TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Largest difference of gradients and losses that counts as rounding, relative to them, by type of number.
 
 Rounding puts a few numbers on the other side of a ReLU; a hook or a layer that is left out changes everything.
 """
 
-ACCELERATED = 3e-2
+ACCELERATOR_TOLERANCE = 3e-2
 """The same on an accelerator, whose convolutions round single precision to 10 bits."""
 
-MIXED = 0.2
+MIXED_TOLERANCE = 0.2
 """The same in mixed precision."""
 
-REPEATED = 1e-5
+REPEAT_TOLERANCE = 1e-5
 """Largest difference between two calls of one engine, relative to the result: threads may sum in another order."""
 
 
@@ -69,7 +69,9 @@ class Tolerance:
     @classmethod
     def of(cls, dtype: torch.dtype, device: torch.device, *, mixed: bool = False) -> Self:
         """Return the tolerance of a number type on a device."""
-        relative = MIXED if mixed else RELATIVE[dtype] if device.type == "cpu" else ACCELERATED
+        relative = (
+            MIXED_TOLERANCE if mixed else RELATIVE_TOLERANCES[dtype] if device.type == "cpu" else ACCELERATOR_TOLERANCE
+        )
         return cls(relative, relative / 1000)
 
     def equal(self, one: torch.Tensor, other: torch.Tensor, *, scale: float = 0.0) -> bool:
@@ -110,14 +112,14 @@ def _norm(numbers: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(numbers, dtype=exact))
 
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """Rows on which engines are compared before they count as different.
 
 Where the input of a ReLU is zero to rounding, two right engines differ by the whole gradient of a unit. At another row
 it is not.
 """
 
-NEARBY = 0.01
+ROW_SHIFT = 0.01
 """Largest difference of numbers of these rows."""
 
 
@@ -133,10 +135,10 @@ def perturb_row(row: torch.Tensor, attempt: int) -> torch.Tensor:
     if attempt == 0:
         return row
     waves = torch.cos(attempt * torch.arange(row.shape[-1], device=row.device).float())
-    return row + NEARBY * waves.to(row.dtype)
+    return row + ROW_SHIFT * waves.to(row.dtype)
 
 
-AGAIN = Tolerance(REPEATED, REPEATED / 100)
+TOLERANCE_OF_REPEATS = Tolerance(REPEAT_TOLERANCE, REPEAT_TOLERANCE / 100)
 """Tolerance of two calls of one engine."""
 
 
@@ -151,7 +153,7 @@ class Trial:
     features, targets
         A few samples.
     loss, dropouts, autocast
-        Arguments of :class:`~p2pfl.learning.steps.autograd.Plain`.
+        Arguments of :class:`~p2pfl.learning.steps.autograd.PlainEngine`.
     tolerance
         Differences between engines that count as rounding.
     """
@@ -166,7 +168,7 @@ class Trial:
     autocast: Autocast
     tolerance: Tolerance
 
-    def plain(self) -> Plain:
+    def plain(self) -> PlainEngine:
         """Return the engine for a single row, which runs the model itself.
 
         Raises
@@ -175,7 +177,9 @@ class Trial:
             A step on a few samples fails, for instance in code of the user; or a second call gives another result, as
             the model keeps state or draws random numbers without a key.
         """
-        engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
+        engine = PlainEngine(
+            self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast
+        )
         try:
             with (
                 watch_generators() as drawn,
@@ -190,14 +194,14 @@ class Trial:
         except LearningError as error:
             raise ModelError(str(error)) from error
         if drawn:
-            raise ModelError(f"the model draws from {drawn[0]} global generator; {UNKEYED}")
+            raise ModelError(f"the model draws from {drawn[0]} global generator; {DROPOUT_REMEDY}")
         before.check(after)
         after.check(last)
-        if not all(AGAIN.equal(one, other) for one, other in zip(first, second, strict=True)):
-            raise ModelError(UNREPEATABLE)
+        if not all(TOLERANCE_OF_REPEATS.equal(one, other) for one, other in zip(first, second, strict=True)):
+            raise ModelError(REPEAT_SENTENCE)
         return engine
 
-    def _scores(self, engine: Plain) -> list[torch.Tensor]:
+    def _scores(self, engine: PlainEngine) -> list[torch.Tensor]:
         """Return the outputs of the model itself in evaluation, and those of the engine less them."""
         parts = self._parts(self.initial)
         engine.bind(parts)
@@ -206,7 +210,7 @@ class Trial:
             outputs = self.model(self.features)
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
-    def agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain) -> bool:
+    def agrees(self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine) -> bool:
         """Return whether an engine computes what plain torch does, called twice, in training and in evaluation.
 
         Two rows take a batch of one length and batches of two lengths, of which the shorter is padded. A model whose
@@ -220,15 +224,15 @@ class Trial:
         try:
             with warnings.catch_warnings():  # vmap runs some operations row by row, which is slower but correct
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-                return any(self._agrees(engine, plain, self._rows(attempt)) for attempt in range(ATTEMPTS))
+                return any(self._agrees(engine, plain, self._rows(attempt)) for attempt in range(MAX_ATTEMPTS))
         except Exception as error:
             if "random" in str(error):
-                raise ModelError(f"the model draws random numbers without a key; {UNKEYED}") from error
-            if not isinstance(engine, Stacked):
+                raise ModelError(f"the model draws random numbers without a key; {DROPOUT_REMEDY}") from error
+            if not isinstance(engine, StackedEngine):
                 raise
             return False
 
-    def _agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows) -> bool:
+    def _agrees(self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine, rows: Rows) -> bool:
         """Return whether an engine is right about rows ``[K, P]``."""
         steps = all(self._same_step(engine, plain, rows, padded=padded) for padded in (False, True))
         return steps and (isinstance(engine, Perceptrons) or self._same_outputs(engine, plain, rows))
@@ -236,7 +240,7 @@ class Trial:
     def _rows(self, attempt: int) -> Rows:
         """Return a row, and for small models one nearby, so that parameters that start at zero count, ``[K, P]``."""
         row = perturb_row(self.initial, attempt)
-        return row if row.shape[1] > SMALL else torch.cat([row, perturb_row(row, ATTEMPTS)])
+        return row if row.shape[1] > MAX_STACKED_PARAMETERS else torch.cat([row, perturb_row(row, MAX_ATTEMPTS)])
 
     def _parts(self, rows: Rows) -> list[torch.Tensor]:
         """Return copies of the tensors of rows."""
@@ -246,7 +250,9 @@ class Trial:
         """Return keys of dropout, ``[K]``."""
         return 1 + torch.arange(len(rows), device=rows.device) if self.dropouts else None
 
-    def _same_step(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows, *, padded: bool) -> bool:
+    def _same_step(
+        self, engine: Kernels | StackedEngine | Perceptrons, plain: PlainEngine, rows: Rows, *, padded: bool
+    ) -> bool:
         """Return whether losses and gradients of a step are those of each row alone."""
         count = len(self.features)
         self.model.train()
@@ -271,11 +277,11 @@ class Trial:
             loss, gradients = plain.gradient(self._parts(rows[row : row + 1]), alone)
             expected = (loss[0], torch.cat([gradient.flatten() for gradient in gradients]))
             for one, twice, other in zip(first, again, expected, strict=True):
-                if not (self.tolerance.equal(one[row], other) and AGAIN.equal(one[row], twice[row])):
+                if not (self.tolerance.equal(one[row], other) and TOLERANCE_OF_REPEATS.equal(one[row], twice[row])):
                     return False
         return True
 
-    def _same_outputs(self, engine: Kernels | Stacked, plain: Plain, rows: Rows) -> bool:
+    def _same_outputs(self, engine: Kernels | StackedEngine, plain: PlainEngine, rows: Rows) -> bool:
         """Return whether outputs in evaluation are those of each row alone, for common samples and for own ones."""
         self.model.eval()
         each = self.features.expand(len(rows), *self.features.shape)
@@ -287,7 +293,7 @@ class Trial:
             ]
         return all(self.tolerance.equal(outputs, expected) for outputs in results)
 
-    def _step(self, engine: Plain) -> list[torch.Tensor]:
+    def _step(self, engine: PlainEngine) -> list[torch.Tensor]:
         """Return the loss and the gradients of the first samples."""
         self.model.train()
         batch = Batch(self.features[None], self.targets[None], None, self._keys(self.initial))
@@ -296,7 +302,7 @@ class Trial:
 
 
 def _step(
-    engine: Kernels | Stacked | Perceptrons, parts: list[torch.Tensor], rows: Rows, batch: Batch
+    engine: Kernels | StackedEngine | Perceptrons, parts: list[torch.Tensor], rows: Rows, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses ``[K]`` and the gradients ``[K, P]`` of a batch."""
     if not isinstance(engine, Perceptrons):
@@ -326,8 +332,8 @@ class Engines:
         Memory that decides how many rows make a block.
     """
 
-    plain: Plain
-    many: Plain | Kernels | Stacked
+    plain: PlainEngine
+    many: PlainEngine | Kernels | StackedEngine
     perceptrons: Perceptrons | None
     footprint: Footprint
 
@@ -353,7 +359,7 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     """
     plain, device, model, names = trial.plain(), trial.initial.device, trial.model, trial.layout.names
     size = trial.initial.itemsize
-    footprint = Footprint(size * trial.layout.size, size * numbers, BLOCK.get(device.type, 2**30))
+    footprint = Footprint(size * trial.layout.size, size * numbers, BLOCK_BYTES.get(device.type, 2**30))
     if not stacks:
         return Engines(plain, plain, None, footprint)
     kernels = None
@@ -363,7 +369,7 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
         fast = perceptrons(model, trial.layout, kernels=kernels, loss=trial.loss) if device.type == "cpu" else None
         fits = fast is not None and trial.agrees(fast, plain)
         return Engines(plain, kernels, fast if fits else None, footprint)
-    stacked = Stacked(
+    stacked = StackedEngine(
         model, names, loss=trial.loss, dropouts=trial.dropouts, autocast=trial.autocast, footprint=footprint
     )
     return Engines(plain, stacked if trial.agrees(stacked, plain) else plain, None, footprint)

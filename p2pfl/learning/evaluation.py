@@ -15,11 +15,11 @@ from p2pfl.core.rows import Rows, alike, to_device
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import each_sample, squared_error
-from p2pfl.learning.set_scores import Kept, SetScore
+from p2pfl.learning.set_scores import KeptBatch, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples
 from p2pfl.learning.steps.training import Engine, StackedLearner
 
-SAMPLES = 256
+SAMPLES_PER_CHUNK = 256
 """Largest number of samples of a row that are evaluated at once."""
 
 
@@ -37,13 +37,13 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
     exact average, are evaluated once.
     """
     if part.shared and len(rows) > 1 and alike(rows):
-        once = evaluate(learner, rows[:1], part.first(), engine=engine)
+        once = evaluate(learner, rows[:1], part.first_row(), engine=engine)
         return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R] each
-    kept: dict[str, list[list[Kept]]] = {name: [[] for _ in rows] for name in learner.whole}
+    kept: dict[str, list[list[KeptBatch]]] = {name: [[] for _ in rows] for name in learner.whole}
 
     def add(engine: Engine, chosen: IntArray) -> None:
         """Add the scores of a block of rows; threads may do so at once, as no two blocks contain the same row."""
@@ -55,14 +55,14 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
 
     engines = engine.copies(cores()) if rows.device.type == "cpu" else []
     if engines:
-        spread(lambda number, chosen: add(engines[number], chosen), _divided(learner, part), workers=len(engines))
+        spread(lambda number, chosen: add(engines[number], chosen), _divide(learner, part), workers=len(engines))
     else:
-        for chosen in _divided(learner, part):
+        for chosen in _divide(learner, part):
             add(engine, chosen)
     counts = to_device(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
-        scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
+        scores["r2"] = _determination(scores["r2"], part.target_variances(learner.targets))
     sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
         each = [metric.score(own) if size else math.nan for own, size in zip(kept[name], sizes, strict=True)]
@@ -71,7 +71,7 @@ def evaluate(learner: StackedLearner, rows: Rows, part: DeviceSamples, *, engine
 
 
 def _keep(
-    kept: Mapping[str, list[list[Kept]]],
+    kept: Mapping[str, list[list[KeptBatch]]],
     whole: Mapping[str, SetScore],
     chosen: IntArray,
     *,
@@ -103,14 +103,14 @@ def tally_rows(
 ) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     tallies = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
-    for chosen in _divided(learner, part):
+    for chosen in _divide(learner, part):
         for _, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
             for number, row in enumerate(chosen.tolist()):
                 tallies[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return tallies
 
 
-def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
+def _divide(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first.
 
     Rows are padded to the longest of their block, so a block of long rows has none with less than half of its samples.
@@ -119,7 +119,7 @@ def _divided(learner: StackedLearner, part: DeviceSamples) -> list[IntArray]:
     footprint = learner.footprint
     if part.shared and len(learner.features):  # features exist once, whatever the number of rows
         footprint = replace(footprint, sample=max(1, footprint.sample - learner.features[0].nbytes))
-    block = footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
+    block = footprint.rows(min(SAMPLES_PER_CHUNK, max(1, int(part.counts.max()))))
     bounds, shorter = [0], -part.counts[order]  # ascending
     while bounds[-1] < len(order):
         low = bounds[-1]
@@ -146,9 +146,9 @@ def _outputs(
 
 
 def _common(part: DeviceSamples) -> Iterator[tuple[torch.Tensor | slice, torch.Tensor]]:
-    """Yield positions ``[B]`` of up to ``SAMPLES`` samples that all rows share at a time, and a mask of real ones."""
-    for low in range(0, len(part.samples), SAMPLES):
-        positions = part.samples[low : low + SAMPLES]
+    """Yield positions ``[B]`` of a chunk of samples that all rows share, and a mask of the real ones."""
+    for low in range(0, len(part.samples), SAMPLES_PER_CHUNK):
+        positions = part.samples[low : low + SAMPLES_PER_CHUNK]
         real = torch.ones(1, len(positions), dtype=torch.bool, device=positions.device)
         if part.first_of_run is None:
             yield positions, real
@@ -158,12 +158,12 @@ def _common(part: DeviceSamples) -> Iterator[tuple[torch.Tensor | slice, torch.T
 
 
 def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield positions ``[K, B]`` of up to ``SAMPLES`` samples per row at a time, and a mask of the real ones."""
+    """Yield positions ``[K, B]`` of a chunk of the samples of each row, and a mask of the real ones."""
     device, longest = part.samples.device, int(part.counts[chosen].max())
     numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))
     start, count = to_device(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
-    for low in range(0, longest, SAMPLES):
-        offsets = torch.arange(low, min(low + SAMPLES, longest), device=device)  # [B]
+    for low in range(0, longest, SAMPLES_PER_CHUNK):
+        offsets = torch.arange(low, min(low + SAMPLES_PER_CHUNK, longest), device=device)  # [B]
         real = offsets < count  # [K, B]
         yield torch.where(real, part.samples[torch.where(real, start + offsets, 0)], 0), real
 

@@ -27,14 +27,16 @@ from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.privacy.keys import Source
 
+CONCORDANCE = FunctionScore(
+    lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
+)
+"""Concordance of log risks and times, all of which are compared."""
+
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
-    "risks": {
-        "concordance": FunctionScore(
-            lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
-        )
-    },
+    "risks": {"concordance": CONCORDANCE},
+    "tallied risks": {"concordance": CONCORDANCE},
     "nothing": {},
 }
 """Scores by what a model predicts, as functions of outputs and targets."""
@@ -128,7 +130,7 @@ class ExactLearner(SequentialLearner):
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
         tensors = self.tensors(row)
-        if not round and len(self._everyone) > 1:
+        if not round and (len(self._everyone) > 1 or self.model.merges):
             check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
             tensors = yield from self.model.check_cells(tensors, check)
         return (yield from self._asking(self.model, tensors))
@@ -279,6 +281,12 @@ class ExactLearner(SequentialLearner):
         """Return the scores of a model on samples of a peer; NaN without samples."""
         if not len(part.targets):
             return dict.fromkeys({"loss": None, **self.scoring}, torch.tensor(torch.nan, dtype=torch.float64))
+        if self.model.scored == "tallied risks" and isinstance(self.model, Tallied):
+            tensors = self.tensors(row)
+            scores = self.model.tallied(tensors, self.model.tally(tensors, part))
+            return {
+                name: torch.tensor(scores.get(name, math.nan), dtype=torch.float64) for name in ("loss", "concordance")
+            }
         outputs = torch.from_numpy(self._predicted(row, part, peer=peer))  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":

@@ -165,7 +165,10 @@ class ExactModel(ABC):
     @property
     @abstractmethod
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``.
+
+        ``tallied risks`` have strata or times of entry, so that the tallies of the model alone compare the right pairs.
+        """
 
     @abstractmethod
     def start(self) -> Tensors:
@@ -186,8 +189,8 @@ class ExactModel(ABC):
             A total would single out few samples; the message names columns and what to do, and no count.
         """
         del check
+        yield from ()
         return tensors
-        yield  # a generator without questions
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round with what the check of small cells has merged."""

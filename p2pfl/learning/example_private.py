@@ -35,13 +35,13 @@ from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepCloc
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
-LOUDEST = 2.0**15
+MAX_NOISE = 2.0**15
 """Largest noise multiplier: the points of larger noise would not be told apart by a double."""
 
-LARGEST_BATCH = 2**21
+MAX_BATCH = 2**21
 """Batches have fewer samples in the mean: a sum of twice as many is a whole number that a double counts exactly."""
 
-SLACK = 2.0**-24
+CLIP_SLACK = 2.0**-24
 """Share by which gradients are clipped below the clip, more than lengths of up to 2^30 numbers are rounded by."""
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
@@ -133,9 +133,9 @@ class ExamplePrivateLearner(TorchLearner):
                 "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
                 f"they are {noise} and {clip}; 1 and 1 are usual"
             )
-        if noise > LOUDEST or (noise and batch is not None and batch >= LARGEST_BATCH):
+        if noise > MAX_NOISE or (noise and batch is not None and batch >= MAX_BATCH):
             raise ModelError(
-                f"learning.example_noise must be at most {LOUDEST:g} and learning.batch below {LARGEST_BATCH}, but "
+                f"learning.example_noise must be at most {MAX_NOISE:g} and learning.batch below {MAX_BATCH}, but "
                 f"they are {noise:g} and {batch}; choose smaller ones"
             )
         if batch is None:
@@ -206,7 +206,7 @@ class ExamplePrivateLearner(TorchLearner):
         self._prove(peers, round=round)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
-        kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
+        kept = {name: _move(value, self.device).clone() for name, value in (memory or {}).items()}
         loss = torch.zeros(len(rows), dtype=torch.float64, device=self.exact)  # [R]
         steps = torch.zeros(len(rows), dtype=torch.int64)  # [R]
         for index, peer in enumerate(peers):
@@ -221,7 +221,7 @@ class ExamplePrivateLearner(TorchLearner):
                 last = min(count, max(1, math.ceil(1 / rate)))
                 mean = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
             steps[index] = count
-            trained[index : index + 1], loss[index] = row.joined(mean, peer=peer, round=round)
+            trained[index : index + 1], loss[index] = row.join(mean, peer=peer, round=round)
             for name, value in row.update.memory().items():
                 if name not in kept:
                     kept[name] = value.new_zeros(len(rows), *value.shape[1:])  # [R, P] or [R]
@@ -231,7 +231,7 @@ class ExamplePrivateLearner(TorchLearner):
             for peer, own in zip(peers, trained.isfinite().all(dim=1).tolist(), strict=True):
                 if not own:
                     raise divergence_error(peer, round)
-        state = {name: _beside(value, back) for name, value in kept.items()}
+        state = {name: _move(value, back) for name, value in kept.items()}
         return Fitted(trained.to(back), state, Report(loss.to(back), steps))
 
     def _prove(self, peers: Sequence[str], *, round: int) -> None:
@@ -243,7 +243,7 @@ class ExamplePrivateLearner(TorchLearner):
         with self.alone, checks.blame_model(self.model, doing=f"in round {round}"):
             self._proven(work, self.engine)
 
-    def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
+    def sample(self, peer: str, *, round: int, step: int) -> IntArray:
         """Return the positions in the data set of the samples of one step; there may be none."""
         part, rate = self.federation.train[peer], self.cost(peer)[0]
         if rate == 1:
@@ -261,7 +261,7 @@ class ExamplePrivateLearner(TorchLearner):
         positions = order[np.searchsorted(part, chosen, sorter=order)]
         return sample_keys(step_keys(keys(self.seed, "augment", (peer,), round), step)[0], positions)
 
-    def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
+    def hide(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
         """Round a sum of clipped gradients ``[1, P]`` to the grid, and add noise; double precision."""
         if not self.noise:
             return total
@@ -273,7 +273,7 @@ class ExamplePrivateLearner(TorchLearner):
         )  # [1, P]
         return points.double() * self.grid
 
-    def clipped(
+    def clip_gradients(
         self, parts: Sequence[torch.Tensor], chosen: IntArray, seeds: Sequence[int] = ()
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision.
@@ -282,7 +282,7 @@ class ExamplePrivateLearner(TorchLearner):
         of each sample, where there are any.
         """
         changing = iter(seeds)
-        bound = self.clip * (1 - SLACK) if self.noise else self.clip
+        bound = self.clip * (1 - CLIP_SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
         for some in torch.split(to_device(torch.from_numpy(chosen), self.device), self.engine.block(1)):
@@ -290,7 +290,7 @@ class ExamplePrivateLearner(TorchLearner):
             features = self.features[some].unsqueeze(1)  # [B, 1, *shape]
             if self.augment is not None:  # each by itself, so that no sample changes the gradient of another
                 mine = list(islice(changing, len(some)))
-                features = self.augment.stacked(features, [1] * len(some), keys=mine)
+                features = self.augment.change_stack(features, [1] * len(some), keys=mine)
             batch = Batch(features, self.targets[some].unsqueeze(1), None, None)
             losses, gradients = self.engine.gradient(stack, batch)
             each = self.layout.join(dict(zip(self.layout.names, gradients, strict=True)))  # [B, P]
@@ -331,7 +331,7 @@ def grid_deviation(*, noise: float, clip: float) -> float:
     return noise * (clip / grid_step(clip))
 
 
-def _beside(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _move(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return rows ``[R, P]`` on a device; one number for each row stays on the CPU."""
     return to_device(values, device) if values.dim() > 1 else values
 
@@ -349,15 +349,15 @@ class _Row:
     ) -> torch.Tensor:
         """Take all steps and return the mean loss of the samples in the ``last`` ones, ``[]``."""
         learner, layout = self.learner, self.learner.layout
-        self.update = self._opened(round)
+        self.update = self._make_update(round)
         scale = learner.cost(peer)[0] * len(learner.federation.train[peer])
         losses, count = torch.zeros((), dtype=torch.float64, device=learner.exact), 0
         for step in range(steps):
-            chosen = learner.sampled(peer, round=round, step=step)
+            chosen = learner.sample(peer, round=round, step=step)
             seeds = learner.seeds(peer, chosen, round=round, step=step)
-            clipped = partial(learner.clipped, self.parts, chosen, seeds)
+            clipped = partial(learner.clip_gradients, self.parts, chosen, seeds)
             loss, total = learner.repeatable(clipped, numbers=list)
-            gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
+            gradient = learner.hide(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:
                 row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
@@ -370,7 +370,7 @@ class _Row:
                 losses, count = losses + loss, count + len(chosen)
         return losses / max(1, count)
 
-    def _opened(self, round: int) -> PlainUpdate | StackedUpdate:
+    def _make_update(self, round: int) -> PlainUpdate | StackedUpdate:
         recipe = self.learner.recipe
         settings = recipe.settings(round)
         if recipe.stateless:
@@ -384,7 +384,7 @@ class _Row:
             labels=np.zeros(1, dtype=np.int64),
         )
 
-    def joined(self, loss: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def join(self, loss: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the current row ``[1, P]`` and its loss ``[]``; on an accelerator NaN for a row that is not finite."""
         layout = self.learner.layout
         row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]

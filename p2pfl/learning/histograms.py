@@ -2,13 +2,13 @@ r"""Scores of classifiers that follow from integer histograms, whose sums over p
 
 With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`\hat c_i` the most likely class:
 
-- **Expected calibration error**: samples fall into ``CONFIDENCES`` equal bins of :math:`\max_c p_{ic}`, and
+- **Expected calibration error**: samples fall into ``CONFIDENCE_BINS`` equal bins of :math:`\max_c p_{ic}`, and
 
   .. math:: \mathrm{ECE} = \frac{1}{n} \sum_b \Bigl\lvert \sum_{i \in b} [\hat c_i = y_i]
             - \sum_{i \in b} \max_c p_{ic} \Bigr\rvert,
 
   where each confidence is rounded to a multiple of :math:`2^{-20}`.
-- **Area under the ROC curve**, for two classes: samples fall into ``SCORES`` equal bins of :math:`p_{i1}`, and with
+- **Area under the ROC curve**, for two classes: samples fall into ``SCORE_BINS`` equal bins of :math:`p_{i1}`, and with
   :math:`P_b` and :math:`N_b` samples of class 1 and 0 in bin b
 
   .. math:: \mathrm{AUC} = \frac{1}{P N} \sum_b P_b \Bigl( \sum_{a < b} N_a + \tfrac{1}{2} N_b \Bigr),
@@ -36,15 +36,15 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.probability_calibration import hosmer_lemeshow
 
-CONFIDENCES = 15
+CONFIDENCE_BINS = 15
 """Bins of the confidence."""
 
-SCORES = 1000
+SCORE_BINS = 1000
 """Bins of the probability of class 1."""
 
-_POINTS = 2**20  # resolution of a confidence
+_POINTS_PER_UNIT = 2**20  # resolution of a confidence
 
-_FINE = 2**30  # resolution of a probability of class 1, and of a squared error
+_FINE_PER_UNIT = 2**30  # resolution of a probability of class 1, and of a squared error
 
 
 def length(classes: int) -> int:
@@ -55,7 +55,7 @@ def length(classes: int) -> int:
     >>> length(10), length(2)
     (46, 3046)
     """
-    return 3 * CONFIDENCES + 1 + (3 * SCORES if classes == 2 else 0)
+    return 3 * CONFIDENCE_BINS + 1 + (3 * SCORE_BINS if classes == 2 else 0)
 
 
 def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -79,23 +79,23 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     chances = outputs.double().softmax(-1)  # [B, C]
     confidence, likely = chances.max(-1)  # [B]
-    bins = _places(confidence, CONFIDENCES)
-    points = (confidence * _POINTS).round().long()  # [B]
+    bins = _bins_of(confidence, CONFIDENCE_BINS)
+    points = (confidence * _POINTS_PER_UNIT).round().long()  # [B]
     hits = (likely == targets).long()  # [B]
-    parts = [_counted(bins, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
+    parts = [_count(bins, values, CONFIDENCE_BINS) for values in (torch.ones_like(hits), hits, points)]
     gaps = chances - torch.nn.functional.one_hot(targets.long(), chances.shape[-1])  # [B, C]
-    parts.append((gaps.square().sum(-1) * (_FINE / 2)).round().long().sum().reshape(1))
+    parts.append((gaps.square().sum(-1) * (_FINE_PER_UNIT / 2)).round().long().sum().reshape(1))
     if chances.shape[-1] == 2:
-        bins = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
-        parts.append(_counted(bins, torch.ones_like(hits), 2 * SCORES))
-        fine = (chances[:, 1] * _FINE).round().long()
-        parts.append(_counted(_places(chances[:, 1], SCORES), fine, SCORES))
+        bins = _bins_of(chances[:, 1], SCORE_BINS) + SCORE_BINS * targets.long()  # class 0, then class 1
+        parts.append(_count(bins, torch.ones_like(hits), 2 * SCORE_BINS))
+        fine = (chances[:, 1] * _FINE_PER_UNIT).round().long()
+        parts.append(_count(_bins_of(chances[:, 1], SCORE_BINS), fine, SCORE_BINS))
     return torch.cat(parts)
 
 
 def count_samples(total: IntArray) -> int:
     """Return the number of samples in the sum of histograms."""
-    return int(total[:CONFIDENCES].sum())
+    return int(total[:CONFIDENCE_BINS].sum())
 
 
 def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
@@ -116,32 +116,32 @@ def score_histograms(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     >>> round(found["calibration_error"], 3), found["auc"]
     (0.425, 0.75)
     """
-    counts, hits, points = total[: 3 * CONFIDENCES].reshape(3, CONFIDENCES)
+    counts, hits, points = total[: 3 * CONFIDENCE_BINS].reshape(3, CONFIDENCE_BINS)
     samples = int(counts.sum())
     if not samples:
         return {}
-    gaps = np.abs(hits * _POINTS - points)  # [B], exact
-    first = 3 * CONFIDENCES
+    gaps = np.abs(hits * _POINTS_PER_UNIT - points)  # [B], exact
+    first = 3 * CONFIDENCE_BINS
     scores = {
-        "calibration_error": int(gaps.sum()) / (_POINTS * samples),
-        "brier": int(total[first]) / (_FINE * samples),
+        "calibration_error": int(gaps.sum()) / (_POINTS_PER_UNIT * samples),
+        "brier": int(total[first]) / (_FINE_PER_UNIT * samples),
     }
     if len(total) > first + 1:
-        negative, positive, fine = total[first + 1 :].reshape(3, SCORES)
+        negative, positive, fine = total[first + 1 :].reshape(3, SCORE_BINS)
         pairs = int(negative.sum()) * int(positive.sum())
         below = np.cumsum(negative) - negative  # [B]
         if pairs:  # with one class alone there is no curve
             scores["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
             scores["auc_bound"] = int((positive * negative).sum()) / (2 * pairs)
-        test = hosmer_lemeshow((negative + positive) // copies, positive // copies, fine / (_FINE * copies))
+        test = hosmer_lemeshow((negative + positive) // copies, positive // copies, fine / (_FINE_PER_UNIT * copies))
         if test is not None:
             scores |= {"hosmer_lemeshow": test.statistic, "hosmer_lemeshow_p": test.p}
     return scores
 
 
-def _places(values: torch.Tensor, bins: int) -> torch.Tensor:
+def _bins_of(values: torch.Tensor, bins: int) -> torch.Tensor:
     return (values * bins).long().clamp(0, bins - 1)
 
 
-def _counted(bins: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
+def _count(bins: torch.Tensor, values: torch.Tensor, count: int) -> torch.Tensor:
     return torch.zeros(count, dtype=torch.int64, device=bins.device).index_add_(0, bins, values)

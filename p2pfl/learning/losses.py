@@ -60,7 +60,7 @@ LOSSES: Mapping[str, PerSample] = {
 }
 """Losses by their name in ``learning.loss``."""
 
-BUILT_IN = (*LOSSES.values(), accuracy)
+BUILT_IN_LOSSES = (*LOSSES.values(), accuracy)
 
 
 class UserFunction:
@@ -113,7 +113,7 @@ class UserFunction:
 
 def name_loss(function: PerSample) -> PerSample:
     """Return a built-in function unchanged, and any other under its own name."""
-    if function in BUILT_IN or isinstance(function, UserFunction):
+    if function in BUILT_IN_LOSSES or isinstance(function, UserFunction):
         return function
     kind = type(function)
     name = getattr(function, "__qualname__", kind.__qualname__)

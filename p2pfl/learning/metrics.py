@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from p2pfl.core.draws import draw
 from p2pfl.learning import probability_calibration
-from p2pfl.learning.histograms import CONFIDENCES
+from p2pfl.learning.histograms import CONFIDENCE_BINS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-DRAWS = 1000
+BOOTSTRAP_DRAWS = 1000
 """Bootstrap samples of an interval."""
 
-MOST_DRAWN = 20_000_000
+MAX_DRAWN_SAMPLES = 20_000_000
 """Largest number of samples that the bootstrap draws in all, but it draws at least 100 times."""
 
-TINY = float(np.finfo(np.float64).eps)
+MIN_PROBABILITY = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as scikit-learn does."""
 
 
@@ -47,7 +47,7 @@ def balanced_accuracy(probabilities: Floats, targets: Ints) -> float:
 def log_loss(probabilities: Floats, targets: Ints) -> float:
     r"""Return the mean of :math:`-\log p_t` in nats."""
     own = probabilities[np.arange(len(targets)), targets]
-    return float(-np.log(own.clip(TINY, 1 - TINY)).mean())
+    return float(-np.log(own.clip(MIN_PROBABILITY, 1 - MIN_PROBABILITY)).mean())
 
 
 def brier(probabilities: Floats, targets: Ints) -> float:
@@ -112,12 +112,12 @@ def macro_auc(probabilities: Floats, targets: Ints) -> float:
 def calibration_error(probabilities: Floats, targets: Ints) -> float:
     r"""Return the expected calibration error :math:`\sum_b \frac{n_b}{n} |\bar y_b - \bar p_b|`.
 
-    The bins, :data:`~p2pfl.learning.histograms.CONFIDENCES` of equal width, are those of the probability of the most
-    likely class, as for the common model of all peers (:mod:`p2pfl.learning.histograms`).
+    The bins, :data:`~p2pfl.learning.histograms.CONFIDENCE_BINS` of equal width, are those of the probability of the
+    most likely class, as for the common model of all peers (:mod:`p2pfl.learning.histograms`).
     """
     confidence, right = probabilities.max(1), probabilities.argmax(1) == targets
-    bins = np.minimum((confidence * CONFIDENCES).astype(np.int64), CONFIDENCES - 1)
-    gaps = np.bincount(bins, weights=right - confidence, minlength=CONFIDENCES)
+    bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+    gaps = np.bincount(bins, weights=right - confidence, minlength=CONFIDENCE_BINS)
     return float(np.abs(gaps).sum() / len(targets))
 
 
@@ -150,7 +150,7 @@ def determination(error: float, variance: float) -> float:
 Metric = Callable[[Floats, npt.NDArray[Any]], float]
 """Score of predictions and targets."""
 
-CLASSIFICATION: Mapping[str, Metric] = {
+CLASSIFICATION_METRICS: Mapping[str, Metric] = {
     "loss": log_loss,
     "accuracy": accuracy,
     "balanced_accuracy": balanced_accuracy,
@@ -160,15 +160,15 @@ CLASSIFICATION: Mapping[str, Metric] = {
 }
 """Scores of probabilities by name."""
 
-BINARY: Mapping[str, Metric] = {
-    **CLASSIFICATION,
+BINARY_METRICS: Mapping[str, Metric] = {
+    **CLASSIFICATION_METRICS,
     "average_precision": lambda probabilities, targets: average_precision(probabilities[:, 1], targets == 1),
     "calibration_slope": probability_calibration.slope,
     "calibration_intercept": probability_calibration.intercept,
 }
 """Scores of the probabilities of two classes by name."""
 
-REGRESSION: Mapping[str, Metric] = {
+REGRESSION_METRICS: Mapping[str, Metric] = {
     "loss": mean_squared_error,
     "mean_absolute_error": mean_absolute_error,
     "r2": r2,
@@ -184,11 +184,16 @@ def affordable(samples: int) -> int:
     >>> affordable(500), affordable(50_000)
     (1000, 400)
     """
-    return max(100, min(DRAWS, MOST_DRAWN // samples))
+    return max(100, min(BOOTSTRAP_DRAWS, MAX_DRAWN_SAMPLES // samples))
 
 
 def intervals(
-    metrics: Mapping[str, Metric], predictions: Floats, targets: npt.NDArray[Any], *, seed: int, draws: int = DRAWS
+    metrics: Mapping[str, Metric],
+    predictions: Floats,
+    targets: npt.NDArray[Any],
+    *,
+    seed: int,
+    draws: int = BOOTSTRAP_DRAWS,
 ) -> dict[str, tuple[float, float]]:
     """Return the 95 % interval of each score by the percentile bootstrap over samples.
 
@@ -214,7 +219,7 @@ def intervals(
     --------
     >>> rng = draw(7, "example")
     >>> predictions = rng.normal(size=400)
-    >>> low, high = intervals(REGRESSION, predictions, predictions + rng.normal(size=400), seed=0)["loss"]
+    >>> low, high = intervals(REGRESSION_METRICS, predictions, predictions + rng.normal(size=400), seed=0)["loss"]
     >>> low < 1 < high
     True
     """

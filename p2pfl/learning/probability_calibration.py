@@ -17,16 +17,16 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-GROUPS = 10
+TEST_GROUPS = 10
 """Groups of the test of Hosmer and Lemeshow."""
 
-STEPS = 60
+MAX_NEWTON_STEPS = 60
 """Most Newton steps of a slope or an intercept."""
 
 MIN_GROUP_SIZE = 1e-9
 """Least number of samples that a group is divided by."""
 
-TINY = float(np.finfo(np.float64).eps)
+MIN_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def hosmer_lemeshow(samples: Ints, positive: Ints, expected: Floats) -> Goodness
     """
     used = np.flatnonzero(samples)
     count = samples[used]
-    reached = np.cumsum(count) * GROUPS
-    ranks = int(count.sum()) * np.arange(1, GROUPS)
+    reached = np.cumsum(count) * TEST_GROUPS
+    ranks = int(count.sum()) * np.arange(1, TEST_GROUPS)
     ends = np.unique(np.append(np.searchsorted(reached, ranks, side="left"), len(used) - 1))
     if len(used) < 2 or len(ends) < 2:
         return None
@@ -93,7 +93,7 @@ def slope(probabilities: Floats, targets: Ints) -> float:
     NaN where no maximum exists, as if the log-odds separate the classes.
     """
     logits = _logits(probabilities)
-    return _fitted(np.column_stack([logits, np.ones_like(logits)]), np.zeros_like(logits), targets)
+    return _fit(np.column_stack([logits, np.ones_like(logits)]), np.zeros_like(logits), targets)
 
 
 def intercept(probabilities: Floats, targets: Ints) -> float:
@@ -102,7 +102,7 @@ def intercept(probabilities: Floats, targets: Ints) -> float:
     NaN where no maximum exists, as with one class alone.
     """
     logits = _logits(probabilities)
-    return _fitted(np.ones((len(logits), 1)), logits, targets)
+    return _fit(np.ones((len(logits), 1)), logits, targets)
 
 
 def _terms(observed: Floats, expected: Floats) -> Floats:
@@ -111,14 +111,14 @@ def _terms(observed: Floats, expected: Floats) -> Floats:
 
 
 def _logits(probabilities: Floats) -> Floats:
-    logits: Floats = scipy.special.logit(probabilities[:, 1].clip(TINY, 1 - TINY))
+    logits: Floats = scipy.special.logit(probabilities[:, 1].clip(MIN_PROBABILITY, 1 - MIN_PROBABILITY))
     return logits
 
 
-def _fitted(design: Floats, offset: Floats, targets: Ints) -> float:
+def _fit(design: Floats, offset: Floats, targets: Ints) -> float:
     """Return the first coefficient of a logistic regression."""
     beta = np.zeros(design.shape[1])
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         means = scipy.special.expit(design @ beta + offset)
         information = design.T @ (design * (means * (1 - means))[:, None])
         if not np.linalg.cond(information) < 1e12:

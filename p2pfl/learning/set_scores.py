@@ -18,7 +18,7 @@ from p2pfl.data import Dataset
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import (
-    BUILT_IN,
+    BUILT_IN_LOSSES,
     LOSSES,
     PerSample,
     UserFunction,
@@ -30,7 +30,7 @@ from p2pfl.learning.losses import (
 from p2pfl.learning.metrics import auc as area
 from p2pfl.learning.metrics import determination, macro_auc
 
-Kept = tuple[torch.Tensor, ...]
+KeptBatch = tuple[torch.Tensor, ...]
 """Tensors that a score keeps of a batch."""
 
 
@@ -38,11 +38,11 @@ Kept = tuple[torch.Tensor, ...]
 class SetScore(Protocol):
     """A score of a whole set of samples, computed from what it keeps of each batch."""
 
-    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> KeptBatch:
         """Return what the score needs of a batch, ``[B, *outputs]`` and ``[B, ...]``."""
         ...
 
-    def score(self, kept: Sequence[Kept]) -> float:
+    def score(self, kept: Sequence[KeptBatch]) -> float:
         """Return the score of all batches; NaN where it has no value."""
         ...
 
@@ -67,11 +67,11 @@ class FunctionScore:
     def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor], *, name: str) -> None:
         self.function, self.name = function, name
 
-    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> KeptBatch:
         """Return the outputs and the targets, on the CPU."""
         return outputs.cpu(), targets.cpu()
 
-    def score(self, kept: Sequence[Kept]) -> float:
+    def score(self, kept: Sequence[KeptBatch]) -> float:
         """Return the number that the function returns.
 
         Raises
@@ -89,7 +89,7 @@ class FunctionScore:
             ) from error
 
 
-class Counted:
+class CountScore:
     """Mean over labels or classes of a function of their hits, false alarms and misses.
 
     A label or class that neither occurs nor is predicted does not count.
@@ -103,11 +103,11 @@ class Counted:
     def __init__(self, function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         self.function = function
 
-    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> KeptBatch:
         """Return the numbers of hits, false alarms and misses, ``[3, C]`` int64."""
         return (_counts(outputs, targets),)
 
-    def score(self, kept: Sequence[Kept]) -> float:
+    def score(self, kept: Sequence[KeptBatch]) -> float:
         """Return the mean over the labels or classes that count."""
         counts = torch.stack([each for (each,) in kept]).sum(0).double()  # [3, C]
         return float(self.function(*counts)[counts.sum(0) > 0].mean())
@@ -147,13 +147,13 @@ def _determination(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 r2 = FunctionScore(_determination, name="r2")
 """Coefficient of determination of predicted numbers."""
 
-macro_f1 = Counted(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + misses))
+macro_f1 = CountScore(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + misses))
 """Mean over labels or classes of F1, the harmonic mean of precision and recall."""
 
-mean_iou = Counted(lambda hits, alarms, misses: hits / (hits + alarms + misses))
+mean_iou = CountScore(lambda hits, alarms, misses: hits / (hits + alarms + misses))
 """Mean over classes of the intersection over the union of where they are and where they are predicted."""
 
-WHOLE: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
+SET_SCORES: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
 """Scores by their name in ``learning.metrics``."""
 
 
@@ -181,7 +181,7 @@ def scores_of(metrics: Mapping[str, PerSample | SetScore]) -> tuple[dict[str, Pe
     return each, whole
 
 
-METRICS: Mapping[str, PerSample | SetScore] = {**LOSSES, "accuracy": accuracy, **WHOLE}
+METRICS: Mapping[str, PerSample | SetScore] = {**LOSSES, "accuracy": accuracy, **SET_SCORES}
 """Metrics by name."""
 
 Score = TypeVar("Score", bound=PerSample | SetScore)
@@ -216,7 +216,7 @@ def choose_score(score: str | Score, *, key: str, choices: Mapping[str, Score], 
     'accuracy'
     """
     if not isinstance(score, str):
-        return _checked(score, key=key, choices=choices)
+        return _check_score(score, key=key, choices=choices)
     if score in choices:
         return choices[score]
     if ":" not in score:
@@ -224,10 +224,14 @@ def choose_score(score: str | Score, *, key: str, choices: Mapping[str, Score], 
             f'{key} is "{score}", neither a known name nor a "package.module:function"; {nearest(score, choices)}'
         )
     function = find(score, key=key)
-    return function if function in BUILT_IN or isinstance(function, SetScore) else UserFunction(function, name=score)
+    return (
+        function
+        if function in BUILT_IN_LOSSES or isinstance(function, SetScore)
+        else UserFunction(function, name=score)
+    )
 
 
-def metrics_named(
+def choose_metrics(
     metrics: Mapping[str, PerSample | SetScore | str], *, find: Find = _find
 ) -> dict[str, PerSample | SetScore]:
     """Return metrics by the names under which they are reported, see :func:`choose_score`.
@@ -239,7 +243,7 @@ def metrics_named(
 
     Examples
     --------
-    >>> list(metrics_named({"right": "accuracy"}))
+    >>> list(choose_metrics({"right": "accuracy"}))
     ['right']
     """
     if not isinstance(metrics, Mapping):
@@ -253,7 +257,7 @@ def metrics_named(
     }
 
 
-def _checked(score: Any, *, key: str, choices: Mapping[str, object]) -> Any:
+def _check_score(score: Any, *, key: str, choices: Mapping[str, object]) -> Any:
     """Return what is no name, and refuse what is no loss or metric, either."""
     if isinstance(score, SetScore):
         return score

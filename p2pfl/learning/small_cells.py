@@ -148,7 +148,9 @@ class AgreedCheck(Generic[Samples]):
     least: int
     source: Source | None
 
-    def find(self, cells: Cells, count: Callable[[Samples], Ints]) -> Questions[tuple[int, ...]]:
+    def find(
+        self, cells: Cells, count: Callable[[Samples], Ints], *, nobody: Ints | None = None
+    ) -> Questions[tuple[int, ...]]:
         """Ask for the totals that show which groups have a small cell, and return the numbers of these groups.
 
         Parameters
@@ -157,8 +159,15 @@ class AgreedCheck(Generic[Samples]):
             The C cells of the G groups.
         count
             Function that returns the number of samples in each cell, ``[C]``; private.
+        nobody
+            Numbers that the first peer adds for nobody, ``[C]``: with 1, a cell without samples is small, too.
         """
-        counted = cache(lambda peer: _checked_counts(count(self.own(peer)), peer, len(cells)))
+
+        @cache
+        def counted(peer: str) -> Ints:
+            numbers = _checked_counts(count(self.own(peer)), peer, len(cells))
+            return numbers if nobody is None or peer != self.peers[0] else numbers + nobody
+
         if self.least == 1 or not len(cells):
             return ()
         if self.source is None:

@@ -21,7 +21,7 @@ from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.checks import check_inputs, inputs
-from p2pfl.learning.engine_proof import SLOWER, EngineProof, FastEngine, Result, repeatable
+from p2pfl.learning.engine_proof import SLOWER_SENTENCE, EngineProof, FastEngine, Result, repeatable
 from p2pfl.learning.engine_trial import Tolerance, Trial, engines
 from p2pfl.learning.evaluation import evaluate, predict_row, tally_rows
 from p2pfl.learning.histograms import score_histograms
@@ -30,14 +30,14 @@ from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross
 from p2pfl.learning.modules.hidden_state import ModelState
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.trained_part import divide_model
-from p2pfl.learning.set_scores import WHOLE, SetScore, choose_score, choose_usual, metrics_named, r2, scores_of
+from p2pfl.learning.set_scores import SET_SCORES, SetScore, choose_metrics, choose_score, choose_usual, r2, scores_of
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmentation import Augment, make_augmenting
-from p2pfl.learning.steps.autograd import Plain
-from p2pfl.learning.steps.batching import Held
+from p2pfl.learning.steps.augmentation import Augment, make_augmentation
+from p2pfl.learning.steps.autograd import PlainEngine
+from p2pfl.learning.steps.batching import PeerSamples
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Factor, Recipe
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 from p2pfl.privacy.keys import Source
 
 TRIED_SAMPLES = 3
@@ -89,7 +89,7 @@ class TorchLearner:
         cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
     augment
         Function ``augment(features, *, generator)`` that changes the features of each training batch at random, see
-        :class:`p2pfl.learning.steps.augmentation.Augmenting`; it has no part in evaluation.
+        :class:`p2pfl.learning.steps.augmentation.Augmentation`; it has no part in evaluation.
     metrics
         Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
         ``whole`` that return one number for all outputs and targets, or scores of
@@ -179,32 +179,32 @@ class TorchLearner:
             max_norm=max_norm,
         )
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
-        self.device = checks.device_named(device)
+        self.device = checks.find_device(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
         dataset = self.federation.dataset
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         own = squared_error if dataset.classes is None else cross_entropy
         self.loss = own if loss is None else name_loss(choose_score(loss, key="learning.loss", choices=LOSSES))
-        self.augment = make_augmenting(augment)
+        self.augment = make_augmentation(augment)
         wanted: Mapping[str, PerSample | SetScore]
-        wanted = choose_usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
+        wanted = choose_usual(dataset, loss=self.loss) if metrics is None else choose_metrics(metrics)
         self.metrics: Mapping[str, PerSample]
         self.whole: Mapping[str, SetScore]
         self.metrics, self.whole = scores_of(wanted)
         self.order: Sequence[str] = ("loss", *wanted, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
-        self.parts = self._held(self.federation)
+        self.parts = self._samples_of_parts(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         made = divide_model(model, pretrained=pretrained, frozen=frozen, norm=norm, device=self.device, dtype=dtype)
         self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
         self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
-    def _held(self, federation: Federation) -> dict[str, Held]:
+    def _samples_of_parts(self, federation: Federation) -> dict[str, PeerSamples]:
         """Return the samples of all peers in each part."""
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
-        return {name: Held(each, self.device) for name, each in parts.items()}
+        return {name: PeerSamples(each, self.device) for name, each in parts.items()}
 
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
@@ -232,24 +232,24 @@ class TorchLearner:
         self.perceptrons = chosen.perceptrons
         self.proof = EngineProof(self.plain, self.initial, close)
 
-    def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
+    def _engine(self, rows: Rows) -> PlainEngine | Kernels | StackedEngine:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
         return self.plain if len(rows) == 1 else self.engine
 
-    def stepper(self, work: training.Work) -> Plain | FastEngine:
+    def stepper(self, work: training.Work) -> PlainEngine | FastEngine:
         """Return the engine for steps; which one follows from shapes alone."""
         fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
         if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
             return fast
         return self._engine(work.rows)
 
-    def _proven(self, work: training.Work, engine: Plain | FastEngine) -> Plain | FastEngine:
+    def _proven(self, work: training.Work, engine: PlainEngine | FastEngine) -> PlainEngine | FastEngine:
         """Return an engine if it computes the first batch of each peer as plain torch does, else plain torch."""
         other = copy.copy(self)  # whose samples nothing changes, and whose gradients nothing clips
         other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
         if self.proof.holds(work, learner=other, engine=engine):
             return engine
-        warnings.warn(SLOWER, stacklevel=3)
+        warnings.warn(SLOWER_SENTENCE, stacklevel=3)
         self.perceptrons, self.engine = None, self.plain
         return self.plain
 
@@ -266,7 +266,7 @@ class TorchLearner:
             tensors = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
             other.features, other.targets = tensors
         other.federation = federation
-        other.parts = self._held(federation)
+        other.parts = self._samples_of_parts(federation)
         other.proof = EngineProof(self.plain, self.initial, self.proof.tolerance)
         return other
 
@@ -541,7 +541,7 @@ class TorchLearner:
     def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; of whole sets only those of p2pfl."""
         scores: dict[str, PerSample | SetScore] = {"loss": self.loss, **self.metrics}
-        scores |= {name: metric for name, metric in self.whole.items() if metric in WHOLE.values()}
+        scores |= {name: metric for name, metric in self.whole.items() if metric in SET_SCORES.values()}
         return scores | ({"r2": r2} if self.r2 else {})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,13 +19,13 @@ from p2pfl.privacy import normal_stream
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import spans
 
-WIDE = 2**23
+NUMBERS_PER_DRAW = 2**23
 """Numbers that a device draws at a time: enough that it computes for longer than the CPU needs to launch its work."""
 
 _MANTISSA = (1 << 52) - 1
 
 
-WORDS = 8
+WORDS_PER_BLOCK = 8
 """Words of 64 bits in a block of ChaCha20."""
 
 _CONSTANTS = tuple(np.frombuffer(b"expand 32-byte k", "<i4").tolist())
@@ -80,17 +80,17 @@ def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 def _quarter_rounds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return four columns after a quarter round of each; the arguments are overwritten."""
     a += b
-    d = _rotated(d.bitwise_xor_(a), 16)
+    d = _rotate(d.bitwise_xor_(a), 16)
     c += d
-    b = _rotated(b.bitwise_xor_(c), 12)
+    b = _rotate(b.bitwise_xor_(c), 12)
     a += b
-    d = _rotated(d.bitwise_xor_(a), 8)
+    d = _rotate(d.bitwise_xor_(a), 8)
     c += d
-    b = _rotated(b.bitwise_xor_(c), 7)
+    b = _rotate(b.bitwise_xor_(c), 7)
     return a, b, c, d
 
 
-def _rotated(x: torch.Tensor, bits: int) -> torch.Tensor:
+def _rotate(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Return int32 rotated to the left by 7 to 16 bits; their shift to the right copies the sign, hence the mask."""
     low = x >> (32 - bits)
     low &= (1 << bits) - 1
@@ -113,7 +113,7 @@ def normals(keys: torch.Tensor, columns: slice) -> torch.Tensor:
     0.159709872675285
     """
     counts = torch.arange(
-        columns.start // WORDS, -(-columns.stop // WORDS), dtype=torch.int32, device=keys.device
+        columns.start // WORDS_PER_BLOCK, -(-columns.stop // WORDS_PER_BLOCK), dtype=torch.int32, device=keys.device
     )  # [B]
     words = keystream(keys, counts)[:, : columns.stop - columns.start]  # [K, columns]
     return _quantiles(words)
@@ -138,14 +138,16 @@ def _quantiles(words: torch.Tensor) -> torch.Tensor:
     """Map random words by the inverse normal distribution function, as :func:`p2pfl.privacy.normal_stream.normals`."""
     bits = words >> 12
     bits &= _MANTISSA  # a shift to the right copies the sign
-    bits |= normal_stream.ONE
+    bits |= normal_stream.ONE_BITS
     q = bits.view(torch.float64)  # 1 + k 2^-52
     q -= 1.5
     q += 2.0**-53  # u - 1/2, exactly
     p = 0.5 - q.abs()  # min(u, 1 - u), exactly
-    t = p - (p.view(torch.int64) & normal_stream.CELL).view(torch.float64)  # from the left end of the cell, exactly
-    cell = p.view(torch.int64) >> normal_stream.SHIFT
-    cell -= normal_stream.FIRST
+    t = p - (p.view(torch.int64) & normal_stream.CELL_MASK).view(
+        torch.float64
+    )  # from the left end of the cell, exactly
+    cell = p.view(torch.int64) >> normal_stream.CELL_SHIFT
+    cell -= normal_stream.FIRST_CELL
     third, second, first = _table(str(words.device))
     z = third[cell]
     for coefficients in (second, first):
@@ -195,8 +197,8 @@ def mask_sums(
         return sums[:elsewhere]
     ends = torch.tensor([[row.get(a, elsewhere), row.get(b, elsewhere)] for a, b in drawn])  # [E, 2]
     keys, plus, minus = key_words([*drawn.values()], device), *(to_device(end, device) for end in ends.T.contiguous())
-    for columns in spans(size, WIDE):
-        for group in spans(len(drawn), max(1, WIDE // size)):  # short rows: many edges at a time
+    for columns in spans(size, NUMBERS_PER_DRAW):
+        for group in spans(len(drawn), max(1, NUMBERS_PER_DRAW // size)):  # short rows: many edges at a time
             points = to_grid(normals(keys[group], columns), scale=masks.scale)  # [group, columns]
             sums[:, columns].index_add_(0, plus[group], points)
             sums[:, columns].index_add_(0, minus[group], points, alpha=-1)
@@ -227,8 +229,8 @@ def weighted_sums(weights: scipy.sparse.csr_array, points: torch.Tensor) -> torc
     to, of = to_device(torch.from_numpy(listener), device), to_device(torch.from_numpy(weights.indices).long(), device)
     weight = to_device(torch.from_numpy(weights.data), device)[:, None]  # [E, 1]
     sums = torch.zeros(count, size, dtype=torch.int64, device=device)  # [R, P]
-    for columns in spans(size, WIDE):
-        for edges in spans(len(listener), max(1, WIDE // size)):
+    for columns in spans(size, NUMBERS_PER_DRAW):
+        for edges in spans(len(listener), max(1, NUMBERS_PER_DRAW // size)):
             terms = points[:, columns].index_select(0, of[edges])  # [edges, columns]
             terms *= weight[edges]
             sums[:, columns].index_add_(0, to[edges], to_grid(terms, scale=1.0))

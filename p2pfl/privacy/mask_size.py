@@ -38,13 +38,13 @@ ADAPTIVE = {"adadelta", "adagrad", "adam", "adamax", "adamw", "nadam", "radam", 
 MIN_MASK_FACTOR = 2.0
 """Multiple of an update's size below which a neighbour reads too much of it: see the table."""
 
-VICTIMS = 8
+MAX_VICTIMS = 8
 """Number of deaths to consider, of the peers with the most masks; on large graphs the others are similar."""
 
-SMALL = 500
+MAX_DENSE_PEERS = 500
 """Peers up to which products of matrices are fast, so that no eigenvectors are needed."""
 
-NOTHING = 1e-6
+NEGLIGIBLE_REST = 1e-6
 """Share of a mode of the masks that counts as averaged out."""
 
 
@@ -127,7 +127,7 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     Returns
     -------
     float
-        Of the worst survivor and, among the ``VICTIMS`` peers with the most masks, the worst death.
+        Of the worst survivor and, among the ``MAX_VICTIMS`` peers with the most masks, the worst death.
 
     Examples
     --------
@@ -143,11 +143,11 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     pairs = scipy.sparse.csr_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape)
     counts = pairs.sum(axis=1)  # [N]
     gram = (scipy.sparse.diags_array(counts) - pairs).tocsr()  # [N, N]: B B', the masks that two rows share
-    most = np.argsort(-counts, kind="stable")[:VICTIMS]
-    return max(_left(gram, weights, dead=int(victim), steps=steps) for victim in most)
+    most = np.argsort(-counts, kind="stable")[:MAX_VICTIMS]
+    return max(_largest_rest(gram, weights, dead=int(victim), steps=steps) for victim in most)
 
 
-def _left(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
+def _largest_rest(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
     """Return the largest norm of a survivor's row of the masks, mixed without the dead peer."""
     here = np.ones(gram.shape[0])  # [N]
     here[dead] = 0.0
@@ -200,17 +200,17 @@ def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np
     from scipy.sparse.linalg import eigsh  # noqa: PLC0415 (peers of small graphs need none of it)
 
     size = matrix.shape[0]
-    if size <= SMALL or steps < size / 8 or abs(matrix - matrix.T).max() > 1e-12:
+    if size <= MAX_DENSE_PEERS or steps < size / 8 or abs(matrix - matrix.T).max() > 1e-12:
         return None
     start = np.cos(np.arange(size))  # [N]; eigsh would draw it at random
     [lowest] = eigsh(matrix, k=1, which="SA", v0=start, tol=1e-4, return_eigenvectors=False)
-    if abs(lowest) ** steps > NOTHING:
+    if abs(lowest) ** steps > NEGLIGIBLE_REST:
         return None
     count = 16
     while count < size // 4:
         values, modes = eigsh(matrix, k=count, sigma=1 + 1 / steps, v0=start)
         left = np.clip(values, 0, 1) ** steps  # [k]
-        if left.min() < NOTHING:
+        if left.min() < NEGLIGIBLE_REST:
             return modes, left
         count *= 4
     return None

@@ -21,7 +21,7 @@ import numpy as np
 
 from p2pfl.core.errors import CoverError, InputError, PrivacyError
 from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
-from p2pfl.privacy.normal_stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import MAX_DEVIATIONS, POINT_LIMIT, VALUES_PER_BLOCK, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
 
 Edge = tuple[str, str]
@@ -119,7 +119,7 @@ class Masks:
     def __post_init__(self) -> None:
         ends = (Counter(end for edge in edges for end in edge) for edges in self._edges)
         degree = max((max(each.values(), default=0) for each in ends), default=0)
-        largest = LIMIT * 2.0**-self.bits / (REACH * max(degree, 1))
+        largest = POINT_LIMIT * 2.0**-self.bits / (MAX_DEVIATIONS * max(degree, 1))
         if not 0 < self.deviation < largest:
             raise InputError(
                 f"the mask deviation {self.deviation} is not above 0 and below {largest:.6g}, where {degree} "
@@ -174,8 +174,8 @@ class Masks:
         drawn = self.keys(peers, round=round, attempt=attempt)
         edges, keys = [*drawn], [*drawn.values()]
         sampler = Sampler()
-        for columns in spans(size, BLOCK):
-            for group in spans(len(edges), max(1, BLOCK // size)):  # short rows: many edges at a time
+        for columns in spans(size, VALUES_PER_BLOCK):
+            for group in spans(len(edges), max(1, VALUES_PER_BLOCK // size)):  # short rows: many edges at a time
                 noise = to_grid(sampler.window(keys[group], columns), scale=self.scale)  # [group, columns]
                 for (a, b), points in zip(edges[group], noise, strict=True):
                     if a in row:

@@ -47,22 +47,22 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, Words, spans
-from p2pfl.privacy.release_settings import FINEST, REACH
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Floats, Ints, Words, spans
+from p2pfl.privacy.release_settings import EXACT_DEVIATIONS, MAX_POINT_DEVIATION
 
-CLOSE = 2.0**-40
+CLOSE_SHARE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
 
 MAX_GRID_DEVIATION = 2.0**46
 """Largest deviation in grid points of which a double tells all points apart that the sampler draws."""
 
-LOW = 44  # bits that choose the point within a cell
-BINS = 13  # bits that choose a bin of the alias table
-CAPACITY = 1 << (64 - BINS)  # the weight of each bin
-_DRAWN = 2.0**-80  # absolute difference above which 20 + 64 drawn bits decide
+LOW_BITS = 44  # bits that choose the point within a cell
+BIN_BITS = 13  # bits that choose a bin of the alias table
+BIN_CAPACITY = 1 << (64 - BIN_BITS)  # the weight of each bin
+_DIGIT_SHARE = 2.0**-80  # absolute difference above which 20 + 64 drawn bits decide
 _DIGITS = 60  # of exact decisions
 FIRST, SECOND, MORE = range(3)  # purposes of a key's streams
-_ZEROS = memoryview(bytes(8 * BLOCK))
+_ZEROS = memoryview(bytes(8 * VALUES_PER_BLOCK))
 
 
 class NoiseSampler:
@@ -71,9 +71,9 @@ class NoiseSampler:
     Parameters
     ----------
     deviation
-        Standard deviation in grid points, above 0 and below :data:`FINEST`.
+        Standard deviation in grid points, above 0 and below :data:`MAX_POINT_DEVIATION`.
     close
-        As :data:`CLOSE`; the result does not depend on it, a larger one only takes longer.
+        As :data:`CLOSE_SHARE`; the result does not depend on it, a larger one only takes longer.
 
     Raises
     ------
@@ -86,15 +86,18 @@ class NoiseSampler:
     (1, 3)
     """
 
-    def __init__(self, deviation: float, *, close: float = CLOSE) -> None:
-        if not 0 < deviation < FINEST:
+    def __init__(self, deviation: float, *, close: float = CLOSE_SHARE) -> None:
+        if not 0 < deviation < MAX_POINT_DEVIATION:
             raise InputError(
                 f"private noise needs a deviation above 0 and below 2^48 grid points, got {deviation:g}; change "
                 "privacy.noise or privacy.bits"
             )
         self._table = table_of(deviation)
         self._close = close
-        self._words, self._numbers = np.empty((4, BLOCK), np.uint64), np.empty((2, BLOCK), np.int64)
+        self._words, self._numbers = (
+            np.empty((4, VALUES_PER_BLOCK), np.uint64),
+            np.empty((2, VALUES_PER_BLOCK), np.int64),
+        )
 
     def window(self, keys: Sequence[bytes], span: slice) -> Ints:
         """Return the same stretch of several streams, ``[K, span]``; the next call overwrites it.
@@ -105,9 +108,9 @@ class NoiseSampler:
         Parameters
         ----------
         keys
-            K keys of 32 bytes, used for nothing else; K times the stretch is at most ``BLOCK`` numbers.
+            K keys of 32 bytes, used for nothing else; K times the stretch is at most ``VALUES_PER_BLOCK`` numbers.
         span
-            From a multiple of ``BLOCK``.
+            From a multiple of ``VALUES_PER_BLOCK``.
         """
         shape = len(keys), span.stop - span.start
         count = shape[0] * shape[1]
@@ -129,7 +132,7 @@ class NoiseSampler:
         width, attempt, now = span.stop - span.start, 0, drawn.at(positions)
         while positions.size:
             more = _further(keys, positions // width, at=span.start, attempt=attempt)  # [3, n]
-            accepted, close = self._table.accepted(now, more[0], close=self._close)
+            accepted, close = self._table.accept(now, more[0], close=self._close)
             for number in close:
                 row, column = divmod(int(positions[number]), width)
                 message = (span.start + column).to_bytes(8, "little") + attempt.to_bytes(8, "little")
@@ -173,7 +176,7 @@ def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
 
     def normals(key: bytes, size: int) -> Floats:
         sampler, out = NoiseSampler(deviation), np.empty(size)  # [size]
-        for span in spans(size, BLOCK):
+        for span in spans(size, VALUES_PER_BLOCK):
             np.divide(sampler.window([key], span)[0], deviation, out=out[span])
         return out
 
@@ -235,7 +238,7 @@ class SamplerTable:
         """Fill in cells and points from two words each, and return where 20 bits do not accept."""
         spare, flags = work
         cells, points = drawn.cells, drawn.points
-        np.right_shift(first, 64 - BINS, out=spare)
+        np.right_shift(first, 64 - BIN_BITS, out=spare)
         bins = spare.view(np.int64)
         second = first > np.take(self.last, bins, out=points.view(np.uint64), mode="clip")
         bins <<= 1
@@ -243,21 +246,21 @@ class SamplerTable:
         np.take(self.choices, bins, out=cells, mode="clip")  # never outside; this spares a check
         np.take(self.sure, cells, out=flags, mode="clip")
         undecided = np.flatnonzero(drawn.words >= flags)
-        np.bitwise_and(drawn.words, (1 << LOW) - 1, out=spare)
+        np.bitwise_and(drawn.words, (1 << LOW_BITS) - 1, out=spare)
         np.subtract(cells, self.count, out=points)
-        points <<= LOW
+        points <<= LOW_BITS
         points += spare.view(np.int64)
         return undecided
 
-    def accepted(self, drawn: FinePoints, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
+    def accept(self, drawn: FinePoints, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
         """Decide by 64 bits more, and return where that is too close to call."""
         magnitude = np.maximum(drawn.points, -1 - drawn.points)  # |k + 1/2| - 1/2
-        within = (magnitude & ((1 << LOW) - 1)) + 0.5  # from m, exactly
-        start = (magnitude >> LOW) * 2.0**LOW  # m, exactly
+        within = (magnitude & ((1 << LOW_BITS) - 1)) + 0.5  # from m, exactly
+        start = (magnitude >> LOW_BITS) * 2.0**LOW_BITS  # m, exactly
         chance = np.exp(-within * (2 * start + within) / (2 * self.deviation**2)) * self.factors[drawn.cells]
-        uniform = (drawn.words >> LOW) * 2.0 ** (LOW - 64) + more * 2.0 ** (LOW - 128)
+        uniform = (drawn.words >> LOW_BITS) * 2.0 ** (LOW_BITS - 64) + more * 2.0 ** (LOW_BITS - 128)
         accepted = (uniform < chance) & (drawn.cells < 2 * self.count)
-        return accepted, np.flatnonzero(np.abs(uniform - chance) <= close * chance + _DRAWN)
+        return accepted, np.flatnonzero(np.abs(uniform - chance) <= close * chance + _DIGIT_SHARE)
 
     def decides(self, drawn: FinePoints, number: int, *, more: int, digits: int) -> bool:
         """Decide one by 256 bits more, in 60 digits."""
@@ -266,19 +269,19 @@ class SamplerTable:
         with localcontext(prec=_DIGITS):
             z = (int(drawn.points[number]) + Decimal("0.5")) / Decimal(self.deviation)
             chance = self.exact[drawn.cells[number]] * (-z * z / 2).exp()
-            bits = (((int(drawn.words[number]) >> LOW) << 64) + more << 256) + digits
-            return bool(bits < chance * (1 << 64 - LOW + 64 + 256))
+            bits = (((int(drawn.words[number]) >> LOW_BITS) << 64) + more << 256) + digits
+            return bool(bits < chance * (1 << 64 - LOW_BITS + 64 + 256))
 
 
 @lru_cache(maxsize=8)
 def table_of(deviation: float) -> SamplerTable:
     """Return the constants for a standard deviation in grid points."""
     fraction, exponent = math.frexp(deviation)  # deviation = fraction * 2^exponent, 1/2 <= fraction < 1
-    shift = min(LOW + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
-    fine = fraction * 2.0 ** (LOW + 8)
-    count = math.ceil(REACH * fine / 2**LOW)
+    shift = min(LOW_BITS + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
+    fine = fraction * 2.0 ** (LOW_BITS + 8)
+    count = math.ceil(EXACT_DEVIATIONS * fine / 2**LOW_BITS)
     with localcontext(prec=_DIGITS):
-        step = (-((Decimal(2**LOW) / Decimal(fine)) ** 2) / 2).exp()
+        step = (-((Decimal(2**LOW_BITS) / Decimal(fine)) ** 2) / 2).exp()
         heights, ratio = [Decimal(1)], step  # exp(-m^2 / (2 deviation^2)) at the edges of cells
         for _ in range(count):
             heights.append(heights[-1] * ratio)
@@ -286,7 +289,9 @@ def table_of(deviation: float) -> SamplerTable:
         scale = (2**64 - 2 * count) // (2 * sum(heights[:-1]))
         weights = [int((scale * each).to_integral_value(ROUND_CEILING)) for each in heights[:-1]]
         exact = [scale / weight for weight in weights]
-        sure = [int(each * high * 2 ** (64 - LOW)) << LOW for each, high in zip(exact, heights[1:], strict=True)]
+        sure = [
+            int(each * high * 2 ** (64 - LOW_BITS)) << LOW_BITS for each, high in zip(exact, heights[1:], strict=True)
+        ]
         factors = [float(each * low) for each, low in zip(exact, heights[:-1], strict=True)]
     weights = [*weights[::-1], *weights, 2**64 - 2 * sum(weights)]  # the last chooses no point: draw again
     last, choices = _alias(weights)
@@ -304,23 +309,23 @@ def table_of(deviation: float) -> SamplerTable:
 
 def _alias(weights: Sequence[int]) -> tuple[Words, Ints]:
     """Spread integer weights that add up to 2^64 over bins of two each, exactly."""
-    left = [*weights, *[0] * ((1 << BINS) - len(weights))]
-    first, shares = list(range(len(left))), [CAPACITY] * len(left)
+    left = [*weights, *[0] * ((1 << BIN_BITS) - len(weights))]
+    first, shares = list(range(len(left))), [BIN_CAPACITY] * len(left)
     second = list(first)
-    small = [number for number, weight in enumerate(left) if weight < CAPACITY]
-    large = [number for number, weight in enumerate(left) if weight > CAPACITY]
+    small = [number for number, weight in enumerate(left) if weight < BIN_CAPACITY]
+    large = [number for number, weight in enumerate(left) if weight > BIN_CAPACITY]
     while small:
         low, high = small.pop(), large[-1]
         shares[low], second[low] = left[low], high
-        left[high] -= CAPACITY - left[low]
-        if left[high] <= CAPACITY:
+        left[high] -= BIN_CAPACITY - left[low]
+        if left[high] <= BIN_CAPACITY:
             large.pop()
-            if left[high] < CAPACITY:
+            if left[high] < BIN_CAPACITY:
                 small.append(high)
     for number, share in enumerate(shares):
         if not share:  # no word chooses the first
-            first[number], shares[number] = second[number], CAPACITY
-    last = [(number * CAPACITY) + share - 1 for number, share in enumerate(shares)]
+            first[number], shares[number] = second[number], BIN_CAPACITY
+    last = [(number * BIN_CAPACITY) + share - 1 for number, share in enumerate(shares)]
     return np.array(last, np.uint64), np.array([first, second], np.int64).T.reshape(-1)
 
 

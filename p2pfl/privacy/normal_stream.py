@@ -28,17 +28,17 @@ Words = npt.NDArray[np.uint64]
 VERSION = "chacha20-parabolas-v2"
 """Name of the sampler; masks of peers with different samplers would not cancel, so peers compare it at the start."""
 
-BLOCK = 1 << 16
+VALUES_PER_BLOCK = 1 << 16
 """Values evaluated at a time: enough to hide the cost of a call, few enough for the processor's caches."""
 
-LIMIT = 2**51
+POINT_LIMIT = 2**51
 """Grid points are smaller than this, so that a double counts every one of them, and sums of two as well."""
 
-REACH = 8.3
+MAX_DEVIATIONS = 8.3
 """No number of the stream is further from zero, in standard deviations."""
 
 _WORDS_PER_COUNT = 8  # one count of ChaCha20 is 64 bytes
-_ZEROS = memoryview(bytes(8 * BLOCK))
+_ZEROS = memoryview(bytes(8 * VALUES_PER_BLOCK))
 ROUNDER = 1.5 * 2**52  # in its binade doubles are whole numbers: adding it rounds half to even
 ROUNDER_BITS = int(np.float64(ROUNDER).view(np.int64))
 
@@ -66,7 +66,7 @@ def normals(key: bytes, size: int) -> Floats:
     """
     sampler = Sampler()
     out = np.empty(size)  # [size]
-    for span in spans(size, BLOCK):
+    for span in spans(size, VALUES_PER_BLOCK):
         out[span] = sampler.window([key], span)[0]
     return out
 
@@ -79,7 +79,7 @@ def grid_normals(key: bytes, size: int, *, deviation: float, bits: int = 20) -> 
     key, size
         As in :func:`normals`.
     deviation
-        Standard deviation; ``REACH * deviation * 2**bits`` must stay below ``LIMIT``.
+        Standard deviation; ``REACH * deviation * 2**bits`` must stay below ``POINT_LIMIT``.
     bits
         Fraction bits of the grid.
 
@@ -90,7 +90,7 @@ def grid_normals(key: bytes, size: int, *, deviation: float, bits: int = 20) -> 
     """
     sampler = Sampler()
     out = np.empty(size, np.int64)  # [size]
-    for span in spans(size, BLOCK):
+    for span in spans(size, VALUES_PER_BLOCK):
         out[span] = to_grid(sampler.window([key], span)[0], scale=deviation * 2.0**bits)
     return out
 
@@ -98,7 +98,7 @@ def grid_normals(key: bytes, size: int, *, deviation: float, bits: int = 20) -> 
 def to_grid(values: Floats, *, scale: float) -> Ints:
     """Scale and round to whole numbers, half to even; the result overwrites ``values``.
 
-    The caller ensures that the points stay below ``LIMIT``.
+    The caller ensures that the points stay below ``POINT_LIMIT``.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Sampler:
     """
 
     def __init__(self) -> None:
-        self._words, self._numbers, *self._work = np.empty((5, BLOCK))
+        self._words, self._numbers, *self._work = np.empty((5, VALUES_PER_BLOCK))
 
     def window(self, keys: Sequence[bytes], span: slice) -> Floats:
         """Return the same stretch of several streams, ``[K, span]``; the next call overwrites it.
@@ -141,9 +141,9 @@ class Sampler:
         Parameters
         ----------
         keys
-            K of them; K times the stretch is at most ``BLOCK`` values.
+            K of them; K times the stretch is at most ``VALUES_PER_BLOCK`` values.
         span
-            From a multiple of ``BLOCK``.
+            From a multiple of ``VALUES_PER_BLOCK``.
         """
         shape = len(keys), span.stop - span.start
         count = shape[0] * shape[1]
@@ -177,12 +177,12 @@ _FAR_TAIL = (
     (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
      1.48753612908506148525e-2, 1.36929880922735805310e-1, 5.99832206555887937690e-1, 1.0),
 )  # fmt: skip
-ONE = 0x3FF0000000000000  # the bits of 1.0
+ONE_BITS = 0x3FF0000000000000  # the bits of 1.0
 _FINE = 9  # bits of the mantissa that choose the cell within a binade
-SHIFT = 52 - _FINE
-CELL = -(1 << SHIFT)  # all bits but those of the place within the cell
-FIRST = (1023 - 53) << _FINE  # the cell of 2^-53, below which min(u, 1 - u) never is
-CELLS = 52 << _FINE  # up to 1/2
+CELL_SHIFT = 52 - _FINE
+CELL_MASK = -(1 << CELL_SHIFT)  # all bits but those of the place within the cell
+FIRST_CELL = (1023 - 53) << _FINE  # the cell of 2^-53, below which min(u, 1 - u) never is
+CELL_COUNT = 52 << _FINE  # up to 1/2
 _HALF_ROOT = 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
 _LOG_2 = 0.6931471805599453
 
@@ -190,7 +190,7 @@ _LOG_2 = 0.6931471805599453
 def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
     """Map ``[n]`` random words by the inverse normal distribution function, in place; see :func:`normals`."""
     words >>= np.uint64(12)
-    words |= np.uint64(ONE)
+    words |= np.uint64(ONE_BITS)
     q = words.view(np.float64)  # [n], 1 + k 2^-52
     q -= 1.5
     q += 2.0**-53  # u - 1/2, exactly
@@ -198,10 +198,10 @@ def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
     np.abs(q, out=p)
     np.subtract(0.5, p, out=p)  # min(u, 1 - u), exactly
     cell = spare.view(np.int64)
-    np.bitwise_and(p.view(np.int64), CELL, out=cell)
+    np.bitwise_and(p.view(np.int64), CELL_MASK, out=cell)
     t = np.subtract(p, spare, out=out)  # from the left end of the cell, exactly
-    np.right_shift(p.view(np.int64), SHIFT, out=cell)
-    cell -= FIRST
+    np.right_shift(p.view(np.int64), CELL_SHIFT, out=cell)
+    cell -= FIRST_CELL
     third, second, first = parabolas()
     z = np.take(third, cell, out=p, mode="clip")  # never outside; this spares a check
     for coefficients in (second, first):
@@ -216,8 +216,8 @@ def parabolas() -> tuple[Floats, Floats, Floats]:
 
     It goes through the quantiles at both ends and in the middle, so that neighbours meet.
     """
-    cells = np.arange(FIRST, FIRST + CELLS + 1, dtype=np.int64)
-    ends = (cells << SHIFT).view(np.float64)  # [cells + 1]
+    cells = np.arange(FIRST_CELL, FIRST_CELL + CELL_COUNT + 1, dtype=np.int64)
+    ends = (cells << CELL_SHIFT).view(np.float64)  # [cells + 1]
     left, width = ends[:-1], np.diff(ends)
     z = wichura(ends)
     low, middle, high = z[:-1], wichura(left + width / 2), z[1:]

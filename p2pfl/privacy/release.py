@@ -39,11 +39,11 @@ from p2pfl.privacy.device_masks import mask_sums
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Floats, Ints, spans
 from p2pfl.privacy.release_settings import Settings
 from p2pfl.privacy.update import Update
 
-COARSEST = 16.0
+MIN_TOTAL_DEVIATION = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""
 
 
@@ -202,10 +202,10 @@ class PrivateNeighbourhood(Wrapped):
             self._charge()
         number, self._totals = self._totals, self._totals + 1
         if self._settings.noise:
-            contribution = self._noised(contribution, size=size, number=number, change=change)
+            contribution = self._add_noise(contribution, size=size, number=number, change=change)
         return await self._net.total(contribution, size=size, bits=bits, change=change)
 
-    def _noised(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
+    def _add_noise(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
         """Return a contribution with rounded normal noise."""
         settings = self._settings
         if change is None or math.isinf(settings.clip):
@@ -215,17 +215,17 @@ class PrivateNeighbourhood(Wrapped):
                 "leave out privacy.noise"
             )
         deviation = change * settings.noise / settings.clip
-        if deviation < COARSEST:
+        if deviation < MIN_TOTAL_DEVIATION:
             raise PrivacyError(
-                f"private noise in a total has a deviation of {deviation:.3g} integers, but needs {COARSEST:g}; "
-                "encode the contribution with more fraction bits"
+                f"private noise in a total has a deviation of {deviation:.3g} integers, but needs "
+                f"{MIN_TOTAL_DEVIATION:g}; encode the contribution with more fraction bits"
             )
         sampler = NoiseSampler(deviation)
 
         def noised(peer: str) -> Ints:
             values = contribution(peer).copy()  # [K]
             key = self._source.bytes(KEY_BYTES, purpose=f"total noise {number}", peer=peer, round=self._round)
-            for columns in spans(size, BLOCK):
+            for columns in spans(size, VALUES_PER_BLOCK):
                 values[columns] += sampler.window([key], columns)[0]
             return values
 
@@ -244,12 +244,12 @@ class PrivateNeighbourhood(Wrapped):
             return points
         on_cpu = device.type == "cpu"
         noise = points.numpy() if on_cpu else np.zeros(points.shape, np.int64)  # only the CPU draws it
-        groups = [*spans(len(keys), max(1, BLOCK // size))]
+        groups = [*spans(len(keys), max(1, VALUES_PER_BLOCK // size))]
         workers = min(cores(), len(groups))
         samplers = [NoiseSampler(self._settings.noise * 2.0**self._settings.bits) for _ in range(workers)]
 
         def add_noise(number: int, group: slice) -> None:
-            for columns in spans(size, BLOCK):
+            for columns in spans(size, VALUES_PER_BLOCK):
                 noise[group, columns] += samplers[number].window(keys[group], columns)
 
         spread(add_noise, groups, workers=workers)

@@ -64,10 +64,10 @@ class Settings:
         return not self.hidden and math.isinf(self.clip) and self.participation == 1
 
 
-REACH = 14
+EXACT_DEVIATIONS = 14
 """Points up to so many standard deviations from zero are drawn with their exact probability."""
 
-FINEST = 2.0**48
+MAX_POINT_DEVIATION = 2.0**48
 """The largest standard deviation, in grid points: there are at least 8 fine points for each grid point."""
 
 MAX_RELEASE_SIZE = 2**32
@@ -75,7 +75,7 @@ MAX_RELEASE_SIZE = 2**32
 
 
 def truncation(mu: float) -> float:
-    r"""Return the share of delta that one release takes because noise is cut at :data:`REACH` deviations.
+    r"""Return the share of delta that one release takes because noise is cut at :data:`EXACT_DEVIATIONS` deviations.
 
     Where no number of an update changes by more than :math:`\mu \sigma`, an outcome that only one of two updates can
     give needs noise beyond :math:`(R - \mu) \sigma` in at least one of at most :data:`MAX_RELEASE_SIZE` numbers:
@@ -95,7 +95,7 @@ def truncation(mu: float) -> float:
     >>> truncation(1.0) < 1e-27, truncation(4.0) < 1e-13, truncation(14.0)
     (True, True, 1.0)
     """
-    return min(1.0, MAX_RELEASE_SIZE * math.erfc((REACH - mu) / math.sqrt(2)))
+    return min(1.0, MAX_RELEASE_SIZE * math.erfc((EXACT_DEVIATIONS - mu) / math.sqrt(2)))
 
 
 def check_resolution(noise: float, *, bits: int) -> None:
@@ -110,7 +110,7 @@ def check_resolution(noise: float, *, bits: int) -> None:
     --------
     >>> check_resolution(1.0, bits=20)
     """
-    if not noise * 2.0**bits < FINEST:
+    if not noise * 2.0**bits < MAX_POINT_DEVIATION:
         raise InputError(
             f"private noise of deviation {noise:g} on a grid of {bits} bits exceeds the resolution of its sampler, "
             f"2^48 grid points a deviation; set privacy.bits to {math.ceil(48 - math.log2(noise)) - 1} or less"

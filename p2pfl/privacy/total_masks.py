@@ -166,10 +166,10 @@ Ring = npt.NDArray[np.unsignedinteger[Any]]
 WIDTHS = {32: np.uint32, 64: np.uint64}
 """Bits of a ring, and in what its numbers are kept."""
 
-_STEP = 1 << 15
+_NUMBERS_PER_BLOCK = 1 << 15
 """Numbers masked at a time: they, a keystream and zeros stay in the cache."""
 
-_ZEROS = memoryview(bytes(8 * _STEP))
+_ZEROS = memoryview(bytes(8 * _NUMBERS_PER_BLOCK))
 
 
 def mask(values: Ring, *, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
@@ -193,10 +193,10 @@ def mask(values: Ring, *, plus: Sequence[bytes], minus: Sequence[bytes]) -> None
     array([0, 1, 2], dtype=uint32)
     """
     little = values.dtype.newbyteorder("<")
-    buffer = bytearray(values.itemsize * min(_STEP, values.size))
+    buffer = bytearray(values.itemsize * min(_NUMBERS_PER_BLOCK, values.size))
     added = [_keystream(key) for key in plus]
     subtracted = [_keystream(key) for key in minus]
-    for columns in spans(values.size, _STEP):
+    for columns in spans(values.size, _NUMBERS_PER_BLOCK):
         block = values[columns]
         room = memoryview(buffer)[: block.nbytes]
         words = np.frombuffer(room, little)  # [columns]

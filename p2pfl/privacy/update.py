@@ -18,8 +18,8 @@ import torch
 
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.rows import Rows, to_device
-from p2pfl.privacy.device_masks import WIDE, to_grid
-from p2pfl.privacy.normal_stream import BLOCK, LIMIT, Floats, spans
+from p2pfl.privacy.device_masks import NUMBERS_PER_DRAW, to_grid
+from p2pfl.privacy.normal_stream import POINT_LIMIT, VALUES_PER_BLOCK, Floats, spans
 
 Magnitudes = list[tuple[slice, torch.Tensor]]
 """Rows, and the magnitudes ``[G, ...]`` of numbers of each, on the device."""
@@ -98,7 +98,7 @@ class Update:
     @property
     def _step(self) -> int:
         """Numbers that are computed together."""
-        return BLOCK if self.rows.device.type == "cpu" else WIDE
+        return VALUES_PER_BLOCK if self.rows.device.type == "cpu" else NUMBERS_PER_DRAW
 
     def _pieces(self) -> Iterator[tuple[slice, slice, torch.Tensor, torch.Tensor]]:
         """Yield rows and columns with their start and their clipped change, ``[G, columns]``."""
@@ -106,7 +106,7 @@ class Update:
         for group in spans(count, max(1, self._step // size)):
             factors = self.factors(group)
             for columns in spans(size, self._step):
-                yield group, columns, self._start(group, columns), self._clipped(group, columns, factors)
+                yield group, columns, self._start(group, columns), self._clip(group, columns, factors)
 
     def _start(self, group: slice, columns: slice) -> torch.Tensor:
         """Return ``w * since``, ``[G, columns]``."""
@@ -126,26 +126,26 @@ class Update:
         """Return the factors that scale each difference to at most the clip, ``[G, 1]``; None without one."""
         if math.isinf(self.clip):
             return None
-        sums = [_squared(self._difference(group, part)) for part in spans(self.rows.shape[-1], self._step)]
+        sums = [_sum_squares(self._difference(group, part)) for part in spans(self.rows.shape[-1], self._step)]
         squares = fold_sums(torch.cat(sums, dim=-1))[:, None]  # [G, 1]
         self.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
         bound = to_device(torch.tensor(self.clip, dtype=torch.float64), squares.device)
         return (bound / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
 
-    def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
+    def _clip(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:
         """Return ``w * (rows - since)``, scaled by the factors, ``[G, columns]``."""
         difference = self._difference(group, columns)
         return difference if factors is None else difference.mul_(factors)
 
 
-def _squared(values: torch.Tensor) -> torch.Tensor:
+def _sum_squares(values: torch.Tensor) -> torch.Tensor:
     """Return the sums of squares of each block of numbers, ``[G, blocks]``."""
     squares = values.square()
-    if squares.shape[-1] <= BLOCK:
+    if squares.shape[-1] <= VALUES_PER_BLOCK:
         return fold_sums(squares)[:, None]
-    whole = torch.nn.functional.pad(squares, (0, -squares.shape[-1] % BLOCK))  # zeros change no sum
-    return fold_sums(whole.view(len(squares), -1, BLOCK))
+    whole = torch.nn.functional.pad(squares, (0, -squares.shape[-1] % VALUES_PER_BLOCK))  # zeros change no sum
+    return fold_sums(whole.view(len(squares), -1, VALUES_PER_BLOCK))
 
 
 def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
@@ -160,7 +160,7 @@ def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
 
 def _check_range(largest: Floats, *, peers: tuple[str, ...], bits: int) -> None:
     """Raise :class:`PrivacyError` for magnitudes ``[G]`` outside of the grid, and name the peer."""
-    limit = LIMIT * 2.0**-bits
+    limit = POINT_LIMIT * 2.0**-bits
     if not (largest < limit).all():
         _check_finite(largest, peers=peers)
         worst = int(np.argmax(largest))

@@ -10,15 +10,15 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
-from p2pfl.results.notices.grouping import grouped
+from p2pfl.results.notices.grouping import group_notices
 from p2pfl.results.pages.rendering import markdown
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import alarms_of, alone_of
+from p2pfl.results.run_files import alarms_of, scores_alone
 
-COLUMNS = ("column", "values", "a missing cell becomes", "an unknown text becomes")
+COLUMN_HEADS = ("column", "values", "a missing cell becomes", "an unknown text becomes")
 """Heads of the table of columns."""
 
-MOST_PEERS = 16
+MAX_LISTED_PEERS = 16
 """Peers whose scores a card lists."""
 
 
@@ -59,7 +59,9 @@ def card(run: Run, *, exact: bool = False) -> str:
     about, summary = run.description, run.summary
     traits, privacy, listed = model_traits(about["model"]["name"]), summary["privacy"], about["inputs"]["columns"]
     shown = about if exact else without_exact(about)
-    columns = None if listed is None else FactTable("", COLUMNS, [*map(_column, listed, shown["inputs"]["columns"])])
+    columns = (
+        None if listed is None else FactTable("", COLUMN_HEADS, [*map(_column, listed, shown["inputs"]["columns"])])
+    )
     return markdown(
         "card.md",
         about=about,
@@ -70,12 +72,12 @@ def card(run: Run, *, exact: bool = False) -> str:
         privacy=privacy,
         columns=columns,
         scores=_scores(summary) if traits.predicts else None,
-        most=MOST_PEERS,
+        most=MAX_LISTED_PEERS,
         noisy=bool(privacy["noise"]) or privacy["participation"] < 1 or privacy["examples"] is not None,  # a seed tells
         hidden=not exact and not about["inputs"].get("declared"),
         alarms=[
             f"Alarm of {alarm.peer}: {alarm}{'; this is over' if alarm.cancelled else ''}{more}."
-            for alarm, more in grouped(alarms_of(summary))
+            for alarm, more in group_notices(alarms_of(summary))
         ],
     )
 
@@ -85,7 +87,15 @@ def _column(column: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     kind = "whole numbers" if column.get("integer") else "numbers"
     text = column["levels"] is not None
     values = kind if not text else "texts" if shown["levels"] is None else ", ".join(shown["levels"])
+    if column.get("since"):
+        values = f"days since {column['since']}"
+    if column.get("codes"):
+        values += f"; missing: {', '.join(column['codes'])}"
+    if column.get("range"):
+        values += f"; from {column['range'][0]:g} to {column['range'][1]:g}"
     rules = [_rule(column.get(key), shown.get(key)) for key in ("missing", "unknown")]
+    if column.get("drop"):
+        rules[0] = "an error; not in training"
     return [column["name"], values, rules[0], rules[1] if text else "-"]
 
 
@@ -95,12 +105,12 @@ def _rule(value: object, shown: object) -> str:
 
 def _scores(summary: Mapping[str, Any]) -> FactTable:
     if "scores" in summary:  # of one peer
-        alone = alone_of(summary)
+        alone = scores_alone(summary)
         rows = [[name, _score(value), _score(alone.get(name), "")] for name, value in summary["scores"].items()]
         return FactTable("", ("score", "together", "alone"), rows).dense()
     rows = [[peer, _score(each["alone"]), _score(each["together"])] for peer, each in summary["per_peer"].items()]
     mean = ["mean", _score(summary["alone"]), _score(summary["together"])]
-    return FactTable("", ("peer", "alone", "together"), [*rows[:MOST_PEERS], mean])
+    return FactTable("", ("peer", "alone", "together"), [*rows[:MAX_LISTED_PEERS], mean])
 
 
 def _score(value: float | None, unknown: str = "-") -> str:

@@ -112,7 +112,7 @@ def score(name: str) -> Callable[[Record], float | None]:
     return lambda record: record.scores.get(name)
 
 
-def over_rounds(
+def curve_over_rounds(
     rounds: Mapping[int, Sequence[Record]],
     value: Callable[[Record], float | None],
     *,

@@ -75,12 +75,12 @@ def pairs(caption: str, facts: Mapping[str, object]) -> FactTable:
     return FactTable(caption, (), [*facts.items()], text=2)
 
 
-def shortened(rows: Iterable[Sequence[object]], most: int, *, rest: str = "") -> list[Sequence[object]]:
+def shorten(rows: Iterable[Sequence[object]], most: int, *, rest: str = "") -> list[Sequence[object]]:
     """Return the first rows, and one that counts the others.
 
     Examples
     --------
-    >>> shortened([["ada", 1], ["bob", 2], ["cy", 3]], 1, rest=", in summary.json")
+    >>> shorten([["ada", 1], ["bob", 2], ["cy", 3]], 1, rest=", in summary.json")
     [['ada', 1], ['and 2 more, in summary.json', '']]
     """
     table = [*rows]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LARGE = 1000
+MIN_LARGE_SCORE = 1000
 """Scores from here on have four digits in all."""
 
-NAMED = 3
-"""Largest number of names in a sentence, see :func:`listed`."""
+MAX_NAMES = 3
+"""Largest number of names in a sentence, see :func:`join_names`."""
 
 
 def size(count: float) -> str:
@@ -38,17 +38,17 @@ def number(value: float | None, *, unknown: str = "") -> str:
     """
     if value is None or math.isnan(value):
         return unknown
-    return f"{value:.3f}" if abs(value) < LARGE else f"{value:.4g}"
+    return f"{value:.3f}" if abs(value) < MIN_LARGE_SCORE else f"{value:.4g}"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the value of a key of an experiment.
 
     Examples
     --------
-    >>> shown("fedavg"), shown(0.1), shown(True), shown([64, 32]), shown(None)
+    >>> format_value("fedavg"), format_value(0.1), format_value(True), format_value([64, 32]), format_value(None)
     ('fedavg', '0.1', 'true', '[64, 32]', '-')
-    >>> shown({"path": "{peer}.csv", "columns": {"age": "integer"}})
+    >>> format_value({"path": "{peer}.csv", "columns": {"age": "integer"}})
     '{ path = {peer}.csv, columns = { age = integer } }'
     """
     if value is None:
@@ -56,42 +56,42 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {shown(each)}' for key, each in value.items())} }}"
+        return f"{{ {', '.join(f'{key} = {format_value(each)}' for key, each in value.items())} }}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(shown(each) for each in value)}]"
+        return f"[{', '.join(format_value(each) for each in value)}]"
     return str(value)
 
 
-def exchanged(steps: int) -> str:
+def describe_exchange(steps: int) -> str:
     """Return what peers take in a round: gossip steps, or exact totals where there are none.
 
     Examples
     --------
-    >>> exchanged(1), exchanged(3), exchanged(0)
+    >>> describe_exchange(1), describe_exchange(3), describe_exchange(0)
     ('1 gossip step', '3 gossip steps', 'exact totals')
     """
     return f"{steps} gossip step{'s' if steps > 1 else ''}" if steps else "exact totals"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names for a sentence.
 
     Examples
     --------
-    >>> listed(["ada"]), listed(["ada", "bob"]), listed(["ada", "bob", "cy", "dan", "eve"])
+    >>> join_names(["ada"]), join_names(["ada", "bob"]), join_names(["ada", "bob", "cy", "dan", "eve"])
     ('ada', 'ada and bob', 'ada, bob, cy and 2 more')
     """
-    if len(names) > NAMED + 1:
-        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+    if len(names) > MAX_NAMES + 1:
+        return f"{', '.join(names[:MAX_NAMES])} and {len(names) - MAX_NAMES} more"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def counted(count: int, what: str) -> str:
+def count_of(count: int, what: str) -> str:
     """Return a number of things in words.
 
     Examples
     --------
-    >>> counted(1, "mask"), counted(2, "gossip step")
+    >>> count_of(1, "mask"), count_of(2, "gossip step")
     ('1 mask', '2 gossip steps')
     """
     return f"{count} {what}{'' if count == 1 else 's'}"

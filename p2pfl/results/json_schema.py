@@ -14,7 +14,7 @@ from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.provenance import Provenance
 from p2pfl.results.records import Record
 
-FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
+SCHEMA_FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "summary.json": (Summary, PeerSummary),
     "provenance.json": (Provenance,),
     "metrics.jsonl": (Record,),
@@ -23,7 +23,7 @@ FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
 }
 """Classes of the objects in each file; of JSON lines, those of a line."""
 
-ABOUT = (
+SCHEMA_DESCRIPTION = (
     "metrics.jsonl and events.jsonl have one object a line. NaN and infinities are null. Later releases may add fields "
     "and kinds of events without another version of the schema."
 )
@@ -40,19 +40,19 @@ def json_schema() -> dict[str, Any]:
     >>> found["Record"]["properties"]["received"]
     {'type': 'integer', 'description': 'Models used in this round.'}
     """
-    types = [kind for each in FILES.values() for kind in each]
+    types = [kind for each in SCHEMA_FILES.values() for kind in each]
     _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     kinds = {kind.__name__: kind for kind in classes(types)}
     defs: dict[str, Any] = {}
-    for file, each in FILES.items():
+    for file, each in SCHEMA_FILES.items():
         refs = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in each]
         defs[file] = refs[0] if len(refs) == 1 else {"anyOf": refs}
     for name in sorted(components):
-        defs[name] = _described(_nullable(components[name]), kinds[name])
+        defs[name] = _add_descriptions(_nullable(components[name]), kinds[name])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Files of a p2pfl run",
-        "description": ABOUT,
+        "description": SCHEMA_DESCRIPTION,
         "$defs": defs,
     }
 
@@ -85,11 +85,11 @@ def attributes(kind: type) -> dict[str, str]:
     texts: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if each.__module__.startswith("p2pfl."):
-            texts |= described(each.__doc__ or "")
+            texts |= parse_attributes(each.__doc__ or "")
     return texts
 
 
-def described(docstring: str) -> dict[str, str]:
+def parse_attributes(docstring: str) -> dict[str, str]:
     """Return the text of each attribute of a NumPy docstring; attributes described together share it."""
     body = inspect.cleandoc(docstring).partition("----------\n")[2]
     texts: dict[str, str] = {}
@@ -110,7 +110,7 @@ def summary_of(kind: type) -> str:
     return re.sub(r"``", "`", inspect.cleandoc(kind.__doc__ or "").partition("\n")[0])
 
 
-def _described(schema: dict[str, Any], kind: type) -> dict[str, Any]:
+def _add_descriptions(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     about = attributes(kind)
     fields = {
         name: value | ({"description": about[name]} if about.get(name) else {})

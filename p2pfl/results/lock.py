@@ -19,22 +19,22 @@ from typing import Any
 
 from p2pfl.core.errors import InputError
 
-RUN = "run.lock"
+RUN_LOCK = "run.lock"
 """In the directory of ``p2pfl run``."""
 
-PEER = "peer.lock"
+PEER_LOCK = "peer.lock"
 """In that of ``p2pfl peer``."""
 
-SIMULATION = "simulation.lock"
+SIMULATION_LOCK = "simulation.lock"
 """In the directory of a simulation."""
 
-WITHIN = 5.0
+LOCK_SECONDS = 5.0
 """Seconds that whoever resumes a run waits for the lock: processes that were killed a moment ago may still hold it."""
 
-PAUSE = 0.05
+LOCK_PAUSE = 0.05
 """Seconds between two attempts to take the lock."""
 
-_LONGEST = 2**16
+_MAX_OWNER_BYTES = 2**16
 
 
 class Owner:
@@ -52,15 +52,15 @@ class Owner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Hand the open file on, as connections are."""
-        return _sent, (reduction.DupFd(self.descriptor),)
+        return _parse_owner, (reduction.DupFd(self.descriptor),)
 
 
-def _sent(duplicate: Any) -> Owner:
+def _parse_owner(duplicate: Any) -> Owner:
     return Owner(duplicate.detach())
 
 
 @contextmanager
-def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] = time.sleep) -> Iterator[Owner]:
+def own_directory(path: Path, *, within: float = 0.0, pause: Callable[[float], object] = time.sleep) -> Iterator[Owner]:
     """Own a run directory.
 
     Parameters
@@ -82,14 +82,14 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
     except OSError as error:
         raise _unwritten(path, error) from None
     try:
-        attempts = round(within / PAUSE)
+        attempts = round(within / LOCK_PAUSE)
         while not _locked(descriptor, path.parent):
             if not attempts:
                 raise InputError(
                     f"run directory {path.parent} is in use by {_who(descriptor)}; wait until it ends, or end it"
                 )
             attempts -= 1
-            pause(PAUSE)
+            pause(LOCK_PAUSE)
         try:
             os.ftruncate(descriptor, 0)
             owner = Owner(descriptor)
@@ -111,7 +111,7 @@ def alive(path: Path) -> bool:
         Of the lock.
     """
     try:
-        signed = path.read_bytes()[:_LONGEST].split()
+        signed = path.read_bytes()[:_MAX_OWNER_BYTES].split()
     except OSError:
         return False
     return any(_runs(int(each)) for each in signed if each.isdigit())
@@ -136,7 +136,7 @@ def _locked(descriptor: int, folder: Path) -> bool:
 
 def _who(descriptor: int) -> str:
     """Return the first owner that is alive, as far as this machine can tell."""
-    signed = [int(each) for each in os.pread(descriptor, _LONGEST, 0).split() if each.isdigit()]
+    signed = [int(each) for each in os.pread(descriptor, _MAX_OWNER_BYTES, 0).split() if each.isdigit()]
     first = next((pid for pid in signed if _runs(pid)), signed[0] if signed else None)
     return "another process" if first is None else f"process {first}"
 

@@ -20,7 +20,7 @@ from p2pfl.results.facts import Figure
 if TYPE_CHECKING:
     from p2pfl.topology import Topology
 
-MISSING = 'plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"'
+MATPLOTLIB_REMEDY = 'plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"'
 """Remedy where matplotlib is missing."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -32,7 +32,7 @@ STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), 
 RED, GREY = "#8a1c1c", "#666666"
 """Colours of attackers, and of what is compared with."""
 
-STYLE: Any = {
+PRINT_STYLE: Any = {
     "font.size": 9,
     "text.parse_math": False,  # names of columns and peers are no formulas
     "axes.spines.top": False,
@@ -50,8 +50,8 @@ STYLE: Any = {
 }
 """Style of matplotlib for print."""
 
-PAGE: Any = {
-    **STYLE,
+PAGE_STYLE: Any = {
+    **PRINT_STYLE,
     **dict.fromkeys(["text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"], GREY),
     "savefig.bbox": None,  # figures side by side have one width
     "xtick.bottom": False,
@@ -74,7 +74,7 @@ THEME = {
 }
 """Colours of the style sheet of pages for those of figures."""
 
-SPARE = re.compile(r'font-family: [^;]*; | transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"')
+SPARE_SPACE = re.compile(r'font-family: [^;]*; | transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"')
 """Parts of SVG that a page does not need: its style sheet has the font."""
 
 WIDTH, HEIGHT = 4.6, 2.8
@@ -106,7 +106,7 @@ def blank(*, width: float = WIDTH, height: float = HEIGHT) -> Any:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
     except ImportError:
-        raise InputError(MISSING) from None
+        raise InputError(MATPLOTLIB_REMEDY) from None
 
     class Picture(Figure):  # notebooks know figures by themselves only once somebody has imported pyplot
         def _repr_png_(self) -> bytes:
@@ -150,7 +150,7 @@ def svg(draw: Callable[[], Any], *, name: str, shown: Callable[[str], object]) -
     import matplotlib as mpl  # noqa: PLC0415 (an extra)
 
     file = StringIO()
-    with mpl.rc_context(PAGE), warnings.catch_warnings():
+    with mpl.rc_context(PAGE_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # the browser has more fonts
         picture = draw()
         picture.savefig(
@@ -165,7 +165,7 @@ def svg(draw: Callable[[], Any], *, name: str, shown: Callable[[str], object]) -
         part = re.sub(r"\s+", " ", part)
         part = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r" ?([A-Za-z]) ", r"\1", path[0]), part)
         part = re.sub(r"(\.\d\d)\d+", r"\1", part)
-        part = SPARE.sub("", part)
+        part = SPARE_SPACE.sub("", part)
         part = re.sub(r'( id="|url\(#|href="#)', rf"\1{name}-", part)
         return re.sub("#[0-9a-f]{6}", lambda colour: THEME.get(colour[0], colour[0]), part)
 

@@ -17,7 +17,7 @@ Observe = Callable[[list[Record]], None]
 
 
 @contextlib.contextmanager
-def progressing(observe: Observe | None, *, rounds: int, wanted: bool) -> Iterator[Observe | None]:
+def show_progress(observe: Observe | None, *, rounds: int, wanted: bool) -> Iterator[Observe | None]:
     """Return a function that calls ``observe`` and draws the progress of the run, if it is ``wanted``.
 
     In a notebook the bar is a ``<progress>`` element under the cell. Elsewhere it is a line on standard error, which a
@@ -40,21 +40,21 @@ def progressing(observe: Observe | None, *, rounds: int, wanted: bool) -> Iterat
         show = _in_notebook(rounds) if console.is_jupyter else stack.enter_context(_in_terminal(console, rounds))
 
         def seen(records: list[Record]) -> None:
-            show(records[0].round + 1, said(records))
+            show(records[0].round + 1, describe_scores(records))
             if observe is not None:
                 observe(records)
 
         yield seen
 
 
-def said(records: list[Record]) -> str:
+def describe_scores(records: list[Record]) -> str:
     """Return the mean scores of a round as text.
 
     Examples
     --------
     >>> facts = {"round": 0, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 2, "update": 1.0}
     >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0, "training_loss": 1.0, "disagreement": 0.0}
-    >>> said([Record(peer="ada", scores={"loss": 0.4, "accuracy": 0.9}, **facts)])
+    >>> describe_scores([Record(peer="ada", scores={"loss": 0.4, "accuracy": 0.9}, **facts)])
     'loss 0.400, accuracy 0.900'
     """
     return ", ".join(f"{name} {score:.3f}" for name, score in mean_scores(records).items())

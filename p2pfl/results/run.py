@@ -39,13 +39,13 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.experiment import Experiment, plain, write
 from p2pfl.experiment.file.own_code import FOLDER as MODULES
 from p2pfl.experiment.file.own_code import OwnCode, named_modules, own_code
-from p2pfl.experiment.file.reading import kept
+from p2pfl.experiment.file.reading import read_kept
 from p2pfl.results.content import BestKept, PeerSummary, Summary
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.run_files import events_of, records_of, table_of
-from p2pfl.results.saved import BEST, OWN, SavedModels, model_file
+from p2pfl.results.saved import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
 
 
 class Run:
@@ -174,7 +174,7 @@ class Run:
         Parameters
         ----------
         about
-            Result of :func:`p2pfl.results.models.model_description.described`; nothing is written if it is empty.
+            Result of :func:`p2pfl.results.models.model_description.describe_model`; nothing is written if it is empty.
 
         Raises
         ------
@@ -237,7 +237,7 @@ class Run:
         from p2pfl.results.models.model_description import metadata  # noqa: PLC0415 (imports torch)
 
         about = {"round": str(round)} | metadata(self.description)
-        for ending, each in (("", models), (OWN, own or {})):
+        for ending, each in (("", models), (OWN_SUFFIX, own or {})):
             replace_all(
                 self.folder / "peers",
                 (
@@ -303,7 +303,7 @@ class Run:
             raise InputError(
                 "the run has no scores to plot; let it run longer, or give its learner a function evaluate"
             )
-        charts = [next(run_charts.scores(self)), run_charts.consensus(self)]
+        charts = [next(run_charts.score_charts(self)), run_charts.consensus(self)]
         return draw_charts([chart for chart in charts if chart is not None], title=self.experiment.name, path=path)
 
     def __repr__(self) -> str:
@@ -370,14 +370,14 @@ class Run:
         folder = Path(folder)
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
-        run = Run(kept(folder / "experiment.toml", whole=False))
+        run = Run(read_kept(folder / "experiment.toml", whole=False))
         run.folder = folder
         run.metrics = records_of(folder / "metrics.jsonl")
         run.events = events_of(folder / "events.jsonl")
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
         run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
-        run.best = SavedModels(folder / "peers", ending=BEST)
+        run.best = SavedModels(folder / "peers", ending=BEST_SUFFIX)
         run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 

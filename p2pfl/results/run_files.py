@@ -19,19 +19,19 @@ from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Noti
 from p2pfl.results.records import Record
 from p2pfl.results.spending.stated import BudgetStop
 
-SCORES = {"scores", "before", "now"}
+SCORE_FIELDS = {"scores", "before", "now"}
 """Fields of records and notices that hold scores by name, in which NaN is written as null."""
 
 
-def restored(table: Mapping[str, Any]) -> dict[str, Any]:
+def restore(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record or a notice as JSON has it, with NaN for each score that is null.
 
     Examples
     --------
-    >>> restored({"round": 3, "scores": {"loss": None}})
+    >>> restore({"round": 3, "scores": {"loss": None}})
     {'round': 3, 'scores': {'loss': nan}}
     """
-    nullable = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
+    nullable = {key: table[key] for key in SCORE_FIELDS & table.keys() if isinstance(table[key], dict)}
     whole = {
         key: {name: math.nan if score is None else score for name, score in scores.items()}
         for key, scores in nullable.items()
@@ -47,7 +47,7 @@ def records_of(path: Path) -> list[Record]:
     InputError
         The file cannot be read, or a line is no record of this version.
     """
-    return [_converted(table, Record, position, what="a record") for position, table in _tables(path, what="a record")]
+    return [_convert(table, Record, position, what="a record") for position, table in _tables(path, what="a record")]
 
 
 def events_of(path: Path) -> list[Notice]:
@@ -61,7 +61,7 @@ def events_of(path: Path) -> list[Notice]:
     if not path.exists():
         return []
     union: Any = functools.reduce(operator.or_, kinds().values())
-    return [_converted(table, union, position, what="an event") for position, table in _tables(path, what="an event")]
+    return [_convert(table, union, position, what="an event") for position, table in _tables(path, what="an event")]
 
 
 def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,10 +76,10 @@ def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
         except msgspec.MsgspecError as error:
             raise InputError(f"{position}: the line is not {what} ({error}); delete it to read the others") from None
         check_schema(table, position)
-        yield position, restored(table)
+        yield position, restore(table)
 
 
-def _converted(table: dict[str, Any], kind: Any, position: str, *, what: str) -> Any:
+def _convert(table: dict[str, Any], kind: Any, position: str, *, what: str) -> Any:
     try:
         return msgspec.convert(table, kind)
     except msgspec.MsgspecError as error:
@@ -148,7 +148,7 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     return f"scores of {every} are those of {of}; the last round is evaluated in full"
 
 
-def explained_of(summary: Mapping[str, Any]) -> Explained | None:
+def explanation_of(summary: Mapping[str, Any]) -> Explained | None:
     """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
     return msgspec.convert(summary.get("explained"), Explained | None)
 
@@ -161,7 +161,7 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
     """
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
     from p2pfl.experiment.composition import Composition  # noqa: PLC0415
-    from p2pfl.experiment.parts.gossip_parts import mixing, steps_of_round  # noqa: PLC0415
+    from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
 
     masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
@@ -169,12 +169,12 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
         return masked and summary["steps"] == 1
     try:
         topology = built(experiment)
-        return steps_of_round(Composition.of(experiment), topology, mixing(experiment, topology))[0] == 1
+        return steps_of_round(Composition.of(experiment), topology, mixing_weights(experiment, topology))[0] == 1
     except InputError:
         return True
 
 
-def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
+def scores_alone(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores of the model that one peer has trained alone, as read from its ``summary.json``.
 
     There are none in the summary of all peers, whose ``alone`` is the mean of one score.
@@ -185,5 +185,5 @@ def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
     """Return the alarms that a summary lists, as read from ``summary.json``."""
-    listed = [restored(alarm) for alarm in summary.get("alarms", ())]
+    listed = [restore(alarm) for alarm in summary.get("alarms", ())]
     return msgspec.convert(listed, list[MasksUncancelled | LossRose])

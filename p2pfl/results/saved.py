@@ -7,16 +7,16 @@ from typing import Any
 
 from p2pfl.core.errors import InputError
 
-WORD = 8
+WORD_BYTES = 8
 """Bytes of the length of a header, and alignment of what follows it."""
 
 METADATA = "__metadata__"
 """Key of the metadata in the header of a safetensors file."""
 
-BEST = ".best"
+BEST_SUFFIX = ".best"
 """Ending of the name of the file with a peer's best model, beside that of its last one."""
 
-OWN = ".own"
+OWN_SUFFIX = ".own"
 """Ending of the name of the file with a peer's last model and the effects of its own, which nobody else may have."""
 
 
@@ -42,13 +42,13 @@ def model_file(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
     from safetensors.torch import save  # noqa: PLC0415 (imports torch)
 
     data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, {**about})
-    end = WORD + int.from_bytes(data[:WORD], "little")
-    header = json.loads(data[WORD:end])
+    end = WORD_BYTES + int.from_bytes(data[:WORD_BYTES], "little")
+    header = json.loads(data[WORD_BYTES:end])
     if about:
         header = {METADATA: dict(sorted(header.pop(METADATA).items()))} | header
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % WORD)  # tensors begin at a multiple of eight bytes
-    return b"".join((len(text).to_bytes(WORD, "little"), text, memoryview(data)[end:]))
+    text += b" " * (-len(text) % WORD_BYTES)  # tensors begin at a multiple of eight bytes
+    return b"".join((len(text).to_bytes(WORD_BYTES, "little"), text, memoryview(data)[end:]))
 
 
 class SavedModels(MutableMapping[str, Mapping[str, Any]]):
@@ -59,7 +59,7 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
     folder
         Folder of ``NAME.safetensors``.
     ending
-        Ending of ``NAME`` for other models than the last ones, such as :data:`BEST`.
+        Ending of ``NAME`` for other models than the last ones, such as :data:`BEST_SUFFIX`.
     """
 
     def __init__(self, folder: Path, *, ending: str = "") -> None:
@@ -107,7 +107,9 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
         if self._ending:
             there = {name.removesuffix(self._ending) for name in files if _besides(name, self._ending, files)}
         else:
-            there = {name for name in files if not any(_besides(name, ending, files) for ending in (BEST, OWN))}
+            there = {
+                name for name in files if not any(_besides(name, ending, files) for ending in (BEST_SUFFIX, OWN_SUFFIX))
+            }
         changed = {peer for peer, model in self._changed.items() if model is not None}
         return (there | changed) - {peer for peer, model in self._changed.items() if model is None}
 
@@ -119,4 +121,4 @@ def _besides(name: str, ending: str, files: set[str]) -> bool:
 
 def best_file(peer: str) -> str:
     """Return the file of a peer's best model, from the run directory."""
-    return f"peers/{peer}{BEST}.safetensors"
+    return f"peers/{peer}{BEST_SUFFIX}.safetensors"

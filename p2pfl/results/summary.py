@@ -38,7 +38,7 @@ from p2pfl.results.spending.observers import stated
 from p2pfl.results.spending.promises import promise
 from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
 
-MOST_LISTED = 64
+MAX_LISTED = 64
 """Largest number of peers whose gains have intervals."""
 
 
@@ -155,7 +155,7 @@ def summarise(
     if baselines and scored:
         with one_thread():
             trained = apart(plan.learner, peers, rounds=rounds)
-            compared = _compared(plan, together, trained, everyone, rounds=rounds, metric=metric)
+            compared = _compare_baselines(plan, together, trained, everyone, rounds=rounds, metric=metric)
             between = _intervals(plan, peers, (trained.rows, models), (compared.single, score), metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
@@ -198,28 +198,30 @@ def summarise(
         alarms=tuple(alarms),
         unsettled=dict(unsettled or {}),
         best=dict(best or {}),
-        advice=tuple(_advised(plan, records)),
+        advice=tuple(_advise(plan, records)),
         statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
         privacy=msgspec.convert(guarantee, StatedGuarantee),
         gradients=gradients,
         evaluation=evaluation,
         workers=tuple(workers),
-        explained=_explained(plan, honest, models),
+        explained=_explain_common(plan, honest, models),
     )
 
 
-def explained(learner: Learner, row: torch.Tensor | None) -> Explained | None:
+def explain(learner: Learner, row: torch.Tensor | None) -> Explained | None:
     """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
     bare = learner.bare
     return bare.explained(row) if row is not None and isinstance(bare, Explains) else None
 
 
-def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]) -> Explained | None:
+def _explain_common(
+    plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]
+) -> Explained | None:
     """Return what the model that all peers have says of its features."""
     if not plan.protection.totals:
         return None
     final = models()
-    return explained(plan.learner, next((final[peer] for peer in peers if peer in final), None))
+    return explain(plan.learner, next((final[peer] for peer in peers if peer in final), None))
 
 
 def _counts(plan: Plan, peer: str) -> dict[str, int]:
@@ -228,15 +230,15 @@ def _counts(plan: Plan, peer: str) -> dict[str, int]:
     return {"samples": sizes.train, "tested": sizes.test} if sizes.train else {}
 
 
-UNSCALED = (
+UNSCALED_SENTENCE = (
     "the columns of the table keep their units, because a guarantee covers no mean and deviation of the samples; set "
     "data.options.bounds to their public bounds"
 )
 """Advice on a shared table under a claim."""
 
 
-def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
-    first = [UNSCALED] if plan.asked.unscaled else []
+def _advise(plan: Plan, records: Sequence[Record]) -> list[str]:
+    first = [UNSCALED_SENTENCE] if plan.asked.unscaled else []
     return first + advice(
         records,
         steps=plan.gossip.steps,
@@ -277,7 +279,7 @@ class Compared:
     lossless: bool | None = None
 
 
-def _compared(
+def _compare_baselines(
     plan: Plan,
     together: Mapping[str, Mapping[str, float]],
     trained: Baseline,
@@ -324,7 +326,7 @@ def _intervals(
 ) -> dict[str, GainInterval | None]:
     """Return the intervals of the gains of the first peers from models and scores, each alone and together."""
     before, after = scores
-    scored = {peer: value for peer in peers[:MOST_LISTED] if (value := after[peer]) is not None}
+    scored = {peer: value for peer in peers[:MAX_LISTED] if (value := after[peer]) is not None}
     if metric == "accuracy" and plan.federation.dataset.targets.dim() == 1:
         counts = {peer: _counts(plan, peer).get("tested", 0) for peer in scored}
         return {

@@ -10,7 +10,7 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.data import Federation
 from p2pfl.data.federation import standardise
 from p2pfl.experiment import Plan
-from p2pfl.experiment.resolving import federated
+from p2pfl.experiment.resolving import federate_data
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
@@ -50,7 +50,7 @@ def everyone(resolved: Plan, statistics: Statistics | None) -> Federation:
     federation = resolved.federation
     if federation.elsewhere is None:
         return federation
-    whole = federated(resolved.experiment, resolved.topology.peers)
+    whole = federate_data(resolved.experiment, resolved.topology.peers)
     return (
         whole if statistics is None else standardise(whole, mean=statistics.mean[0], deviation=statistics.deviation[0])
     )

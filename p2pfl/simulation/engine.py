@@ -17,16 +17,17 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
-from p2pfl.experiment.composing import RunParts, wanted
-from p2pfl.experiment.swarm_agreement import reported
+from p2pfl.experiment.composing import RunParts, wanted_experiment
+from p2pfl.experiment.swarm_agreement import report_statistics
 from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
-from p2pfl.results.models.model_description import described
-from p2pfl.results.progress import progressing
+from p2pfl.results.models.model_description import describe_model
+from p2pfl.results.progress import show_progress
 from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
+from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
@@ -130,7 +131,7 @@ def simulate(
     """
     keep_freed_memory()
     first, began = time.perf_counter(), began or datetime.now(UTC)
-    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    made = wanted_experiment(experiment, learner, topology, peers=peers, parts=parts)
     if isinstance(made, partial):
         made = made(unaccounted=unaccounted)
     options, begun = RunOptions(baselines, resume, source), RunStart(first, began)
@@ -140,9 +141,10 @@ def simulate(
         simulated = partial(simulating, resolved, shard, source=drawn)
         if not shard.leads:
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
+        check_runs(resolved, shard.peers)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
-        with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+        with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
             return run_without_loop(
                 simulated(begun=begun, baselines=baselines, resume=resume, folder=run_folder, observe=seen)
             )
@@ -220,9 +222,10 @@ async def simulating(
         if left is not None:
             resolved = resolved.continuing(secret=left.facts.secret)
         if wanted.data.scale:
+            record_runs(resolved, shard.peers, now=begun.began)
             resolved, statistics = opened(resolved, shard, sent=sent)
-            agreed["statistics"] = reported(statistics)
-        run.describe(described(resolved))
+            agreed["statistics"] = report_statistics(statistics)
+        run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
         state, work, meter, final, best = await _recorded(
             resolved,
@@ -234,6 +237,7 @@ async def simulating(
             sent=sent,
             keeper=keeper,
             left=left,
+            began=begun.began,
         )
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
@@ -314,6 +318,7 @@ async def _recorded(
     sent: torch.Tensor,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
+    began: datetime,
 ) -> tuple[State, Inline, Meter | None, list[dict[str, float]], BestModels | None]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 
@@ -335,6 +340,8 @@ async def _recorded(
             sampled=None if left is None else left.sampled,
             more=left is None,
         )
+    if not resolved.experiment.data.scale:  # then it is recorded already
+        record_runs(resolved, shard.peers, now=began)
     if left is not None:
         sent.copy_(left.sent)
 

@@ -14,7 +14,7 @@ from p2pfl.core.neighbourhood import ReceivedModels, Released
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.privacy.device_masks import weighted_sums
-from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
+from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows, senders
 from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.privacy.total_masks import TotalMasks
@@ -134,9 +134,9 @@ class SummedNeighbourhood(StackedNeighbourhood):
         """
         largest: Floats = magnitudes.cpu().numpy()  # [S]
         listener = np.repeat(np.arange(len(terms)), np.diff(matrix.indptr))  # [E]
-        limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [R]
+        limits = np.minimum(POINT_LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [R]
         fits = np.rint(matrix.data * largest[matrix.indices]) < limits[listener]  # [E]
-        if not (fits.all() and (largest < LIMIT).all()):
+        if not (fits.all() and (largest < POINT_LIMIT).all()):
             raise PrivacyError(
                 f"rows of up to {largest.max():.3g} grid points do not fit into a ring of {self.width} bits, "
                 f"where sums of {int(terms.max())} must be exact; clip, lower the learning rate or use fewer "

@@ -30,7 +30,7 @@ from p2pfl.core.neighbourhood import (
 from p2pfl.core.rows import Rows
 from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.composing import compose
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
 from p2pfl.network.peer import Peer
@@ -213,7 +213,7 @@ class Case:
     @property
     def traits(self) -> Traits:
         """Traits that the algorithm declares."""
-        return declared(self.algorithm, UNDECLARED)
+        return declared_traits(self.algorithm, UNDECLARED)
 
     def plan(self, *, live: bool = False, topology: Topology | None = None, **parts: Any) -> Plan:
         """Return the plan of a run of a fresh copy of the algorithm."""

@@ -27,7 +27,7 @@ from p2pfl.algorithms import (
     State,
     start,
 )
-from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, coded
+from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, encode_rows
 from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Public, Released, derived, run_without_loop
 from p2pfl.simulation import Faults
@@ -67,7 +67,7 @@ def test_choco_sgd_is_algorithm_2_of_the_paper(codec):
         x = x - RATE * gradients(model, federation, x, round=round)
         q = []
         for i, peer in enumerate(GRAPH.peers):
-            q.append(coded(codec, (x[i] - copies[i][i])[None], at=At((peer,), round, 0))[0][0])
+            q.append(encode_rows(codec, (x[i] - copies[i][i])[None], at=At((peer,), round, 0))[0][0])
         for i in range(8):
             for j in range(8):
                 copies[i][j] = copies[i][j] + q[j]
@@ -86,7 +86,7 @@ def test_dpsgd_is_mixed_by_choco_gossip_before_its_step():
     copies = x.clone()
     for round in range(ROUNDS):
         slopes = gradients(model, federation, x, round=round)
-        copies = copies + coded(codec, x - copies, at=At(GRAPH.peers, round, 0))[0]
+        copies = copies + encode_rows(codec, x - copies, at=At(GRAPH.peers, round, 0))[0]
         x = x + gamma * (torch.from_numpy(W) @ copies - copies) - RATE * slopes
         assert (states[round + 1].rows - x).abs().max() < 1e-10
 
@@ -97,7 +97,7 @@ def test_several_exchanges_a_round_are_as_many_of_choco_gossip():
     after = run_without_loop(Compressed(averaging(3), TopK(0.2), 0.3).round(learner.state, learner, stack(GRAPH), 0))
     x, copies = rows, torch.zeros_like(rows)
     for step in range(3):
-        copies = copies + coded(TopK(0.2), x - copies, at=At(GRAPH.peers, 0, step))[0]
+        copies = copies + encode_rows(TopK(0.2), x - copies, at=At(GRAPH.peers, 0, step))[0]
         x = x + 0.3 * (torch.from_numpy(W) @ copies - copies)
     assert (after.rows - x).abs().max() < 1e-12
     assert (after.extra["sums"] - torch.from_numpy(W) @ after.extra["copies"]).abs().max() < 1e-12
@@ -238,7 +238,7 @@ def test_a_simulated_peer_is_charged_what_its_row_takes(codec):
     rows = torch.randn(8, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     learner, net = Gossiping(rows), stack(GRAPH)
     run_without_loop(Compressed(averaging(3), codec).round(learner.state, learner, net, 0))
-    size = coded(codec, rows, at=At(GRAPH.peers, 0, 0))[1].size
+    size = encode_rows(codec, rows, at=At(GRAPH.peers, 0, 0))[1].size
     assert net.bytes_out.tolist() == [3 * size] * 8
     assert size < 8000
 

@@ -33,7 +33,7 @@ def install(tmp_path, monkeypatch):
 
 def test_names_are_sorted_and_nothing_is_imported(install):
     install("acme", {"wave": "acme_sea.parts:WAVE", "anchor": "acme_sea.parts:ANCHOR"}, acme_sea="")
-    assert [*registry.registered("p2pfl.tests")] == ["anchor", "wave"]
+    assert [*registry.find_entry_points("p2pfl.tests")] == ["anchor", "wave"]
     assert "acme_sea" not in sys.modules
 
 
@@ -45,7 +45,7 @@ def test_a_part_is_imported_when_it_is_loaded(install):
 @pytest.mark.parametrize("value", ["absent.parts:WAVE", "acme_sea.absent:WAVE", "acme_sea.parts.absent:WAVE"])
 def test_a_part_whose_module_does_not_exist_is_left_out(install, value):
     install("acme", {"anchor": "acme_sea.parts:WAVE", "wave": value}, acme_sea="")
-    assert [*registry.registered("p2pfl.tests")] == ["anchor"]
+    assert [*registry.find_entry_points("p2pfl.tests")] == ["anchor"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_part_whose_module_does_not_exist_is_left_out(install, value):
 )
 def test_a_part_that_cannot_be_imported_is_one_sentence(install, text, reason):
     install("acme", {"wave": "acme_sea.parts:WAVE"}, acme_sea=text)
-    assert [*registry.registered("p2pfl.tests")] == ["wave"]
+    assert [*registry.find_entry_points("p2pfl.tests")] == ["wave"]
     with pytest.raises(InputError, match=r'^"acme_sea\.parts:WAVE" cannot be imported') as error:
         registry.load("p2pfl.tests", "wave")
     assert reason in str(error.value)

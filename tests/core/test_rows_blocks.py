@@ -10,7 +10,7 @@ from p2pfl.core.rows import alike, blockwise, distances, mean, norms
 @pytest.fixture
 def stack(monkeypatch):
     """Return 23 rows of 7 numbers, of which three make a block."""
-    monkeypatch.setattr(module, "BLOCK", 21)
+    monkeypatch.setattr(module, "NUMBERS_PER_BLOCK", 21)
     return torch.randn(23, 7, generator=torch.Generator().manual_seed(1))
 
 

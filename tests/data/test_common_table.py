@@ -163,8 +163,8 @@ def test_a_file_that_is_missing_or_not_text_is_named(tmp_path):
     with pytest.raises(
         DataError,
         match=(
-            r" is not a comma-separated file in UTF-8 \('utf-8' codec can't decode byte 0xe9 in position 4: invalid "
-            r"continuation byte\); save it as such"
+            r" is no text in utf-8 \('utf-8' codec can't decode byte 0xe9 in position 4: invalid continuation byte\); "
+            r'name its encoding in latin\.csv\.toml beside it, such as encoding = "latin-1"'
         ),
     ):
         csv(tmp_path, path="latin.csv", target="y")

@@ -151,11 +151,11 @@ def test_a_data_frame_names_rows_by_their_number():
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"age": "numeric"}, 'column "age" has the type \'numeric\'; write "number", "integer" or a list of levels'),
+        ({"age": "numeric"}, 'column "age" has the type \'numeric\'; write "number", "integer", "date" or a list'),
         ({"age": 5}, 'column "age" is 5; write "number", "integer" or a list of levels'),
         ({"age": {"type": "number", "mising": 5}}, 'column "age" has the unknown key "mising"; did you mean "missing"'),
         ({"age": {"missing": 5}}, 'column "age" needs either `type` or `levels`; declare one of them'),
-        ({"age": {"type": "number", "missing": "mean"}}, "replaces missing cells by 'mean'; write a number, or leave"),
+        ({"age": {"type": "number", "missing": "mean"}}, "replaces missing cells by 'mean'; write a number or"),
         ({"age": {"type": "integer", "missing": 1.5}}, "replaces missing whole numbers by 1.5; write a whole number"),
         ({"age": {"type": "number", "unknown": 1}}, "is a number and has the rule `unknown`; leave it out"),
         ({"sex": []}, r'column "sex" has the levels \[\]; write a list of texts or whole numbers'),
@@ -259,8 +259,8 @@ def test_a_proposal_leaves_out_names_and_empty_columns(patients):
     columns, remarks = propose(read(patients("name,empty,y\n" + lines)), target="y")
     assert columns == {"y": "number"}
     assert remarks == [
-        '"name" has 60 different texts and is left out; declare it if it is a feature',
-        '"empty" has no values and is left out; declare it if it is a feature',
+        '"name" looks like an identifier and is left out; name it as `key` if it identifies persons',
+        '"empty" has no values and is left out; declare it if others have some',
     ]
     few = "".join(f"name{row % 7},{row / 2}\n" for row in range(12))
     assert propose(read(patients("name,y\n" + few)), target="y")[0] == {"y": "number"}
@@ -300,7 +300,7 @@ def test_each_peer_reads_its_own_file_and_no_other(tmp_path):
     bob = federate("table", peers=["ada", "bob"], seed=7, options=options, only=["bob"])
     assert torch.equal(bob.dataset.features[bob.train["bob"]], swarm.dataset.features[swarm.train["bob"]])
     assert torch.equal(bob.dataset.targets[bob.test["bob"]], swarm.dataset.targets[swarm.test["bob"]])
-    with pytest.raises(DataError, match=r"no table at .*ada\.csv; correct `path`"):
+    with pytest.raises(DataError, match=r"no table of "ada" at .*ada\.csv; correct `path`"):
         federate("table", peers=["ada", "bob"], seed=7, options=options)
 
 

@@ -64,6 +64,11 @@ def own(folder, path, **changes):
     return read(table)
 
 
+def costs(path):
+    """The lines of an account that are costs."""
+    return [entry for entry in map(json.loads, path.read_text().splitlines()) if "round" in entry]
+
+
 def before(experiment, peer):
     """What was spent of the data of a peer."""
     found = accounts(experiment, [peer])
@@ -242,13 +247,12 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
     assert first["epsilon"] == pytest.approx(spent({cost: 1}, delta=1e-5))
     assert second["epsilon"] == pytest.approx(spent({cost: 2}, delta=1e-5))
     for peer in FOUR:
-        lines = (tmp_path / f"{peer}.csv.budget.jsonl").read_text().splitlines()
-        assert [json.loads(line)["peer"] for line in lines] == [peer, peer]
+        assert [each["peer"] for each in costs(tmp_path / f"{peer}.csv.budget.jsonl")] == [peer, peer]
     with pytest.raises(InputError, match=r"epsilon = 1\.2 does not permit another round.*raise it, or stop here"):
         described(cells, noise=2.0, epsilon=1.2)
     with pytest.raises(InputError, match=r"does not permit another round.*raise it and set privacy\.noise, or stop"):
         described(cells, epsilon=1.0)
-    assert len((tmp_path / "peer0.csv.budget.jsonl").read_text().splitlines()) == 2
+    assert len(costs(tmp_path / "peer0.csv.budget.jsonl")) == 2
 
 
 def test_what_totals_have_spent_is_said_before_the_next(cells):
@@ -264,7 +268,7 @@ def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(ce
     privacy = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "budget": str(tmp_path / "spent.jsonl")}
     run = simulate(read(cells | {"model": DESCRIPTION, "privacy": privacy}), baselines=False)
     assert run.summary["privacy"]["account"] == "spent.jsonl"
-    assert len((tmp_path / "spent.jsonl").read_text().splitlines()) == 4
+    assert len(costs(tmp_path / "spent.jsonl")) == 4
 
 
 def test_costs_under_other_conditions_are_not_added_to_totals(cells):

@@ -7,10 +7,10 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 
 PEERS = tuple(f"peer{number:02}" for number in range(70))
 WRONG = PEERS[66]
@@ -40,7 +40,7 @@ def seeded(make, *arguments):
 MODELS = {
     Perceptrons: seeded(nn.Sequential, lambda: nn.Linear(6, 5), nn.ReLU, lambda: nn.Linear(5, 3)),
     Kernels: seeded(nn.Sequential, lambda: nn.Linear(6, 5), nn.GELU, lambda: nn.Linear(5, 3)),
-    Stacked: seeded(Own),
+    StackedEngine: seeded(Own),
 }
 
 
@@ -58,7 +58,7 @@ def made(model, **settings):
 
 def wrong(monkeypatch, kind, *, in_gradient=True):
     """Let an engine double a gradient, or the loss, of the batches that contain the sample of one peer alone."""
-    calls = {Perceptrons: "models", Kernels: "gradient", Stacked: "gradient"}
+    calls = {Perceptrons: "models", Kernels: "gradient", StackedEngine: "gradient"}
     right = getattr(kind, calls[kind])
 
     if kind is Perceptrons:
@@ -117,7 +117,7 @@ def test_an_engine_that_is_wrong_about_one_peer_of_many_is_not_used(kind, monkey
     wrong(monkeypatch, kind)
     with pytest.warns(UserWarning, match="differs from torch's own on the first batch of a peer"):
         found = learner.fit(learner.start(PEERS), peers=PEERS, round=0).rows
-    assert isinstance(learner.engine, Plain)
+    assert isinstance(learner.engine, PlainEngine)
     assert learner.perceptrons is None
     for row, peer in zip(expected, (PEERS[0], WRONG), strict=True):
         torch.testing.assert_close(found[PEERS.index(peer)], row)
@@ -125,7 +125,7 @@ def test_an_engine_that_is_wrong_about_one_peer_of_many_is_not_used(kind, monkey
 
 def test_a_wrong_loss_is_found_as_well(monkeypatch):
     learner = marked(made(Own()))
-    wrong(monkeypatch, Stacked, in_gradient=False)
+    wrong(monkeypatch, StackedEngine, in_gradient=False)
     with pytest.warns(UserWarning, match="differs from torch's own"):
         learner.gradient(learner.start(PEERS), peers=PEERS, round=0)
 
@@ -133,7 +133,7 @@ def test_a_wrong_loss_is_found_as_well(monkeypatch):
 def test_dropout_by_key_is_proven_too(monkeypatch):
     learner = made(Own(drop=0.5))
     learner.fit(learner.start(PEERS), peers=PEERS, round=0)
-    assert isinstance(learner.engine, Stacked)
+    assert isinstance(learner.engine, StackedEngine)
     learner = made(Own(drop=0.5))
     monkeypatch.setattr(learner.engine, "gradient", lambda parts, _: (torch.zeros(len(parts[0])), list(parts)))
     with pytest.warns(UserWarning, match="differs from torch's own"):
@@ -191,7 +191,7 @@ def test_what_changes_samples_gradients_and_rates_by_intention_keeps_the_fast_en
     engine = learner.engine
     learner.fit(learner.start([*data]), peers=[*data], round=0)
     assert learner.engine is engine
-    assert not isinstance(engine, Plain)
+    assert not isinstance(engine, PlainEngine)
 
 
 class MixesLate(nn.Module):
@@ -208,9 +208,9 @@ class MixesLate(nn.Module):
 def test_a_model_that_mixes_the_samples_of_some_batches_alone_is_not_padded():
     model = seeded(MixesLate)()
     learner = marked(made(model))
-    assert isinstance(learner.engine, Stacked)
+    assert isinstance(learner.engine, StackedEngine)
     expected = learner.fit(learner.start([WRONG]), peers=[WRONG], round=0).rows[0]
     with pytest.warns(UserWarning, match="differs from torch's own"):
         found = learner.fit(learner.start(PEERS), peers=PEERS, round=0).rows
-    assert isinstance(learner.engine, Plain)
+    assert isinstance(learner.engine, PlainEngine)
     assert torch.equal(found[PEERS.index(WRONG)], expected)

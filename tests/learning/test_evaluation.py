@@ -9,7 +9,7 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.evaluation import PADDED_SAMPLES, _common, _divided
+from p2pfl.learning.evaluation import PADDED_SAMPLES, _common, _divide
 from p2pfl.learning.losses import accuracy, each_sample
 
 PEERS = tuple(f"peer{i}" for i in range(5))
@@ -66,7 +66,7 @@ def test_blocks_of_rows_of_different_lengths_are_padded_to_twice_their_samples_a
     torch.manual_seed(1)
     made = TorchLearner(nn.Linear(6, 3), Federation(data, train, dict.fromkeys(names, np.arange(0)), test))
     part = made.parts["test"].of(names)
-    blocks = _divided(made, part)
+    blocks = _divide(made, part)
     assert sorted(np.concatenate(blocks).tolist()) == list(range(len(names)))
     for block in blocks:
         longest = part.counts[block].max()

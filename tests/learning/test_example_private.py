@@ -25,7 +25,7 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon, worst, worst_off
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
-from p2pfl.privacy.normal_stream import BLOCK, normals, spans
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, normals, spans
 from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.simulation import simulate
 from swarms import DEADLINE, SMALL
@@ -134,7 +134,7 @@ def test_a_step_is_that_of_opacus_on_the_same_batch():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its hooks
         data, learner = federation(), learner_of(clip=0.4, rate=0.3, steps=1)
-        chosen = learner.sampled("ada", round=0, step=0)
+        chosen = learner.sample("ada", round=0, step=0)
         model = GradSampleModule(mlp().double(), loss_reduction="mean")
         optimiser = DPOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.3), noise_multiplier=0.0, max_grad_norm=0.4, expected_batch_size=8
@@ -153,7 +153,7 @@ def test_a_step_is_that_of_opacus_on_the_same_batch():
 def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
     learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
     parts, everybody = parts_of(learner), np.arange(20)
-    difference = learner.clipped(parts, everybody)[1] - learner.clipped(parts, everybody[1:])[1]
+    difference = learner.clip_gradients(parts, everybody)[1] - learner.clip_gradients(parts, everybody[1:])[1]
     assert float(difference.norm()) <= clip * (1 + 1e-9)
 
 
@@ -163,15 +163,15 @@ def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
 def test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_more_than_the_clip(scale, wrap, clip):
     learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip, noise=1.0)
     parts, step = parts_of(learner), grid_step(clip)
-    singles = [learner.clipped(parts, np.array([place]))[1] / step for place in range(20)]
-    whole = learner.clipped(parts, np.arange(20))[1] / step
+    singles = [learner.clip_gradients(parts, np.array([place]))[1] / step for place in range(20)]
+    whole = learner.clip_gradients(parts, np.arange(20))[1] / step
     for points in (*singles, whole):
         assert torch.equal(points, points.round())
         assert float(points.abs().max()) < 2**53
     assert all(math.hypot(*points[0].tolist()) * step <= clip for points in singles)
     without = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
     for place, points in enumerate(singles):  # rounded towards zero, so that no gradient gets longer, however large P
-        plain = without.clipped(parts, np.array([place]))[1] / step
+        plain = without.clip_gradients(parts, np.array([place]))[1] / step
         assert bool((points * plain.sign() <= plain.abs()).all())
         torch.testing.assert_close(points, plain, rtol=2.0**-23, atol=1.0)
     torch.testing.assert_close(whole, sum(singles), rtol=0, atol=2.0**10)  # stacks round gradients otherwise
@@ -185,8 +185,8 @@ def test_a_step_adds_the_points_of_the_exact_sampler_to_whole_numbers(clip, dtyp
     deviation = grid_deviation(noise=noise, clip=clip)
     assert deviation == pytest.approx(noise * clip / step, rel=1e-15)
     learner = learner_of(noise=noise, clip=clip, dtype=dtype, exact=True)
-    _, total = learner.clipped(parts_of(learner), np.arange(20))
-    found = learner.hidden(total, peer="ada", round=2, step=1)
+    _, total = learner.clip_gradients(parts_of(learner), np.arange(20))
+    found = learner.hide(total, peer="ada", round=2, step=1)
     assert found.dtype == torch.float64
     key = SeededSource(11).bytes(KEY_BYTES, purpose="example noise 1", peer="ada", round=2)
     drawn = NoiseSampler(deviation).window([key], slice(0, learner.layout.size))
@@ -198,7 +198,9 @@ def test_learners_of_experiments_draw_noise_from_the_exact_sampler():
     learner = plan(read(TABLE)).learner
     deviation, key = grid_deviation(noise=1.0, clip=0.5), bytes(range(32))
     points = learner.normals(key, 70_000) * deviation
-    expected = np.concatenate([NoiseSampler(deviation).window([key], span)[0].copy() for span in spans(70_000, BLOCK)])
+    expected = np.concatenate(
+        [NoiseSampler(deviation).window([key], span)[0].copy() for span in spans(70_000, VALUES_PER_BLOCK)]
+    )
     assert np.array_equal(np.rint(points), expected)
     assert np.abs(points - expected).max() < 0.01
 
@@ -237,7 +239,7 @@ def test_the_noise_has_its_deviation_and_is_drawn_anew_in_each_step():
     difference = (rows[2.0] - rows[0.0])[0]
     assert float(difference.std()) == pytest.approx(0.1 * 2.0 * 0.5 / 8, rel=0.02)
     noise = [
-        learner.hidden(torch.zeros(1, learner.layout.size), peer=peer, round=round, step=step)[0]
+        learner.hide(torch.zeros(1, learner.layout.size), peer=peer, round=round, step=step)[0]
         for peer, round, step in [("ada", 0, 0), ("ada", 0, 1), ("ada", 1, 0), ("bob", 0, 0)]
     ]
     correlations = torch.corrcoef(torch.stack(noise)) - torch.eye(4)
@@ -246,9 +248,9 @@ def test_the_noise_has_its_deviation_and_is_drawn_anew_in_each_step():
 
 def test_an_empty_batch_is_a_step_of_noise_alone():
     learner = learner_of(noise=1.0, clip=0.5, batch=1, steps=40, rate=0.1)
-    drawn = [learner.sampled("ada", round=0, step=step) for step in range(40)]
+    drawn = [learner.sample("ada", round=0, step=step) for step in range(40)]
     empty = next(step for step, chosen in enumerate(drawn) if not len(chosen))
-    loss, total = learner.clipped(parts_of(learner), drawn[empty])
+    loss, total = learner.clip_gradients(parts_of(learner), drawn[empty])
     assert (loss, float(total.norm())) == (0.0, 0.0)
     assert learner.fit(learner.start(["ada"]), peers=["ada"], round=0).report.steps.tolist() == [40]
 
@@ -258,7 +260,7 @@ def test_each_step_of_a_round_has_a_batch_of_its_own():
     row = learner.start(["ada"])
     for step in range(3):
         parts = list(learner.layout.split(row).values())
-        row = row - 0.3 * learner.clipped(parts, learner.sampled("ada", round=1, step=step))[1] / 8
+        row = row - 0.3 * learner.clip_gradients(parts, learner.sample("ada", round=1, step=step))[1] / 8
     fitted = learner.fit(learner.start(["ada"]), peers=["ada"], round=1).rows
     torch.testing.assert_close(fitted, row, rtol=1e-12, atol=1e-12)
 
@@ -273,7 +275,7 @@ def test_each_sample_joins_independently_with_the_same_probability():
     learner = learner_of()
     joins = np.zeros((2000, 20))
     for step in range(2000):
-        joins[step, learner.sampled("ada", round=0, step=step)] = 1
+        joins[step, learner.sample("ada", round=0, step=step)] = 1
     assert learner.cost("ada") == (0.4, 3)
     assert joins.mean(axis=0) == pytest.approx(0.4, abs=0.06)
     assert joins.sum(axis=1).var() == pytest.approx(20 * 0.4 * 0.6, rel=0.15)  # a fixed size would have none
@@ -455,7 +457,7 @@ def test_the_account_has_the_rate_and_the_steps_of_training():
             assert meter.own[peer] == {kind: rounds}
     stated = resolved.examples(2, played=meter.played)
     assert (stated["sampling_rate"], stated["steps"]) in {(8 / n, 4 * math.ceil(n / 8)) for n in held.values()}
-    joined = [len(resolved.learner.sampled(peers[0], round=round, step=0)) for round in range(400)]
+    joined = [len(resolved.learner.sample(peers[0], round=round, step=0)) for round in range(400)]
     n = held[peers[0]]
     assert abs(np.mean(joined) - 8) < 5 * math.sqrt(8 * (1 - 8 / n) / 400)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from p2pfl.experiment import plan, read
-from p2pfl.learning.histograms import CONFIDENCES, SCORES, histograms, length, score_histograms
+from p2pfl.learning.histograms import CONFIDENCE_BINS, SCORE_BINS, histograms, length, score_histograms
 from p2pfl.simulation import simulate
 
 BINARY = {
@@ -33,7 +33,7 @@ def test_the_area_is_that_of_scikit_learn_for_scores_in_bins(seed):
     outputs, targets = samples(seed, classes=2)
     chances = outputs.softmax(-1)[:, 1].numpy()
     found = score_histograms(histograms(outputs, targets).numpy())["auc"]
-    assert found == pytest.approx(roc_auc_score(targets, np.floor(chances * SCORES)), abs=1e-12)
+    assert found == pytest.approx(roc_auc_score(targets, np.floor(chances * SCORE_BINS)), abs=1e-12)
     assert found == pytest.approx(roc_auc_score(targets, chances), abs=2e-3)
     bound = score_histograms(histograms(outputs, targets).numpy())["auc_bound"]
     assert abs(found - roc_auc_score(targets, chances)) <= bound < 2e-3
@@ -55,11 +55,11 @@ def test_the_brier_score_of_the_sum_over_peers_is_that_of_scikit_learn(classes):
 def test_the_calibration_error_is_that_of_its_formula(classes):
     outputs, targets = samples(classes, classes=classes)
     confidence, likely = outputs.softmax(-1).max(-1)
-    place = np.minimum((confidence.numpy() * CONFIDENCES).astype(int), CONFIDENCES - 1)
+    place = np.minimum((confidence.numpy() * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
     right = (likely == targets).numpy()
     expected = sum(
         (place == b).mean() * abs(right[place == b].mean() - confidence.numpy()[place == b].mean())
-        for b in range(CONFIDENCES)
+        for b in range(CONFIDENCE_BINS)
         if (place == b).any()
     )
     assert score_histograms(histograms(outputs, targets).numpy())["calibration_error"] == pytest.approx(

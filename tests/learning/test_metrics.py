@@ -34,7 +34,7 @@ def test_scores_of_two_classes_are_those_of_scikit_learn(seed, ties):
         "brier": oracle.brier_score_loss(targets, positive),
         "average_precision": oracle.average_precision_score(targets, positive),
     }
-    found = {name: metric(probabilities, targets) for name, metric in metrics.BINARY.items()}
+    found = {name: metric(probabilities, targets) for name, metric in metrics.BINARY_METRICS.items()}
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     assert {*found} == {*expected, "calibration_error", "calibration_slope", "calibration_intercept"}
 
@@ -48,7 +48,7 @@ def test_scores_of_many_classes_are_those_of_scikit_learn(ties):
         "balanced_accuracy": oracle.balanced_accuracy_score(targets, probabilities.argmax(1)),
         "auc": oracle.roc_auc_score(targets, probabilities, multi_class="ovr", average="macro"),
     }
-    found = {name: metrics.CLASSIFICATION[name](probabilities, targets) for name in expected}
+    found = {name: metrics.CLASSIFICATION_METRICS[name](probabilities, targets) for name in expected}
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn():
     rng = np.random.default_rng(7)
     targets = rng.normal(size=200)
     predictions = targets + rng.normal(size=200)
-    found = {name: metric(predictions, targets) for name, metric in metrics.REGRESSION.items()}
+    found = {name: metric(predictions, targets) for name, metric in metrics.REGRESSION_METRICS.items()}
     assert found == pytest.approx(
         {
             "loss": oracle.mean_squared_error(targets, predictions),
@@ -91,7 +91,7 @@ def test_the_calibration_error_of_many_classes_is_that_of_the_likeliest():
 def test_a_score_without_a_value_is_nan():
     probabilities, targets = np.array([[0.8, 0.2], [0.3, 0.7]]), np.array([0, 0])
     assert np.isnan(metrics.macro_auc(probabilities, targets))
-    assert np.isnan(metrics.BINARY["average_precision"](probabilities, targets))
+    assert np.isnan(metrics.BINARY_METRICS["average_precision"](probabilities, targets))
     assert np.isnan(metrics.r2(np.array([1.0, 2.0]), np.array([3.0, 3.0])))
     found = metrics.intervals({"auc": metrics.macro_auc}, probabilities, targets, seed=0, draws=20)
     assert np.isnan(found["auc"]).all()
@@ -105,9 +105,9 @@ def test_a_certain_and_wrong_prediction_has_a_finite_loss():
 @pytest.mark.slow
 def test_intervals_are_reproducible_and_those_of_the_bootstrap_by_hand():
     probabilities, targets = said(1, 2, size=80)
-    found = metrics.intervals(metrics.BINARY, probabilities, targets, seed=3, draws=50)
-    assert found == metrics.intervals(metrics.BINARY, probabilities, targets, seed=3, draws=50)
-    assert found != metrics.intervals(metrics.BINARY, probabilities, targets, seed=4, draws=50)
+    found = metrics.intervals(metrics.BINARY_METRICS, probabilities, targets, seed=3, draws=50)
+    assert found == metrics.intervals(metrics.BINARY_METRICS, probabilities, targets, seed=3, draws=50)
+    assert found != metrics.intervals(metrics.BINARY_METRICS, probabilities, targets, seed=4, draws=50)
     rng = metrics.draw(3, "bootstrap")
     drawn = [rng.integers(80, size=80) for _ in range(50)]
     by_hand = [oracle.roc_auc_score(targets[chosen], probabilities[chosen, 1]) for chosen in drawn]
@@ -116,10 +116,10 @@ def test_intervals_are_reproducible_and_those_of_the_bootstrap_by_hand():
 
 def test_scores_that_do_not_vary_have_no_interval():
     probabilities, targets = said(1, 3, size=40)
-    one = metrics.intervals(metrics.CLASSIFICATION, probabilities[:1], targets[:1], seed=0, draws=20)
+    one = metrics.intervals(metrics.CLASSIFICATION_METRICS, probabilities[:1], targets[:1], seed=0, draws=20)
     assert np.isnan([*one.values()]).all()
     right = np.eye(3)[targets]
-    found = metrics.intervals(metrics.CLASSIFICATION, right, targets, seed=0, draws=20)
+    found = metrics.intervals(metrics.CLASSIFICATION_METRICS, right, targets, seed=0, draws=20)
     assert np.isnan(found["accuracy"]).all()
 
 

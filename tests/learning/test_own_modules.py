@@ -13,9 +13,9 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from p2pfl.core.errors import ModelError
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 
 PEERS = ("ada", "bob")
 
@@ -131,11 +131,11 @@ def test_kernels_take_bare_layers_of_torch_alone():
     held = sequence()
     held[1].register_parameter("unused", nn.Parameter(torch.ones(2)))
     for model in (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Double(8, 2)), held):
-        assert isinstance(TorchLearner(model, data(), device="cpu").engine, Stacked)
+        assert isinstance(TorchLearner(model, data(), device="cpu").engine, StackedEngine)
     assert isinstance(TorchLearner(sequence(), data(), device="cpu").engine, Kernels)
     handle = nn.modules.module.register_module_forward_hook(lambda *passed: passed[2])
     try:
-        assert isinstance(TorchLearner(sequence(), data(), device="cpu").engine, Stacked)
+        assert isinstance(TorchLearner(sequence(), data(), device="cpu").engine, StackedEngine)
     finally:
         handle.remove()
 
@@ -149,7 +149,7 @@ class Centred(nn.Module):
 
 def test_a_model_that_mixes_the_samples_of_a_batch_is_not_padded():
     learner = TorchLearner(nn.Sequential(Centred(), nn.Linear(6, 2)), data(), batch=None, seed=3, device="cpu")
-    assert isinstance(learner.engine, Plain)
+    assert isinstance(learner.engine, PlainEngine)
     both = learner.fit(learner.start(PEERS), peers=PEERS, round=0).rows
     for number, peer in enumerate(PEERS):
         assert torch.equal(both[number], learner.fit(learner.start([peer]), peers=[peer], round=0).rows[0])

@@ -62,4 +62,4 @@ def test_separated_classes_have_no_slope_and_one_class_has_no_intercept():
     apart = np.column_stack([1 - LEVELS, LEVELS])
     assert np.isnan(slope(apart, (LEVELS > 0.5).astype(int)))
     assert np.isnan(intercept(apart, np.zeros(600, int)))
-    assert np.isnan(metrics.BINARY["calibration_slope"](np.full((4, 2), 0.5), np.array([0, 1, 0, 1])))
+    assert np.isnan(metrics.BINARY_METRICS["calibration_slope"](np.full((4, 2), 0.5), np.array([0, 1, 0, 1])))

@@ -124,7 +124,7 @@ def test_a_recurrent_model_is_trained_and_scored_alone_and_in_a_stack():
 
 def test_the_three_paths_are_chosen_by_the_model():
     kinds = [type(learner_of(wrap(mlp())).engine).__name__ for wrap in (nn.Sequential, HiddenModel, BranchingModel)]
-    assert kinds == ["Kernels", "Stacked", "Plain"]
+    assert kinds == ["Kernels", "StackedEngine", "PlainEngine"]
 
 
 @pytest.mark.parametrize("wrap", [nn.Sequential, HiddenModel])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from p2pfl.experiment import plan, read
 from p2pfl.results.exact_statistics import EXACT_STATISTICS
-from p2pfl.results.models.model_description import described
+from p2pfl.results.models.model_description import describe_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protection.md").read_text("utf-8")
 TABLE = PAGE.partition("## Exact statistics, and who may see them")[2].partition("\n## ")[0]
@@ -28,7 +28,7 @@ def test_every_key_of_a_description_is_public_or_an_exact_statistic(tmp_path):
     (tmp_path / "cells.csv").write_text("\n".join(["a,b,y", *(f"{n},{'xy'[n % 2]},{n / 7}" for n in range(30))]))
     options = {"path": str(tmp_path / "cells.csv"), "target": "y"}
     table = {"topology": {"peers": 3}, "data": {"name": "csv", "options": options}, "model": {"name": "linear"}}
-    about = json.loads(json.dumps(described(plan(read(table)))))
+    about = json.loads(json.dumps(describe_model(plan(read(table)))))
     keys = {key for key in about if key not in {"inputs", "outputs"}}
     keys |= {f"outputs.{key}" for key in about["outputs"]}
     keys |= {f"inputs.{key}" for key in about["inputs"] if key != "columns"}

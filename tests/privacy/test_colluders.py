@@ -81,7 +81,7 @@ def test_the_search_finds_what_enumeration_finds_on_graphs_small_enough_for_both
 def test_downdates_and_inversions_enumerate_the_same(monkeypatch):
     graph = graphs.random_regular(20, degree=4, seed=2)
     plain = worst_colluders(graph, noise=1.0, mask=8.0, count=2)
-    monkeypatch.setattr(colluders, "_STEEP", 1.0)  # every downdate is refused as too steep
+    monkeypatch.setattr(colluders, "_MAX_VARIANCE_RATIO", 1.0)  # every downdate is refused as too steep
     anew = worst_colluders(graph, noise=1.0, mask=8.0, count=2)
     assert plain == anew
 

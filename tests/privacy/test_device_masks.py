@@ -79,7 +79,7 @@ def masks_of(topology, **how):
     ids=["ring", "complete", "one-way", "schedule", "regular"],
 )
 def test_mask_sums_are_those_of_numpy_and_cancel(topology, size, wide, monkeypatch):
-    monkeypatch.setattr(device_masks, "WIDE", wide)
+    monkeypatch.setattr(device_masks, "NUMBERS_PER_DRAW", wide)
     masks = masks_of(topology)
     for round, attempt in ((0, 0), (1, 2)):
         how = {"round": round, "size": size, "attempt": attempt}

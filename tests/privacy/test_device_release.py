@@ -84,7 +84,7 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
     if Settings(**chosen).neutral:
         return
     # What is computed together is whole blocks, within which sums of squares have one order.
-    with mock.patch.multiple(update, WIDE=wide, BLOCK=min(wide, update.BLOCK)):
+    with mock.patch.multiple(update, NUMBERS_PER_DRAW=wide, VALUES_PER_BLOCK=min(wide, update.VALUES_PER_BLOCK)):
         expected, found, waits = both(draw(size, dtype=dtype), draw(size, seed=1, dtype=dtype), weights, **chosen)
     assert not waits
     for one, (other, rows) in zip(expected, found, strict=True):
@@ -97,7 +97,7 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
 
 @pytest.mark.slow
 def test_long_rows_are_released_alike():
-    size = 3 * normal_stream.BLOCK + 17
+    size = 3 * normal_stream.VALUES_PER_BLOCK + 17
     expected, found, _ = both(draw(size), draw(size, seed=1), clip=0.5, noise=0.1, mask=1.0)
     for one, (_, rows) in zip(expected, found, strict=True):
         assert torch.equal(rows, one.rows)
@@ -180,7 +180,7 @@ def test_sums_of_weighted_rows_are_those_of_numpy(seed, receivers, senders, size
     drawn = np.random.default_rng(seed)
     weights = scipy.sparse.csr_array(drawn.random((receivers, senders)) * (drawn.random((receivers, senders)) < 0.5))
     points = np.rint(drawn.normal(size=(senders, size)) * 2.0 ** drawn.integers(0, 47))
-    with mock.patch.object(device_masks, "WIDE", wide):
+    with mock.patch.object(device_masks, "NUMBERS_PER_DRAW", wide):
         found = weighted_sums(weights, torch.from_numpy(points))
     np.testing.assert_array_equal(found.numpy(), portions(weights, points))
 

@@ -12,7 +12,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.parts.masks_and_noise import AVERAGED
 from p2pfl.privacy import mask_size
-from p2pfl.privacy.mask_size import MIN_MASK_FACTOR, VICTIMS, mask_deviation, residual, update_size
+from p2pfl.privacy.mask_size import MAX_VICTIMS, MIN_MASK_FACTOR, mask_deviation, residual, update_size
 
 
 def deviation(**sections) -> float:
@@ -65,7 +65,7 @@ def dense_residual(graph, weights, *, steps):
     for edge, (a, b) in enumerate(graph.edges):
         masks[graph.peers.index(a), edge], masks[graph.peers.index(b), edge] = 1, -1
     worst = 0.0
-    for dead in np.argsort(-np.abs(masks).sum(1), kind="stable")[:VICTIMS]:
+    for dead in np.argsort(-np.abs(masks).sum(1), kind="stable")[:MAX_VICTIMS]:
         here = np.arange(len(masks)) != dead
         mixing = np.eye(len(masks))
         for each in weights:
@@ -85,7 +85,7 @@ def test_what_a_death_leaves_equals_the_product_of_all_gossip_steps(graph, steps
     weights = [graphs.metropolis(graph)]
     expected = dense_residual(graph, weights, steps=steps)
     assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-9)
-    monkeypatch.setattr(mask_size, "SMALL", 8)  # by eigenvectors, as for large graphs
+    monkeypatch.setattr(mask_size, "MAX_DENSE_PEERS", 8)  # by eigenvectors, as for large graphs
     assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-6)
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from p2pfl.privacy import normal_stream
-from p2pfl.privacy.normal_stream import BLOCK, REACH, Sampler, grid_normals, normals, to_grid
+from p2pfl.privacy.normal_stream import MAX_DEVIATIONS, VALUES_PER_BLOCK, Sampler, grid_normals, normals, to_grid
 
 COUNTING = bytes(range(32))
 GOLDEN = {
@@ -66,7 +66,7 @@ def test_the_words_are_the_keystream_of_rfc_8439():
 
 
 def test_the_numbers_agree_with_scipy_across_blocks():
-    size = 2 * BLOCK + 1001
+    size = 2 * VALUES_PER_BLOCK + 1001
     expected = oracle(COUNTING, size)
     np.testing.assert_allclose(normals(COUNTING, size), expected, rtol=0, atol=1.2e-10)
     moved = grid_normals(COUNTING, size, deviation=1.0) - np.rint(expected * 2**20)
@@ -81,7 +81,7 @@ def test_the_tails_agree_with_scipy_to_their_ends():
     found = quantiles(words)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1.2e-10)
     np.testing.assert_array_equal(found[: near.size], -found[near.size :])  # symmetric to the last bit
-    assert np.abs(found).max() < REACH
+    assert np.abs(found).max() < MAX_DEVIATIONS
     assert np.isfinite(found).all()
 
 
@@ -92,9 +92,10 @@ def test_the_points_of_the_table_agree_with_scipy():
 
 def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle():
     third, second, first = normal_stream.parabolas()
-    ends = (np.arange(normal_stream.FIRST, normal_stream.FIRST + normal_stream.CELLS + 1) << normal_stream.SHIFT).view(
-        np.float64
-    )
+    ends = (
+        np.arange(normal_stream.FIRST_CELL, normal_stream.FIRST_CELL + normal_stream.CELL_COUNT + 1)
+        << normal_stream.CELL_SHIFT
+    ).view(np.float64)
     width = np.diff(ends)
     reached = first + width * (second + width * third)
     np.testing.assert_allclose(reached[:-1], first[1:], rtol=4e-15)
@@ -104,9 +105,10 @@ def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle()
 
 
 def test_no_parabola_is_farther_from_the_quantiles_than_is_claimed():
-    ends = (np.arange(normal_stream.FIRST, normal_stream.FIRST + normal_stream.CELLS + 1) << normal_stream.SHIFT).view(
-        np.float64
-    )
+    ends = (
+        np.arange(normal_stream.FIRST_CELL, normal_stream.FIRST_CELL + normal_stream.CELL_COUNT + 1)
+        << normal_stream.CELL_SHIFT
+    ).view(np.float64)
     for share in (0.211324865, 0.5, 0.788675135):  # where a cubic is farthest from its parabola
         p = ends[:-1] + share * np.diff(ends)
         words = (p * 2.0**52).astype(np.uint64) << np.uint64(12)
@@ -128,7 +130,7 @@ def test_a_shorter_draw_is_the_beginning_of_a_longer_one(size, first, key):
 @pytest.mark.parametrize("block", [64, 1 << 10, 1 << 13])
 def test_the_size_of_a_block_changes_nothing(block, monkeypatch):
     whole = normals(COUNTING, 20_011)
-    monkeypatch.setattr(normal_stream, "BLOCK", block)
+    monkeypatch.setattr(normal_stream, "VALUES_PER_BLOCK", block)
     np.testing.assert_array_equal(normals(COUNTING, 20_011), whole)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
 from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
-from p2pfl.privacy.normal_stream import BLOCK, grid_normals
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, grid_normals
 from p2pfl.topology import Schedule, Topology, exponential, one_peer_exponential, ring
 from schedule import derived
 
@@ -71,7 +71,9 @@ def test_a_device_with_its_neighbours_public_keys_has_the_masks_of_the_simulatio
         np.testing.assert_array_equal(own.sums([peer], round=4, size=100)[0], together[row])
 
 
-@pytest.mark.parametrize("size", [1, 64, 2410, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
+@pytest.mark.parametrize(
+    "size", [1, 64, 2410, VALUES_PER_BLOCK - 1, VALUES_PER_BLOCK, VALUES_PER_BLOCK + 1, 2 * VALUES_PER_BLOCK + 3]
+)
 def test_rows_of_any_length_are_drawn_alike(size):
     topology = ring(3)
     sums = masks(topology).sums(topology.peers, round=0, size=size)

@@ -17,7 +17,7 @@ from p2pfl.privacy import noise
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK, _quantiles, spans
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, _quantiles, spans
 from p2pfl.privacy.release import private
 from p2pfl.privacy.release_settings import Settings, truncation
 from p2pfl.topology import ring
@@ -27,7 +27,7 @@ KEY = bytes(range(32))
 
 
 def drawn(sampler, key, size):
-    return np.concatenate([sampler.window([key], span)[0].copy() for span in spans(size, BLOCK)])
+    return np.concatenate([sampler.window([key], span)[0].copy() for span in spans(size, VALUES_PER_BLOCK)])
 
 
 def reached(points, *, update, deviation, bits):
@@ -204,7 +204,9 @@ def test_the_noise_of_a_key_is_golden():
 
 def test_decisions_that_are_close_agree_with_those_in_doubles():
     every = NoiseSampler(1.37 * 2.0**20, close=math.inf)  # all that 20 bits leave open
-    assert np.array_equal(drawn(every, KEY, BLOCK), drawn(NoiseSampler(1.37 * 2.0**20), KEY, BLOCK))
+    assert np.array_equal(
+        drawn(every, KEY, VALUES_PER_BLOCK), drawn(NoiseSampler(1.37 * 2.0**20), KEY, VALUES_PER_BLOCK)
+    )
 
 
 def test_a_row_is_drawn_alike_alone_and_among_others():
@@ -215,9 +217,11 @@ def test_a_row_is_drawn_alike_alone_and_among_others():
 
 
 def test_a_later_block_continues_the_streams():
-    points = drawn(NoiseSampler(1e6), KEY, 2 * BLOCK)
-    assert np.array_equal(NoiseSampler(1e6).window([KEY], slice(BLOCK, 2 * BLOCK))[0], points[BLOCK:])
-    assert not np.array_equal(points[:BLOCK], points[BLOCK:])
+    points = drawn(NoiseSampler(1e6), KEY, 2 * VALUES_PER_BLOCK)
+    assert np.array_equal(
+        NoiseSampler(1e6).window([KEY], slice(VALUES_PER_BLOCK, 2 * VALUES_PER_BLOCK))[0], points[VALUES_PER_BLOCK:]
+    )
+    assert not np.array_equal(points[:VALUES_PER_BLOCK], points[VALUES_PER_BLOCK:])
 
 
 def test_the_cut_of_the_noise_takes_its_share_of_delta():

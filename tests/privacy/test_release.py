@@ -14,7 +14,7 @@ from p2pfl.privacy import release
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.release import private
 from p2pfl.privacy.release_settings import Settings
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -102,7 +102,7 @@ async def test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit(s
 
 
 @pytest.mark.sampled(fast=4)
-@pytest.mark.parametrize("size", [7, 3000, BLOCK + 5])
+@pytest.mark.parametrize("size", [7, 3000, VALUES_PER_BLOCK + 5])
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -230,7 +230,7 @@ async def test_mixing_and_hearing_are_left_to_the_wrapped_neighbourhood():
 async def test_the_size_of_a_block_changes_no_released_integer(block, monkeypatch):
     rows, since, chosen = draw(3, 5000), draw(3, 5000, seed=1), {"clip": 1e9, "mask": 2.0}
     expected = (await released(wrap(ring(3), **chosen), rows, since)).rows
-    monkeypatch.setattr(release, "BLOCK", block)
+    monkeypatch.setattr(release, "VALUES_PER_BLOCK", block)
     assert torch.equal((await released(wrap(ring(3), **chosen), rows, since)).rows, expected)
 
 
@@ -335,13 +335,13 @@ async def test_taking_part_always_is_the_plain_release_bit_for_bit():
     size=st.integers(1, 40),
     clip=st.sampled_from([0.01, 1.0, 30.0, math.inf]),
     scale=st.sampled_from([1e-3, 1.0, 1e6]),
-    block=st.sampled_from([1, 4, BLOCK]),
+    block=st.sampled_from([1, 4, VALUES_PER_BLOCK]),
     masses=st.none() | st.just(torch.tensor([[0.5], [2.5]]).double()),
 )
 async def test_an_update_is_scaled_to_at_most_the_clip(size, clip, scale, block, masses):
     rows = draw(2, size, scale=scale, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "BLOCK", block)
+        patch.setattr(release, "VALUES_PER_BLOCK", block)
         moved = (await released(wrap(complete(2), clip=clip), rows, torch.zeros(2, size).double(), masses)).rows
     own = rows if masses is None else rows * masses
     length = own.norm(dim=1, keepdim=True)  # [R, 1]
@@ -371,7 +371,7 @@ async def test_a_release_is_charged_before_anything_is_drawn():
 
 
 async def test_every_total_is_charged_first_and_has_noise_in_all_of_its_numbers():
-    graph, told, size = ring(3), [], BLOCK + 1000
+    graph, told, size = ring(3), [], VALUES_PER_BLOCK + 1000
 
     def contribution(_peer):
         told.append("asked")

@@ -133,12 +133,12 @@ def test_two_receivers_whose_sums_differ_by_one_peer_expose_it():
     seen[0, 0, 0, 2:6] = 0.2
     seen[0, 1, 0, 2:5] = 0.2
     found = Sums(tuple("abcdef"), seen)
-    assert found.exposed(1) is None
-    assert found.exposed(2) == (("a", "b"), "f")
+    assert found.find_exposed(1) is None
+    assert found.find_exposed(2) == (("a", "b"), "f")
 
 
 def test_one_receiver_exposes_others_over_many_exchanges():
-    together, peer = view(weights(seed=1), exchanges=8).exposed(1)
+    together, peer = view(weights(seed=1), exchanges=8).find_exposed(1)
     assert len(together) == 1
     assert peer not in together
 
@@ -147,7 +147,7 @@ def test_every_round_of_a_schedule_is_looked_at():
     seen = np.zeros((2, 6, 2, 6))
     seen[0, 0, 0, 2:6] = seen[1, 0, 1, 2:6] = seen[0, 1, 0, 2:6] = 0.2
     seen[1, 1, 1, 2:5] = 0.2
-    assert Sums(tuple("abcdef"), seen).exposed(2) == (("a", "b"), "f")
+    assert Sums(tuple("abcdef"), seen).find_exposed(2) == (("a", "b"), "f")
 
 
 # Bounds
@@ -157,8 +157,8 @@ def test_a_view_that_is_too_large_says_the_local_floor(monkeypatch):
     small = view(weights())
     bare = Sums(small.peers, None)
     assert bare.guarantee(clip=1.0, noise=0.5, colluders=2).mu == 2.0
-    assert bare.exposed(2) is None
-    monkeypatch.setattr(module, "EFFORT", 1.0)
+    assert bare.find_exposed(2) is None
+    monkeypatch.setattr(module, "MAX_EFFORT", 1.0)
     assert small.guarantee(clip=1.0, noise=0.5, colluders=2).mu == 2.0
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import RunOutcome, compare, lower_is_better
 from p2pfl.results.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
-from p2pfl.results.comparing.intervals import estimate, holm, paired
+from p2pfl.results.comparing.intervals import compare_paired, estimate, holm
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
 
@@ -38,7 +38,7 @@ def test_a_paired_difference_agrees_with_scipy(pairs):
         return
     expected = stats.ttest_rel(ones, others)
     low, high = expected.confidence_interval(0.95)
-    found, p = paired(ones, others)
+    found, p = compare_paired(ones, others)
     assert p == pytest.approx(expected.pvalue, rel=1e-9, abs=1e-12)
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high), rel=1e-9, abs=1e-12)
 
@@ -46,7 +46,7 @@ def test_a_paired_difference_agrees_with_scipy(pairs):
 @pytest.mark.parametrize("shift", [0.25, 0.1, 0.0])
 def test_equal_differences_have_neither_an_interval_nor_a_p_value(shift):
     """0.9 - 0.8 and 0.4 - 0.3 differ in their last bit, which is no deviation to test with."""
-    found, p = paired([0.8 + shift, 0.3 + shift, 0.7 + shift], [0.8, 0.3, 0.7])
+    found, p = compare_paired([0.8 + shift, 0.3 + shift, 0.7 + shift], [0.8, 0.3, 0.7])
     assert (found.mean, found.half, p) == (pytest.approx(shift), None, None)
 
 
@@ -59,7 +59,7 @@ def test_equal_differences_are_no_better_setting_and_a_note_says_why():
 
 
 def test_one_pair_has_neither_an_interval_nor_a_p_value():
-    found, p = paired([0.9], [0.8])
+    found, p = compare_paired([0.9], [0.8])
     assert (found.half, p) == (None, None)
 
 

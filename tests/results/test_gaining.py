@@ -16,11 +16,11 @@ from p2pfl.data import gather
 from p2pfl.experiment import read
 from p2pfl.learning import ExactLearner, TorchLearner
 from p2pfl.learning.metrics import affordable
-from p2pfl.learning.set_scores import WHOLE
+from p2pfl.learning.set_scores import SET_SCORES
 from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.results.comparing import gaining
 from p2pfl.results.comparing.gaining import gain_interval
-from p2pfl.results.pages.gains import METHODS, MISSING, gains
+from p2pfl.results.pages.gains import METHOD_TEMPLATES, MISSING_REASONS, gains
 from p2pfl.results.pages.rendering import fragment
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.simulation import simulate
@@ -89,7 +89,7 @@ def test_a_share_of_samples_has_the_interval_of_newcombe():
 
 @pytest.mark.slow
 def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together():
-    learner = of_classes({"auc": WHOLE["auc"]}, count=400)
+    learner = of_classes({"auc": SET_SCORES["auc"]}, count=400)
     first, second, targets = outputs(learner)
     low, high = expected(
         roc_auc_score, *(each.double().softmax(1)[:, 1].numpy() for each in (first, second)), targets.numpy()
@@ -101,7 +101,7 @@ def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together(
 
 @pytest.mark.slow
 def test_the_interval_of_f1_resamples_both_models_together():
-    learner = of_classes({"f1": WHOLE["macro_f1"]}, count=300)
+    learner = of_classes({"f1": SET_SCORES["macro_f1"]}, count=300)
     first, second, targets = outputs(learner)
 
     def score(true, said):
@@ -131,19 +131,19 @@ def test_models_from_exact_totals_have_intervals_as_well():
 
 
 def test_more_peers_take_fewer_bootstrap_samples():
-    learner = of_classes({"auc": WHOLE["auc"]})
+    learner = of_classes({"auc": SET_SCORES["auc"]})
     count = len(learner.federation.test["ada"])
     assert found(learner, "auc", peers=2000).draws == affordable(count * 2000) == 250
 
 
 def test_a_score_of_another_model_than_the_recorded_one_has_no_interval():
-    learner = of_classes({"auc": WHOLE["auc"]})
+    learner = of_classes({"auc": SET_SCORES["auc"]})
     assert found(learner, "loss", recorded=0.1) is None
     assert found(learner, "auc", recorded=0.1) is None
 
 
 def test_few_samples_are_not_resampled():
-    learner = of_classes({"auc": WHOLE["auc"]}, count=5 * (gaining.MIN_BOOTSTRAP_SAMPLES - 1))
+    learner = of_classes({"auc": SET_SCORES["auc"]}, count=5 * (gaining.MIN_BOOTSTRAP_SAMPLES - 1))
     assert len(learner.federation.test["ada"]) < gaining.MIN_BOOTSTRAP_SAMPLES
     assert found(learner, "auc") is None
 
@@ -168,8 +168,8 @@ def test_the_page_of_a_run_shows_intervals_of_other_scores_and_names_their_metho
     run = simulate(read(SMALL, changes=changes))
     text = run_page(run)
     checked(text)
-    assert METHODS[method].format(1000) in text
-    assert MISSING not in text
+    assert METHOD_TEMPLATES[method].format(1000) in text
+    assert MISSING_REASONS not in text
     for each in run.summary["per_peer"].values():
         interval = each["interval"]
         assert interval["low"] < each["together"] - each["alone"] < interval["high"]
@@ -180,7 +180,7 @@ def test_the_page_says_why_gains_have_no_interval():
     run = simulate(read(SMALL, changes=["rounds=1"]))
     per_peer = {name: each | {"interval": None} for name, each in run.summary["per_peer"].items()}
     text = fragment(gains(run.summary | {"per_peer": per_peer}, run.metrics))
-    assert MISSING.strip() in text
+    assert MISSING_REASONS.strip() in text
     assert "95 %" not in text
 
 
@@ -193,5 +193,5 @@ def test_the_page_of_one_peer_shows_an_interval_for_each_score():
     }
     text = html.unescape(fragment(gains(summary, [])))
     assert re.search(r"(?s)loss.*-0\.250 to -0\.150.*auc", text)
-    assert METHODS["paired t"] in text
-    assert MISSING.strip() in text
+    assert METHOD_TEMPLATES["paired t"] in text
+    assert MISSING_REASONS.strip() in text

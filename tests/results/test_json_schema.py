@@ -15,7 +15,7 @@ from p2pfl.experiment import read
 from p2pfl.network.peer.launch.swarm import run
 from p2pfl.network.virtual.forecast import forecast, network
 from p2pfl.results import Run
-from p2pfl.results.json_schema import FILES, attributes, classes, json_schema
+from p2pfl.results.json_schema import SCHEMA_FILES, attributes, classes, json_schema
 from p2pfl.results.notices.kinds import SCHEMA, KeyTrusted, LossRose, kinds
 from p2pfl.simulation import simulate
 from swarms import SMALL
@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 22, 13, 7, tzinfo=UTC)
 
 def objects(folder):
     """Yield the name of a file and an object in it, for all files of a run."""
-    for file in FILES.keys() - {"sweep.json"}:
+    for file in SCHEMA_FILES.keys() - {"sweep.json"}:
         text = (folder / file).read_text("utf-8")
         for part in text.splitlines() if file.endswith(".jsonl") else [text]:
             yield file, json.loads(part)
@@ -45,7 +45,7 @@ def test_the_committed_schema_is_what_the_command_prints(capsys):
 
 
 @pytest.mark.parametrize(
-    "kind", classes([kind for each in FILES.values() for kind in each]), ids=lambda kind: kind.__name__
+    "kind", classes([kind for each in SCHEMA_FILES.values() for kind in each]), ids=lambda kind: kind.__name__
 )
 def test_each_field_is_described(kind):
     assert {field.encode_name for field in msgspec.inspect.type_info(kind).fields} == attributes(kind).keys()

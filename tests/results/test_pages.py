@@ -19,7 +19,7 @@ from p2pfl.results.comparing.comparison import RunOutcome, compare
 from p2pfl.results.notices.kinds import KeyTrusted, MasksUncancelled, MasksUnsettled, PeerFailed
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.gains import gains, verdict
-from p2pfl.results.pages.run_charts import scores
+from p2pfl.results.pages.run_charts import score_charts
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
@@ -144,11 +144,11 @@ def test_scores_are_those_of_the_peers_that_do_not_attack(run):
     attacked = copied(run, metrics=metrics, summary=summary)
     clean = copied(run, metrics=without, summary=summary)
     for name in ("accuracy", "loss"):
-        drawn = [chart.curves[0] for chart in scores(attacked) if chart.title == f"{name} by round"]
-        assert drawn == [chart.curves[0] for chart in scores(clean) if chart.title == f"{name} by round"]
+        drawn = [chart.curves[0] for chart in score_charts(attacked) if chart.title == f"{name} by round"]
+        assert drawn == [chart.curves[0] for chart in score_charts(clean) if chart.title == f"{name} by round"]
         assert drawn[0].label == "together: mean and range of the honest peers"
-    [bytes_] = [chart.curves[0] for chart in scores(attacked) if chart.title == "accuracy by bytes"]
-    assert [bytes_.xs] == [chart.curves[0].xs for chart in scores(run) if chart.title == "accuracy by bytes"]
+    [bytes_] = [chart.curves[0] for chart in score_charts(attacked) if chart.title == "accuracy by bytes"]
+    assert [bytes_.xs] == [chart.curves[0].xs for chart in score_charts(run) if chart.title == "accuracy by bytes"]
     assert gains(summary, attacked.honest) == gains(summary, without)
     unfinished = copied(
         run, metrics=metrics, summary={}, experiment=check({"attack": {"name": "scaled", "peers": ["peer1"]}})
@@ -261,9 +261,9 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     bare = copied(run, summary=summary | {"scores": {}, "alone": {}}, metrics=metrics)
     assert "peer0 has the result; there is no score." in "".join(checked(run_page(bare)).text)
     other = copied(run, summary=summary, metrics=metrics)
-    levels = {chart.title: chart.levels for chart in scores(other)}
+    levels = {chart.title: chart.levels for chart in score_charts(other)}
     assert levels["accuracy by round"] == [("alone", 0.95)]
-    assert [chart.x for chart in scores(other) if chart.title == "accuracy by bytes"] == ["MB sent"]
+    assert [chart.x for chart in score_charts(other) if chart.title == "accuracy by bytes"] == ["MB sent"]
     assert levels["loss by round"] == [("alone", 0.4)]
     assert "2 masks shared with peer1 may not have cancelled" in said
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import p2pfl
 from p2pfl.results import progress as drawing
-from p2pfl.results.progress import progressing
+from p2pfl.results.progress import show_progress
 
 SMALL = {"rounds": 3, "topology": {"kind": "complete", "peers": 2}, "data": {"name": "wine"}}
 
@@ -40,7 +40,7 @@ def _in_terminal(monkeypatch):
 
 
 def test_without_a_wish_nothing_is_drawn_and_the_users_function_is_called_itself():
-    with progressing(print, rounds=3, wanted=False) as seen:
+    with show_progress(print, rounds=3, wanted=False) as seen:
         assert seen is print
 
 

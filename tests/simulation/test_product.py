@@ -45,6 +45,6 @@ def test_full_weights_that_differ_between_peers_are_the_dense_product():
 def test_blocks_of_receivers_are_mixed_as_all_are_bit_for_bit(monkeypatch, block):
     matrix = metropolis(random_regular(30, degree=4, seed=0)).matrix
     values = torch.from_numpy(np.random.default_rng(6).normal(size=(30, 17))).float()
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "NUMBERS_PER_BLOCK", block)
     each = [product(matrix[[row]], values) for row in range(30)]
     assert torch.equal(product(matrix, values), torch.cat(each))

@@ -121,9 +121,9 @@ def _real(each):
 @contextlib.contextmanager
 def device() -> Iterator[Device]:
     """Let learners find the device in place of ``cuda``."""
-    known = checks.device_named
+    known = checks.find_device
     with (
-        mock.patch.object(checks, "device_named", lambda name: DEVICE if name == "cuda" else known(name)),
+        mock.patch.object(checks, "find_device", lambda name: DEVICE if name == "cuda" else known(name)),
         Device() as found,
     ):
         yield found

@@ -39,8 +39,8 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.privacy.keys import Identity, Roster, SeededSource
     from p2pfl.results.notices.kinds import PhaseBegan
     from p2pfl.results.swarm.state import Setting, swarm_of
-    from p2pfl.results.swarm.telemetry import decoded as telemetry_entry
-    from p2pfl.results.swarm.telemetry import encoded as telemetry_bytes
+    from p2pfl.results.swarm.telemetry import decode_entry as telemetry_entry
+    from p2pfl.results.swarm.telemetry import encode_entry as telemetry_bytes
 
 SOURCE = SeededSource(7)
 OPS = Identity.generate(SOURCE, peer="ops")

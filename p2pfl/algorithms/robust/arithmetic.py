@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from p2pfl.core.rows import LARGE, Rows
+from p2pfl.core.rows import NUMBERS_PER_DEVICE_BLOCK, Rows
 
 BLOCK = 2**17
 """Numbers of the models that one core compares at a time: in double precision they stay in its cache."""
@@ -23,7 +23,7 @@ HELD = 2**24
 
 def room(device: torch.device) -> int:
     """Return the numbers of the models that are compared at a time on a device."""
-    return BLOCK if device.type == "cpu" else LARGE
+    return BLOCK if device.type == "cpu" else NUMBERS_PER_DEVICE_BLOCK
 
 
 @functools.cache

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.core_commands import RepeatOptions
-from p2pfl.cli.experiments import warn_unaccounted
+from p2pfl.cli.experiments import note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.own_code import FOLDER, named_modules
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import graph_files
-from p2pfl.results.formats import counted
-from p2pfl.results.lock import PEER, RUN
+from p2pfl.results.formats import count_of
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch
@@ -47,6 +47,7 @@ def run(options: RepeatOptions) -> int:
         """Return the new run directory, once the run is known to be one that repeats."""
         _check_draws(folder, resolved)
         warn_unaccounted(resolved)
+        note_tables(resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary
@@ -76,7 +77,7 @@ def _check_repeatable(folder: Path) -> None:
     """
     if not folders.begun(folder):
         raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
-    if (folder / RUN).exists() or (folder / PEER).exists():
+    if (folder / RUN_LOCK).exists() or (folder / PEER_LOCK).exists():
         raise InputError(
             f"{folder} holds live peers, whose masks and messages no second run repeats; simulate the experiment with "
             f"p2pfl simulate {folder / 'experiment.toml'}"
@@ -173,7 +174,8 @@ def sentences(comparison: Repetition) -> Iterator[str]:
 
 def _part(what: str, differences: Sequence[RunDifference], equal: str) -> str:
     shown = [
-        f"{each.what}{'' if each.largest is None else f' by up to {each.largest:.3g}'} ({counted(each.count, 'value')})"
+        f"{each.what}{'' if each.largest is None else f' by up to {each.largest:.3g}'} "
+        f"({count_of(each.count, 'value')})"
         for each in differences[:MAX_SHOWN]
     ]
     more = f", and {len(differences) - MAX_SHOWN} more" if len(differences) > MAX_SHOWN else ""

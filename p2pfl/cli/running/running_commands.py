@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
-from p2pfl.cli.experiments import check_consent, experiment_of, warn_unaccounted
+from p2pfl.cli.experiments import check_consent, experiment_of, note_tables, warn_unaccounted
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.importing import pause_collection
@@ -41,6 +41,7 @@ def run(options: RunOptions) -> int:
     resolved = p2pfl.plan(experiment, live=True, unaccounted=options.unaccounted)
     check_consent(experiment, resolved.topology.peers)
     warn_unaccounted(resolved)
+    note_tables(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
@@ -81,6 +82,7 @@ def simulate(options: SimulateOptions) -> int:
         def begin(resolved: Plan) -> Path:
             """Return the run directory, once nothing is left that could refuse the run."""
             warn_unaccounted(resolved)
+            note_tables(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
             again = f"p2pfl simulate --resume {folder}{shared}"
@@ -136,6 +138,7 @@ def _forecast(options: SimulateOptions, experiment: Experiment, *, network: str)
     over = forecasts.network(network)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
+    note_tables(resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.RoundsView(resolved, quiet=options.json) as rounds:
         result = forecasts.forecast(
@@ -177,6 +180,7 @@ def peer(options: PeerOptions) -> int:
     check_consent(experiment, [options.name])
     resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
     warn_unaccounted(resolved)
+    note_tables(resolved)
     with ExitStack() as stack:
         folder, own, former = _own_tables(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -226,7 +230,7 @@ def _own_tables(
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
     from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
     from p2pfl.results import Run  # noqa: PLC0415
-    from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
+    from p2pfl.results.lock import LOCK_SECONDS, PEER_LOCK, own_directory  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -234,9 +238,9 @@ def _own_tables(
         folder = folders.new(options.runs, experiment.name, suffix=options.name)
         stack.enter_context(_kept(folder, again="--resume"))
         own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
-        stack.enter_context(owned(folder / PEER))
+        stack.enter_context(own_directory(folder / PEER_LOCK))
         return folder, own, None
-    stack.enter_context(owned(last / PEER, within=WITHIN))
+    stack.enter_context(own_directory(last / PEER_LOCK, within=LOCK_SECONDS))
     if folders.has_ended(last):
         return last, Run.load(last), None
     stack.enter_context(_kept(last, again="--resume"))

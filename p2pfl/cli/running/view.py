@@ -15,7 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
-from p2pfl.results.formats import exchanged
+from p2pfl.results.formats import describe_exchange
 from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
@@ -195,7 +195,7 @@ def _heading(plan: Plan) -> Text:
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
-        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {exchanged(steps)}\n"
+        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {describe_exchange(steps)}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 

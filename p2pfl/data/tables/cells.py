@@ -8,11 +8,12 @@ from typing import Any
 
 from p2pfl.core.errors import DataError
 from p2pfl.data.sources import nearest
+from p2pfl.data.tables.file_format import PLAIN, SEPARATORS, SUFFIX, FileFormat, advised
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that stand for a missing value, in lower case."""
 
-WHOLE = re.compile(r"(-?[0-9]+)\.0*")
+WHOLE = re.compile(r"(-?[0-9]+)[.,]0*")
 """A whole number as a program writes it that keeps whole numbers as decimal ones."""
 
 PARQUET = (".parquet", ".pq")
@@ -35,6 +36,8 @@ class TextCells:
         Number of rows.
     lines
         Line of each row in a text file; ``None`` for other tables, whose rows are counted from 1.
+    format
+        Format of numbers and dates in the cells.
 
     Examples
     --------
@@ -50,9 +53,11 @@ class TextCells:
         *,
         rows: int,
         lines: Sequence[int] | None = None,
+        format: FileFormat = PLAIN,
     ) -> None:
-        self.source, self.names, self.rows = source, tuple(columns), rows
+        self.source, self.names, self.rows, self.format = source, tuple(columns), rows, format
         self._columns, self._lines = columns, lines
+        self._places: Sequence[int] = range(rows)
 
     def __len__(self) -> int:
         return self.rows
@@ -72,11 +77,19 @@ class TextCells:
     def beside(self, name: str, cell: str) -> "TextCells":
         """Return the table with another column, whose cells are alike."""
         columns = dict(self._columns) | {name: lambda: [cell] * self.rows}
-        return TextCells(self.source, columns, rows=self.rows, lines=self._lines)
+        return TextCells(self.source, columns, rows=self.rows, lines=self._lines, format=self.format)
+
+    def keep(self, rows: Sequence[int]) -> "TextCells":
+        """Return the table with some of its rows, counted from 0."""
+        columns = {name: lambda column=column: _chosen(column(), rows) for name, column in self._columns.items()}
+        kept = TextCells(self.source, columns, rows=len(rows), lines=self._lines, format=self.format)
+        kept._places = _chosen(self._places, rows)
+        return kept
 
     def place(self, row: int) -> str:
         """Return where a row, counted from 0, is found."""
-        return f"{self.source}, {f'row {row + 1}' if self._lines is None else f'line {self._lines[row]}'}"
+        place = self._places[row]
+        return f"{self.source}, {f'row {place + 1}' if self._lines is None else f'line {self._lines[place]}'}"
 
 
 def read(source: Any, *, header: bool = True) -> TextCells:
@@ -110,6 +123,10 @@ def read(source: Any, *, header: bool = True) -> TextCells:
     return cells
 
 
+def _chosen(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [values[row] for row in rows]
+
+
 def is_missing(cell: str, missing: Collection[str] = MISSING) -> bool:
     """Return whether a cell stands for a missing value."""
     return cell.lower() in missing
@@ -128,16 +145,23 @@ def drop_decimal_point(cell: str) -> str:
 
 
 def _csv(path: Path, *, header: bool) -> TextCells:
-    rows, lines = [], []
+    form, rows, lines = FileFormat.beside(path), [], []
     try:
-        with path.open(newline="", encoding="utf-8-sig") as text:
-            reader = csv.reader(text)
+        with path.open(newline="", encoding=form.codec) as text:
+            reader = csv.reader(text, delimiter=form.separator)
             for row in reader:
                 if row:
                     rows.append([cell.strip() for cell in row])
                     lines.append(reader.line_num)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a comma-separated file in UTF-8 ({error}); save it as such") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is no text in {form.encoding} ({error}); name its encoding in {path.name}{SUFFIX} beside it, such "
+            'as encoding = "latin-1"'
+        ) from None
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{path} is not a comma-separated file ({error}); save it as such") from None
+    if rows and (keys := form.other_separator(rows)):
+        raise DataError(f"{path} is separated by {SEPARATORS[keys['separator']]}; {advised(path, keys)}")
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(rows[0]):
             raise DataError(f"{path}, line {line}: {len(row)} cells instead of {len(rows[0])}; fix that row")
@@ -145,7 +169,7 @@ def _csv(path: Path, *, header: bool) -> TextCells:
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
     columns = {name: lambda position=position: [row[position] for row in body] for position, name in enumerate(names)}
-    return TextCells(str(path), columns, rows=len(body), lines=lines)
+    return TextCells(str(path), columns, rows=len(body), lines=lines, format=form)
 
 
 def _parquet(path: Path) -> TextCells:

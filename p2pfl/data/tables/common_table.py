@@ -1,6 +1,5 @@
 """One table that everybody has, as a source of central data."""
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import Central, moments, nearest, scale_columns
 from p2pfl.data.tables.cells import MISSING, is_missing, read
 from p2pfl.data.tables.declaration import locate_file
+from p2pfl.data.tables.file_format import FileFormat
 from p2pfl.data.tables.proposal import MOST_CLASSES
 
 MOST_LEVELS = 1000
@@ -84,7 +84,7 @@ def csv(
     _check_options(path=path, target=target, drop=drop, header=header, bounds=bounds)
     file = locate_file(path, data_dir)
     cells = read(file, header=header)
-    columns = {name: _column(name, cells.column(name)) for name in cells.names}
+    columns = {name: _column(name, cells.column(name), cells.format) for name in cells.names}
     for name in (str(target), *map(str, drop)):
         if name not in columns:
             raise DataError(f'{file} has no column "{name}"; {nearest(name, columns)}')
@@ -98,7 +98,7 @@ def csv(
         _check_bounds(columns.get(name), name, low, high, file=file)
 
     def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
-        encoded = [_encoded(column, train, bounds=bounds) for column in features]
+        encoded = [_encode(column, train, bounds=bounds) for column in features]
         description = Description(
             raw="the cells of a row",
             columns=tuple(each.field for each in encoded),
@@ -150,13 +150,11 @@ def _are_bounds(given: Any) -> bool:
     )
 
 
-def _column(name: str, cells: Sequence[str]) -> Column:
+def _column(name: str, cells: Sequence[str], form: FileFormat) -> Column:
     missing = np.array([is_missing(cell) for cell in cells])
-    numbers = None
-    if not missing.all():
-        with contextlib.suppress(ValueError):  # raised by float for a column of text
-            numbers = np.array([np.nan if gone else float(cell) for cell, gone in zip(cells, missing, strict=True)])
-    return Column(name, np.array(cells), missing, numbers)
+    parsed = np.array([np.nan if gone else form.number(cell) for cell, gone in zip(cells, missing, strict=True)])
+    text = missing.all() or (np.isnan(parsed) & ~missing).any()
+    return Column(name, np.array(cells), missing, None if text else parsed)
 
 
 def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], tuple[int | str, ...] | None]:
@@ -196,7 +194,7 @@ class _Encoded:
     deviation: FloatArray
 
 
-def _encoded(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
+def _encode(column: Column, train: IntArray, *, bounds: Mapping[str, Sequence[float]] | None) -> _Encoded:
     """Encode one column by the statistics of the samples ``train``, or by public bounds where there are any."""
     known = train[~column.missing[train]]
     if not len(known):

@@ -10,23 +10,21 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.data.sources import Private, nearest
+from p2pfl.data.sources import OwnSamples, Private, nearest
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
-from p2pfl.data.tables.encoding import code_cells, encode_features, labels, numbers
-
-NUMBER, INTEGER = "number", "integer"
-
-KEYS = ("type", "levels", "missing", "unknown", "mean", "deviation")
-"""Keys of a column that is declared by a table."""
+from p2pfl.data.tables.column_declaration import check_target, field_of
+from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
 
 
 class Table:
     r"""Columns, types and levels that all peers agree on, and the target to predict.
 
     A column is declared as ``"number"``, as ``"integer"``, by the list of its levels, or by a dictionary with ``type``
-    or ``levels`` and with rules: ``missing`` replaces a missing cell (a number, or one of the levels) and ``unknown``
-    replaces a text that is not one of the levels (one of them). Without these rules such a cell is an error. A number
-    may have a ``mean`` and a ``deviation`` that are known without looking at the data; its feature is then
+    or ``levels`` and with rules: ``missing`` replaces a missing cell (a number, or one of the levels), or leaves its
+    row out (``"drop"``); ``missing_codes`` are further cells that are missing; ``unknown`` replaces a text that is not
+    one of the levels (one of them); a number outside of ``range`` is an error, or missing with ``outside = "missing"``.
+    Without these rules such a cell is an error. The type ``"date"`` gives the days ``since`` a date. A number may have
+    a ``mean`` and a ``deviation`` that are known without looking at the data; its feature is then
     :math:`(x - \mu) / \sigma`. Columns that are not declared are not read.
 
     Parameters
@@ -39,6 +37,8 @@ class Table:
     event
         Column of two levels, or of the numbers 0 and 1, that says whether the event happened at the time that the
         target is. The targets of samples without the event are negative.
+    key
+        Column whose value names a person or a sample, so that an owner learns of rows that repeat one; no feature.
 
     Raises
     ------
@@ -57,7 +57,9 @@ class Table:
     ([[31.0, 0.0, 1.0], [44.0, 1.0, 0.0]], [0, 1])
     """
 
-    def __init__(self, columns: Mapping[str, Any], *, target: str, event: str | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Any], *, target: str, event: str | None = None, key: str | None = None
+    ) -> None:
         if not isinstance(target, str):
             raise DataError(f'the option "target" must be the name of a column, but it is {target!r}; change it')
         if not isinstance(columns, Mapping):
@@ -65,16 +67,17 @@ class Table:
                 f'the option "columns" must declare columns by their names, but it is {columns!r}; `p2pfl columns FILE '
                 "--target COLUMN` proposes a declaration"
             )
-        declared = {name: _field(name, columns[name]) for name in sorted(columns)}
+        declared = {name: field_of(name, columns[name]) for name in sorted(columns)}
         if target not in declared:
             raise DataError(f'the target "{target}" is not declared in the columns; {nearest(target, declared)}')
-        self.target = declared.pop(target)
+        if key is not None and (not isinstance(key, str) or key in declared):
+            raise DataError(f'the option "key" is {key!r}; name a column that is not declared in the columns')
+        self.key, self.target = key, declared.pop(target)
         self.event = None if event is None else _event(declared, event, self.target)
         self.fields = tuple(declared.values())
         if not self.fields:
             raise DataError("the columns declare no feature besides the target; declare at least one")
-        if isinstance(columns[target], Mapping) and (extra := {*columns[target]} - {"type", "levels"}):
-            raise DataError(f'the target "{target}" has the key `{min(extra)}`, which is for features; leave it out')
+        check_target(target, columns[target])
         self.mean = _spread(self.fields, columns, "mean", 0.0)  # [F]
         self.deviation = _spread(self.fields, columns, "deviation", 1.0)  # [F]
         self.names = None if self.target.levels is None else _class_names(columns[target])
@@ -120,9 +123,32 @@ class Table:
         DataError
             A column is missing, or a cell does not fit; the message names the place, the column and the value.
         """
+        samples = self.load(source)
+        return samples.features, samples.targets
+
+    def load(self, source: Any) -> OwnSamples:
+        """Return what :meth:`read` returns, with notes on the table for its owner.
+
+        Parameters
+        ----------
+        source
+            As for :meth:`read`.
+
+        Raises
+        ------
+        DataError
+            As for :meth:`read`.
+        """
         cells = source if isinstance(source, TextCells) else read(source)
+        notes = [] if self.key is None else repeated_values(cells, self.key)
+        rows, targets = len(cells), [self.target] if self.event is None else [self.target, self.event]
+        cells, lacking = complete_rows(cells, [*self.fields, *targets])
+        if lacking:
+            columns = ", ".join(f'"{name}" in {count}' for name, count in lacking.items())
+            notes.append(f"{rows - len(cells)} of {rows} rows are left out, because cells are missing: {columns}")
         features = encode_features(code_cells(cells, self.fields), self.fields)
-        return (features - self.mean) / self.deviation, self._targets(cells)
+        scaled = (features - self.mean) / self.deviation
+        return OwnSamples(scaled, self._targets(cells), tuple(notes))
 
     def _targets(self, cells: TextCells) -> FloatArray | IntArray:
         """Return classes, numbers, or times, which are negative where the event has not happened."""
@@ -148,6 +174,24 @@ class Table:
         return Private(load, classes=self.classes, description=self.description)
 
 
+def repeated_values(cells: TextCells, key: str) -> list[str]:
+    """Return a sentence on the rows that repeat a value of a key; nothing if there are none.
+
+    Examples
+    --------
+    >>> repeated_values(TextCells("patients", {"patid": lambda: ["a", "b", "a", "", ""]}, rows=5), "patid")
+    ['1 of 5 rows repeats a value of the key "patid"; keep one row of each person', '"patid" is missing in 2 of 5 rows']
+    """
+    known = [cell for cell in cells.column(key) if not is_missing(cell)]
+    repeated, missing, notes = len(known) - len(set(known)), len(cells) - len(known), []
+    if repeated:
+        verb = "rows repeats" if repeated == 1 else "rows repeat"
+        notes.append(f'{repeated} of {len(cells)} {verb} a value of the key "{key}"; keep one row of each person')
+    if missing:
+        notes.append(f'"{key}" is missing in {missing} of {len(cells)} rows')
+    return notes
+
+
 def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
     """Take the column of the event out of the features."""
     if event not in declared:
@@ -160,65 +204,6 @@ def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
     if field.levels is not None and len(field.levels) != 2:
         raise DataError(f'the event "{event}" has {len(field.levels)} levels; declare two, no event and event')
     return field
-
-
-def _field(name: str, value: Any) -> Field:
-    if isinstance(value, str):
-        value = {"type": value}
-    elif isinstance(value, Sequence):
-        value = {"levels": value}
-    if not isinstance(value, Mapping):
-        raise _wrong(name, f"is {value!r}", 'write "number", "integer" or a list of levels')
-    for key in value:
-        if key not in KEYS:
-            raise _wrong(name, f'has the unknown key "{key}"', nearest(key, KEYS))
-    if ("type" in value) == ("levels" in value):
-        raise _wrong(name, "needs either `type` or `levels`", "declare one of them")
-    return _category(name, value) if "levels" in value else _number(name, value)
-
-
-def _number(name: str, value: Mapping[str, Any]) -> Field:
-    kind, missing = value["type"], value.get("missing")
-    if kind not in (NUMBER, INTEGER):
-        raise _wrong(name, f"has the type {kind!r}", 'write "number", "integer" or a list of levels')
-    if "unknown" in value:
-        raise _wrong(name, "is a number and has the rule `unknown`", "leave it out")
-    for key in ("mean", "deviation"):
-        if key in value and not (_is_number(value[key]) and (key == "mean" or value[key] > 0)):
-            raise _wrong(name, f"has the {key} {value[key]!r}", "write a number, above 0 for a deviation")
-    stays = isinstance(missing, float) and bool(np.isnan(missing))
-    if missing is not None and not stays and not _is_number(missing):
-        raise _wrong(name, f"replaces missing cells by {missing!r}", "write a number, or leave `missing` out")
-    if missing is not None and not stays and kind == INTEGER and missing != int(missing):
-        raise _wrong(name, f"replaces missing whole numbers by {missing!r}", "write a whole number")
-    return Field(name, missing=None if missing is None else float(missing), integer=kind == INTEGER)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
-def _category(name: str, value: Mapping[str, Any]) -> Field:
-    levels = value["levels"]
-    for key in ("mean", "deviation"):
-        if key in value:
-            raise _wrong(name, f"has levels and a {key}", "leave it out")
-    if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
-        raise _wrong(name, f"has the levels {levels!r}", "write a list of texts or whole numbers")
-    for level in levels:
-        if not isinstance(level, str | int) or isinstance(level, bool):
-            raise _wrong(name, f"has the level {level!r}", "write texts or whole numbers")
-        if is_missing(str(level)):
-            raise _wrong(name, f'has the level "{level}", which stands for a missing cell', "rename the level")
-    texts = tuple(str(level).strip() for level in levels)
-    if twice := sorted({text for text in texts if texts.count(text) > 1}):
-        raise _wrong(name, f'has the level "{twice[0]}" twice', "leave one out")
-    rules = {}
-    for rule in ("missing", "unknown"):
-        rules[rule] = None if value.get(rule) is None else str(value[rule])
-        if rules[rule] is not None and rules[rule] not in texts:
-            raise _wrong(name, f'names the level "{rules[rule]}" in `{rule}`', nearest(str(rules[rule]), texts))
-    return Field(name, texts, missing=rules["missing"], unknown=rules["unknown"])
 
 
 def _spread(fields: Sequence[Field], columns: Mapping[str, Any], key: str, usual: float) -> FloatArray:
@@ -236,16 +221,18 @@ def _class_names(value: Any) -> tuple[str | int, ...]:
     return tuple(level.strip() if isinstance(level, str) else level for level in levels)
 
 
-def _wrong(name: str, what: str, remedy: str) -> DataError:
-    return DataError(f'the declaration of column "{name}" {what}; {remedy}')
-
-
 PEER = "{peer}"
 """Part of a path that stands for the name of a peer."""
 
 
 def table(
-    data_dir: Path | None, *, path: str, target: str, columns: Mapping[str, Any], event: str | None = None
+    data_dir: Path | None,
+    *,
+    path: str,
+    target: str,
+    columns: Mapping[str, Any],
+    event: str | None = None,
+    key: str | None = None,
 ) -> Private:
     """Read the table of each peer: a CSV file, or a Parquet file.
 
@@ -260,6 +247,8 @@ def table(
     event
         Column that says by its second level, or by 1, whether the event happened at the time that the target is; the
         time of a sample without the event becomes negative.
+    key
+        Column whose value names a person; each owner learns how many rows of its table repeat one.
 
     Returns
     -------
@@ -273,10 +262,10 @@ def table(
     """
     if not isinstance(path, str | Path):
         raise DataError(f'the option "path" must be the name of a file, but it is {path!r}; change it')
-    declared = Table(columns, target=target, event=event)
+    declared = Table(columns, target=target, event=event, key=key)
     read = dict[Path, str]()
 
-    def load(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[FloatArray, FloatArray | IntArray]:
+    def load(*, peer: str, peers: tuple[str, ...], seed: int) -> OwnSamples:
         del peers, seed
         file = locate_file(str(path).replace(PEER, peer), data_dir, peer=peer)
         if read.setdefault(file, peer) != peer:
@@ -284,7 +273,7 @@ def table(
                 f'peers "{read[file]}" and "{peer}" would both own {file}; write {PEER} in `path` for the name of the '
                 'peer, or use the data set "csv", which shares out one table'
             )
-        return declared.read(file)
+        return declared.load(file)
 
     return declared.source(load)
 

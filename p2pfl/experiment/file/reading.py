@@ -18,7 +18,7 @@ import tomli_w
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
-from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
+from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
 from p2pfl.experiment.schema import Experiment, Section, Split, graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
@@ -155,7 +155,7 @@ def _overlap(one: str, other: str) -> bool:
 def _refuse(stale: Mapping[str, str], experiment: Experiment, *, origin: str) -> None:
     """Refuse keys without effect, because the user expects one."""
     for key, why in stale.items():
-        value = shown(flat(experiment)[key])
+        value = show_value(flat(experiment)[key])
         raise ExperimentError(f"{origin}: {key} = {value} has no effect, because {why}; leave it out")
 
 
@@ -199,7 +199,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
         A key is unknown, or a value is wrong.
     """
     _keep_secret(table, origin=origin)
-    experiment = checked(table, Experiment, origin=origin)
+    experiment = convert_section(table, Experiment, origin=origin)
     if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
         learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
         experiment = msgspec.structs.replace(experiment, learning=learning)
@@ -224,7 +224,8 @@ def _check_split(name: str, *, origin: str) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise ExperimentError(
-            f'{origin}: data.split is {shown(name)}; name "package.module:function", or set it to {words(Split)}{hint}'
+            f'{origin}: data.split is {show_value(name)}; name "package.module:function", or set it to '
+            f"{words(Split)}{hint}"
         )
 
 
@@ -238,7 +239,7 @@ def _choose(table: Mapping[str, Any], experiment: Experiment, *, origin: str) ->
         )
 
 
-def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
+def convert_section(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
     """Validate a table as a section of a file, which stands ``within`` others such as ``"peers.ada."``.
 
     Returns
@@ -252,7 +253,7 @@ def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str
         A key is unknown or has the wrong type; the message names it as it is written in the file.
     """
     table = _builtin(table)
-    for key, section in _unknown(table, kind, within):
+    for key, section in _unknown_keys(table, kind, within):
         raise ExperimentError(f'{origin}: unknown key "{key}"; {_hint(key, section, of=kind)}')
     try:
         return msgspec.convert(table, kind)
@@ -288,14 +289,14 @@ def plain(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as a table without empty keys."""
     table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
     return {
-        key: {name: _given(item) for name, item in value.items() if item is not None}
+        key: {name: _as_toml(item) for name, item in value.items() if item is not None}
         if isinstance(value, dict)
         else value
         for key, value in table.items()
     }
 
 
-def _given(value: Any) -> Any:
+def _as_toml(value: Any) -> Any:
     """Return a table without empty keys; any other value as it is."""
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
@@ -305,7 +306,7 @@ def write(experiment: Experiment) -> str:
     return tomli_w.dumps(plain(experiment))
 
 
-def kept(path: Path, *, whole: bool) -> Experiment:
+def read_kept(path: Path, *, whole: bool) -> Experiment:
     """Read a file that :func:`write` has written.
 
     Nothing that the file names is imported: it was validated when it was written, and may come from somebody else.
@@ -457,14 +458,16 @@ def _set(table: dict[str, Any], change: str) -> str:
     return f"{dotted.strip()}."
 
 
-def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
+def _unknown_keys(
+    table: Mapping[str, Any], section: type[Section], prefix: str = ""
+) -> Iterator[tuple[str, type[Section]]]:
     """Yield the unknown keys of a table, each with its section."""
     sections = _sections(section)
     for key, value in table.items():
         if key not in section.__struct_fields__:
             yield prefix + key, section
         elif isinstance(value, Mapping) and key in sections:
-            yield from _unknown(value, sections[key], f"{prefix}{key}.")
+            yield from _unknown_keys(value, sections[key], f"{prefix}{key}.")
 
 
 MEANT: Mapping[str, str] = dict.fromkeys(

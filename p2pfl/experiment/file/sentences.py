@@ -64,7 +64,7 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f'; did you mean "{near[0]}"?' if near else ""
     empty = " that is not empty" if value == "" and not choices else ""
-    return f"{key} is {shown(value)}; set it to {_words(kind)}{empty}{hint}"
+    return f"{key} is {show_value(value)}; set it to {_words(kind)}{empty}{hint}"
 
 
 def words(kind: Any) -> str:
@@ -193,6 +193,8 @@ def _unhidden(experiment: Experiment, algorithm: Traits) -> dict[str, str]:
     bounded = privacy.epsilon is not None or (privacy.noise and clipped)
     if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
+    if algorithm.additive:
+        why.pop("budget", None)  # it has the ledger of runs
     if algorithm.full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
     return {f"privacy.{key}": reason for key, reason in why.items()}
@@ -241,9 +243,9 @@ def _words(kind: inspect.Type) -> str:
             number = "a finite number" if kind.le == MAX_FLOAT else "a number"
             return f"{'a whole number' if isinstance(kind, inspect.IntType) else number} {limits}".rstrip()
         case inspect.LiteralType():
-            return _listed([shown(value) for value in kind.values])
+            return _join_words([show_value(value) for value in kind.values])
         case inspect.UnionType():
-            return _listed([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
+            return _join_words([_words(option) for option in kind.types if not isinstance(option, inspect.NoneType)])
         case inspect.StrType() if kind.pattern is not None:
             return f"text that matches {kind.pattern}"
         case inspect.VarTupleType():
@@ -269,11 +271,11 @@ def _choices(kind: inspect.Type) -> tuple[Any, ...]:
     return kind.values if isinstance(kind, inspect.LiteralType) else ()
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value as it is written in the file.
 
     Examples

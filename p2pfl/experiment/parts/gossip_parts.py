@@ -20,7 +20,7 @@ WEIGHTS = {
 """``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
 
 
-def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
+def mixing_weights(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
     """Return the weights of each gossip step of a period.
 
     Raises

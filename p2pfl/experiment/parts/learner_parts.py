@@ -12,12 +12,12 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
-from p2pfl.core.importing import calling, kind_of
+from p2pfl.core.importing import kind_of, translate_errors
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
-from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
+from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, import_reference, traits_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
@@ -29,8 +29,8 @@ from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
-from p2pfl.learning.set_scores import choose_score, metrics_named
-from p2pfl.learning.steps.augmentation import Augmenting
+from p2pfl.learning.set_scores import choose_metrics, choose_score
+from p2pfl.learning.steps.augmentation import Augmentation
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
@@ -96,7 +96,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         stragglers=learning.straggling,
         loss=_loss(experiment),
         augment=_augmenting(learning.augment),
-        metrics=metrics_named(learning.metrics, find=imported) or None,
+        metrics=choose_metrics(learning.metrics, find=import_reference) or None,
         pretrained=None if is_reference(model.name) else model.pretrained,
         frozen=model.frozen,
         norm=_norm(experiment),
@@ -113,7 +113,7 @@ def _loss(experiment: Experiment) -> PerSample | None:
     wanted = experiment.learning.loss
     loss: PerSample | None = None
     if wanted is not None:
-        loss = choose_score(wanted, key="learning.loss", choices=LOSSES, find=imported)
+        loss = choose_score(wanted, key="learning.loss", choices=LOSSES, find=import_reference)
     return loss
 
 
@@ -141,7 +141,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     wanted = experiment.learning.own_learner
     assert wanted is not None  # noqa: S101 (asked by the caller)
     reference, options = wanted.name, wanted.options
-    factory = imported(reference, key="learning.learner")
+    factory = import_reference(reference, key="learning.learner")
     names = inspect.signature(factory).parameters
     for option in options:
         if option not in names:
@@ -166,7 +166,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
     if "model" in names:
         given["model"] = _model(experiment, federation)
-    with calling(reference, key="learning.learner", refused=ExperimentError):
+    with translate_errors(reference, key="learning.learner", refused=ExperimentError):
         made = factory(**{key: value for key, value in (given | options).items() if key in names})
     if not isinstance(made, Learner):
         raise ExperimentError(
@@ -224,7 +224,7 @@ def takes_data(experiment: Experiment) -> bool:
     wanted = experiment.learning.own_learner
     if wanted is None:
         return True
-    factory = imported(wanted.name, key="learning.learner")
+    factory = import_reference(wanted.name, key="learning.learner")
     return bool({"federation", "model"} & {*inspect.signature(factory).parameters})
 
 
@@ -289,7 +289,7 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
             f'model.options sets {", ".join(model.options)}, but the model "{model.name}" takes no options; leave them '
             "out, or set model.hidden for the widths of mlp and cnn"
         )
-    with calling(model.name, key="model.name", refused=ModelError):
+    with translate_errors(model.name, key="model.name", refused=ModelError):
         return build(
             model.name,
             shape=dataset.shape,
@@ -308,9 +308,11 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
     return math.prod(dataset.targets.shape[1:])
 
 
-def _augmenting(reference: str | None) -> Augmenting | None:
+def _augmenting(reference: str | None) -> Augmentation | None:
     """Return what the function of ``learning.augment`` does, under the user's name for it."""
-    return None if reference is None else Augmenting(imported(reference, key="learning.augment"), name=reference)
+    return (
+        None if reference is None else Augmentation(import_reference(reference, key="learning.augment"), name=reference)
+    )
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:
@@ -378,7 +380,7 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     if experiment.model.name not in MODELS:  # of totals, which other algorithms refuse with a sentence of their own
         check_model_name(experiment.model.name)
     _loss(experiment)
-    metrics_named(learning.metrics, find=imported)
+    choose_metrics(learning.metrics, find=import_reference)
     recipe = Recipe(
         learning.optimizer,
         learning.rate,

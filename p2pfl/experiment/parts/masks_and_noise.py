@@ -83,7 +83,7 @@ def protect(
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
         update=update,
         sums=sums,
-        totals=_shown(experiment) if traits.additive else "",
+        totals=_total_facts(experiment) if traits.additive else "",
     )
     return replace(found, given=_condition(experiment))
 
@@ -95,7 +95,7 @@ def _condition(experiment: Experiment) -> str:
     return GIVEN_SCALING if hospitals or data.name in STANDARDISED else ""
 
 
-def _shown(experiment: Experiment) -> str:
+def _total_facts(experiment: Experiment) -> str:
     """Return what the totals of a model show, as its class says, which may depend on its options."""
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
@@ -182,9 +182,9 @@ def protection(
     elif totals:
         settings = _noisy_totals(wanted, settings, peers=len(graph.peers), rounds=rounds)
     elif sums is not None and wanted.epsilon is not None and not wanted.noise:
-        settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
+        settings = _settings_of_sums(wanted, settings, sums, size=size, rounds=rounds)
     elif wanted.epsilon is not None and not wanted.noise:
-        settings, whole = _calibrated(
+        settings, whole = _calibrate(
             wanted, mode.traits, settings, graph, weights, size=size, rounds=rounds, steps=steps
         )
     found = Protection(wanted, mode, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
@@ -246,7 +246,9 @@ def _noisy_totals(wanted: schema.PrivacySettings, settings: Settings, *, peers: 
     return replace(settings, noise=noise, clip=CLIP if noise else settings.clip)
 
 
-def _summed(wanted: schema.PrivacySettings, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
+def _settings_of_sums(
+    wanted: schema.PrivacySettings, settings: Settings, sums: Sums, *, size: int, rounds: int
+) -> Settings:
     """Return settings with the noise that keeps ``wanted.epsilon`` over all rounds for peers that receive sums."""
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
@@ -262,7 +264,7 @@ def _summed(wanted: schema.PrivacySettings, settings: Settings, sums: Sums, *, s
     return replace(settings, clip=clip, noise=unit.mu / mu)
 
 
-def _calibrated(
+def _calibrate(
     wanted: schema.PrivacySettings,
     mode: ModeTraits,
     settings: Settings,

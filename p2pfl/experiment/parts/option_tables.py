@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.file.sentences import shown, words
+from p2pfl.experiment.file.sentences import show_value, words
 
 PLAIN = (bool, int, float, str, np.generic)
 """Types of parameters that an experiment file can hold."""
@@ -67,14 +67,14 @@ def checked_options(options: Mapping[str, Any], types: Mapping[str, Any], *, key
         hint = f'; did you mean "{near[0]}"?' if near else ""
         listed = ", ".join(types) or "none"
         raise ExperimentError(f"{key}: {name} has no option {unknown[0]}; its options are: {listed}{hint}")
-    return {option: _converted(value, types[option], key=f"{key}.{option}") for option, value in options.items()}
+    return {option: _convert(value, types[option], key=f"{key}.{option}") for option, value in options.items()}
 
 
-def _converted(value: Any, kind: Any, *, key: str) -> Any:
+def _convert(value: Any, kind: Any, *, key: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise ExperimentError(f"{key} is {shown(value)}; set it to {words(kind)}") from None
+        raise ExperimentError(f"{key} is {show_value(value)}; set it to {words(kind)}") from None
 
 
 def parameters_of(part: object, *, without: Collection[str] = (), strict: bool = True) -> dict[str, Any]:

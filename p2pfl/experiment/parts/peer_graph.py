@@ -8,8 +8,8 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.importing import calling
-from p2pfl.experiment.catalogue import TOPOLOGIES, imported
+from p2pfl.core.importing import translate_errors
+from p2pfl.experiment.catalogue import TOPOLOGIES, import_reference
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
@@ -25,7 +25,7 @@ def check_kind(kind: str) -> None:
         graphs.check_kind(kind, registered=TOPOLOGIES)
 
 
-def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+def load_graph(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
     """Return the topology of the files, or of the user's function, in ``topology.kind``; ``None`` for other kinds."""
     settings = experiment.topology
     if settings.files:
@@ -41,7 +41,7 @@ def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
 
 def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
     """Return the topology that the section ``[topology]`` defines."""
-    given = loaded(experiment)
+    given = load_graph(experiment)
     if given is not None:
         return given
     settings, options = experiment.topology, check_options(experiment)
@@ -53,7 +53,7 @@ def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
 
 def peers_of(experiment: Experiment) -> tuple[str, ...]:
     """Return the names of all peers of an experiment, sorted; the graph is made only if it names them."""
-    given = loaded(experiment)
+    given = load_graph(experiment)
     return peer_names(experiment) if given is None else given.peers
 
 
@@ -143,16 +143,16 @@ def own_graph(
     TopologyError
         It returns no graph.
     """
-    function = imported(reference, key=key) if ":" in reference else TOPOLOGIES.kind(reference)
+    function = import_reference(reference, key=key) if ":" in reference else TOPOLOGIES.kind(reference)
     takes = [*inspect.signature(function).parameters.values()][1:]
-    if lacking := [each.name for each in takes if _needed(each) and each.name not in options]:
+    if lacking := [each.name for each in takes if _is_needed(each) and each.name not in options]:
         raise ExperimentError(
             f"{key}: {reference} needs {lacking[0]}, which p2pfl does not pass; give it a default, or one of the names "
             f"{', '.join(options)}"
         )
 
     def called() -> graphs.Topology | graphs.Schedule:
-        with calling(reference, key=key, module=function.__module__, refused=ExperimentError):
+        with translate_errors(reference, key=key, module=function.__module__, refused=ExperimentError):
             found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
         return graphs.as_topology(found)
 
@@ -170,7 +170,7 @@ def own_graph(
     return graph
 
 
-def _needed(parameter: inspect.Parameter) -> bool:
+def _is_needed(parameter: inspect.Parameter) -> bool:
     """Return whether a call must give a parameter a value."""
     variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     return parameter.default is parameter.empty and not variable

@@ -151,7 +151,7 @@ def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:
     return frozenset(peers[index] for index in drawn)
 
 
-def misled(federation: Federation, attack: Attack | None) -> Federation:
+def mislead(federation: Federation, attack: Attack | None) -> Federation:
     """Return the data of all peers, with flipped labels at the peers that attack by ``label_flip``.
 
     Raises

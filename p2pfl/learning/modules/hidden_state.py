@@ -19,10 +19,10 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.process import GENERATORS
 from p2pfl.learning.dropout import KeyedDropout
 
-NUMBERS = (bool, int, float, complex, str, type(None))
+STATE_CLASSES = (bool, int, float, complex, str, type(None))
 """Classes of attributes that count as state where they change."""
 
-INTERNAL = frozenset(vars(nn.Module()))
+TORCH_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Attributes of torch, such as the mode, the buffers and the hooks."""
 
 MAX_DEPTH, MAX_ENTRIES = 3, 1000
@@ -31,7 +31,7 @@ MAX_DEPTH, MAX_ENTRIES = 3, 1000
 
 def _numbers(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return a copy of the numbers in an attribute, or of the state of a generator; ``None`` for other objects."""
-    if isinstance(value, NUMBERS):
+    if isinstance(value, STATE_CLASSES):
         return value
     if isinstance(value, GENERATORS):
         return pickle.dumps(value)
@@ -83,10 +83,10 @@ class ModelState:
                     values = _Values(buffer, buffer.detach().clone(), buffer._version)  # noqa: SLF001 -- no public name
                     self.values[f"buffer {prefix + name!r} of {kind}"] = values
             for name, value in vars(layer).items():
-                if name not in INTERNAL and (numbers := _numbers(value)) is not None:
+                if name not in TORCH_ATTRIBUTES and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
-    def changed(self, later: ModelState) -> str | None:
+    def find_change(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
         names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
         return next(names, None)
@@ -99,24 +99,24 @@ class ModelState:
         later
             State of the same model after a call.
         """
-        if (name := self.changed(later)) is not None:
-            raise ModelError(CHANGES.format(name))
+        if (name := self.find_change(later)) is not None:
+            raise ModelError(CHANGE_SENTENCE.format(name))
 
 
-CHANGES = (
+CHANGE_SENTENCE = (
     "{} changes when the model is called; peers of a simulation would share it and gossip cannot average it: compute "
     "it from the samples of the batch, leave it out, or set it before the training"
 )
 """Why a model is refused that keeps state."""
 
-UNREPEATABLE = (
+REPEAT_SENTENCE = (
     "two calls of the model with the same samples differ, so it keeps state between calls or draws random numbers "
     "without a key; compute from the samples alone, use torch.nn.Dropout, which is replaced by a keyed one, and move "
     "random changes of the samples to learning.augment"
 )
 """Why a model is refused that computes something else when it is called again."""
 
-UNKEYED = (
+DROPOUT_REMEDY = (
     "use torch.nn.Dropout modules, which are replaced by keyed ones, set dropout to 0, or move random changes of the "
     "samples to learning.augment"
 )

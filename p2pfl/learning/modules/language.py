@@ -11,7 +11,7 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import extra_library
 
-FUNCTIONAL = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
+DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""
 
 
@@ -130,7 +130,7 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
             settings = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
-    for key in FUNCTIONAL:
+    for key in DROPOUT_SETTINGS:
         if hasattr(settings, key):
             setattr(settings, key, config.get(key, 0.0))
     for key, value in config.items():

@@ -36,7 +36,7 @@ def own_copy(model: nn.Module) -> nn.Module:
             "attribute"
         ) from error
     for path, layer in model.named_modules():
-        _check_forward(layer, where=_place(layer, path))
+        _check_forward(layer, where=_describe_layer(layer, path))
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001 -- no public way to ask
             raise ModelError(
@@ -71,7 +71,7 @@ def check_hooks_left(model: nn.Module, before: set[nn.Module]) -> None:
         )
 
 
-def _place(layer: nn.Module, path: str) -> str:
+def _describe_layer(layer: nn.Module, path: str) -> str:
     kind = type(layer).__name__
     return f"{kind} {path!r}" if path else kind
 
@@ -79,7 +79,7 @@ def _place(layer: nn.Module, path: str) -> str:
 def _check_kinds(model: nn.Module) -> None:
     """Raise :class:`ModelError` for modules that are no plain torch, or that have gradients of another kind."""
     for path, layer in model.named_modules():
-        where = _place(layer, path)
+        where = _describe_layer(layer, path)
         if isinstance(layer, torch.jit.ScriptModule):
             raise ModelError(
                 f"{where} is scripted by torch.jit, whose parameters p2pfl cannot replace; give the module as it was "

@@ -15,13 +15,13 @@ from p2pfl.core.errors import ModelError
 Norm = Literal["frozen", "group", "local"]
 """Treatment of the batch normalisation of a model."""
 
-STATISTICS = ("running_mean", "running_var")
+STATISTIC_NAMES = ("running_mean", "running_var")
 """Names of the running statistics of a layer."""
 
 MAX_GROUPS = 32
 """Largest number of groups of a :class:`torch.nn.GroupNorm` that replaces a layer."""
 
-CHOICES = (
+NORM_REMEDY = (
     'set model.norm to "frozen" (its statistics and parameters stay as they are), "group" (torch.nn.GroupNorm takes '
     'its place) or "local" (each peer keeps its own, with learning.algorithm = "fedbn")'
 )
@@ -52,15 +52,15 @@ class FrozenNorm(nn.Module):
     def __init__(self, layer: _BatchNorm) -> None:
         super().__init__()
         self.eps = layer.eps
-        self.drop, self.act = _after(layer)
-        for name in ("weight", "bias", *STATISTICS, "num_batches_tracked"):
+        self.drop, self.act = _find_followers(layer)
+        for name in ("weight", "bias", *STATISTIC_NAMES, "num_batches_tracked"):
             value: torch.Tensor | None = getattr(layer, name)
             self.register_buffer(name, None if value is None else value.detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[B, C, ...]``."""
         x = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps)
-        return _passed(x, self.drop, self.act)
+        return _apply(x, self.drop, self.act)
 
 
 class LocalNorm(nn.Module):
@@ -87,9 +87,9 @@ class LocalNorm(nn.Module):
     def __init__(self, layer: _BatchNorm) -> None:
         super().__init__()
         self.eps, self.momentum = layer.eps, layer.momentum or 0.0
-        self.drop, self.act = _after(layer)
+        self.drop, self.act = _find_followers(layer)
         self.weight, self.bias = layer.weight, layer.bias
-        for name in (*STATISTICS, "num_batches_tracked"):
+        for name in (*STATISTIC_NAMES, "num_batches_tracked"):
             self.register_buffer(name, getattr(layer, name).detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ class LocalNorm(nn.Module):
         trains = self.training and x.numel() > x.shape[1]
         mean, variance = self.running_mean, self.running_var
         x = F.batch_norm(x, mean, variance, self.weight, self.bias, trains, self.momentum, self.eps)
-        return _passed(x, self.drop, self.act)
+        return _apply(x, self.drop, self.act)
 
 
 def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
         path = f"{type(layer).__name__} {paths[id(layer)]!r}"
         _check_kind(layer, path=path)
         if norm == "group" and not _is_frozen(layer):
-            return _grouped(layer)
+            return _group_norm(layer)
         if layer.running_mean is None:
             raise ModelError(
                 f'{path} has no running statistics to keep; set model.norm to "group", or track_running_stats to True'
@@ -171,13 +171,13 @@ def _check_kind(layer: _BatchNorm, *, path: str) -> None:
         )
 
 
-def _after(layer: _BatchNorm) -> tuple[nn.Module | None, nn.Module | None]:
+def _find_followers(layer: _BatchNorm) -> tuple[nn.Module | None, nn.Module | None]:
     """Return the dropout and the activation that a layer of timm contains."""
     layers = getattr(layer, "drop", None), getattr(layer, "act", None)
     return tuple(each if isinstance(each, nn.Module) else None for each in layers)  # type: ignore[return-value]
 
 
-def _passed(x: torch.Tensor, *layers: nn.Module | None) -> torch.Tensor:
+def _apply(x: torch.Tensor, *layers: nn.Module | None) -> torch.Tensor:
     for layer in layers:
         x = x if layer is None else layer(x)
     return x
@@ -197,15 +197,15 @@ def groups(channels: int, *, flat: bool = False) -> int:
     return next(count for count in range(most, 0, -1) if channels % count == 0)
 
 
-def _grouped(layer: _BatchNorm) -> nn.Module:
+def _group_norm(layer: _BatchNorm) -> nn.Module:
     """Return group normalisation with the parameters of a layer, and what a layer of timm contains."""
     count = groups(layer.num_features, flat=isinstance(layer, nn.BatchNorm1d))
     norm = nn.GroupNorm(count, layer.num_features, eps=layer.eps, affine=layer.affine)
     if layer.affine:
         norm.weight, norm.bias = layer.weight, layer.bias
-    if _after(layer) == (None, None):
+    if _find_followers(layer) == (None, None):
         return norm
-    return _GroupNormAct(norm, *_after(layer))
+    return _GroupNormAct(norm, *_find_followers(layer))
 
 
 class _GroupNormAct(nn.Module):
@@ -218,7 +218,7 @@ class _GroupNormAct(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[B, C, ...]``."""
-        return _passed(F.group_norm(x, self.groups, self.weight, self.bias, self.eps), self.drop, self.act)
+        return _apply(F.group_norm(x, self.groups, self.weight, self.bias, self.eps), self.drop, self.act)
 
 
 def replace_layers(model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> None:

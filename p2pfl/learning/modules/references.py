@@ -71,7 +71,7 @@ def build_reference(
     library, _, name = reference.partition(":")
     if library == "transformers":
         model: nn.Module = language(name, outputs=outputs, **options)
-        return model if pretrained is None else _filled(model, pretrained)
+        return model if pretrained is None else _fill(model, pretrained)
     package, settings = extra_library(library, extra="vision", key="model.name", refused=ModelError), dict(options)
     weights = settings.pop("weights", None)
     if library == "torchvision":
@@ -81,12 +81,12 @@ def build_reference(
     if pretrained is None and weights in (None, False):
         return model
     if pretrained is None:
-        cached = _cached_torchvision if library == "torchvision" else _cached_timm
+        cached = _find_torchvision_file if library == "torchvision" else _find_timm_file
         pretrained = cached(package, name, weights)
     return adopt_weights(model, read_weights(pretrained), outputs=outputs, source=str(pretrained))
 
 
-def _filled(model: nn.Module, pretrained: str | Path) -> nn.Module:
+def _fill(model: nn.Module, pretrained: str | Path) -> nn.Module:
     """Load values into a model of transformers, such as the adapters of another run; other names keep theirs."""
     unknown = model.load_state_dict(read_weights(pretrained), strict=False).unexpected_keys
     if unknown:
@@ -111,7 +111,7 @@ def _timm(library: Any, name: str, shape: tuple[int, ...], outputs: int, options
     return model
 
 
-def _cached_torchvision(library: Any, name: str, weights: object) -> Path:
+def _find_torchvision_file(library: Any, name: str, weights: object) -> Path:
     kinds = library.models.get_model_weights(name)
     if weights not in kinds.__members__:
         names = ", ".join(kinds.__members__)
@@ -129,7 +129,7 @@ def _cached_torchvision(library: Any, name: str, weights: object) -> Path:
     return path
 
 
-def _cached_timm(library: Any, name: str, weights: object) -> Path:
+def _find_timm_file(library: Any, name: str, weights: object) -> Path:
     if weights is not True:
         raise ModelError(f"model.options.weights is {weights!r}, but timm names weights in model.name; set it to true")
     hub, settings = importlib.import_module("huggingface_hub"), library.get_pretrained_cfg(name)

@@ -16,11 +16,11 @@ from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, key_dropout
 from p2pfl.learning.models import fill
 from p2pfl.learning.modules.model_copy import check_hooks_left, find_hooked, own_copy
-from p2pfl.learning.modules.norms import STATISTICS, Norm, replace_norms
+from p2pfl.learning.modules.norms import STATISTIC_NAMES, Norm, replace_norms
 
 
 @dataclass(frozen=True, eq=False)
-class Divided:
+class DividedModel:
     """Model, and the places of its tensors in a row.
 
     Parameters
@@ -60,13 +60,13 @@ class Divided:
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
-        return self._named(row, self.saved)
+        return self._tensors(row, self.saved)
 
-    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+    def trained_tensors(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, without the constants."""
-        return self._named(row, [name for name in self.saved if name not in self.constants])
+        return self._tensors(row, [name for name in self.saved if name not in self.constants])
 
-    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    def _tensors(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
         saved = {name: self.saved[name] for name in names}
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
@@ -80,7 +80,7 @@ def divide_model(
     norm: Norm | None,
     device: torch.device,
     dtype: torch.dtype,
-) -> Divided:
+) -> DividedModel:
     """Return a copy of a model, divided into a row and constants.
 
     Parameters
@@ -109,7 +109,7 @@ def divide_model(
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     checks.check_trained(parameters)
     buffers = dict(model.named_buffers())
-    statistics = {name: buffers[name] for path in local for name in (f"{path}.{kind}" for kind in STATISTICS)}
+    statistics = {name: buffers[name] for path in local for name in (f"{path}.{kind}" for kind in STATISTIC_NAMES)}
     row = parameters | statistics
     kept = tuple(name for name in row if name.rpartition(".")[0] in local)
     trained, layout = _layout(parameters, kept), _layout(row, kept)
@@ -117,7 +117,7 @@ def divide_model(
     own = {id(value): name for name, value in row.items()}  # one name for tied ones
     tensors = model.state_dict(keep_vars=True)
     saved = {name: (own.get(id(value), ""), value) for name, value in tensors.items()}
-    return Divided(model, dropouts, layout, trained, initial, saved)
+    return DividedModel(model, dropouts, layout, trained, initial, saved)
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:

@@ -21,11 +21,11 @@ generator of torch is on the CPU.
 """
 
 
-SEEDS = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """Largest seed of a generator of torch that is a key."""
 
 
-class Augmenting:
+class Augmentation:
     """Function of the user that changes the features of each batch of a training step.
 
     Numbers that the function draws follow from ``(seed, "augment", peer, round, step)``; where a function is called for
@@ -42,7 +42,7 @@ class Augmenting:
     --------
     >>> def noise(features, *, generator):
     ...     return features + torch.randn(features.shape, generator=generator)
-    >>> augmenting = Augmenting(noise)
+    >>> augmenting = Augmentation(noise)
     >>> one, other = (augmenting.changed(torch.zeros(4, 2), key=key) for key in (7, 7))
     >>> torch.equal(one, other), one.any().item()
     (True, True)
@@ -54,7 +54,7 @@ class Augmenting:
         kind = type(function)
         self.name = name or str(getattr(function, "__name__", kind.__name__))
 
-    def changed(self, features: torch.Tensor, *, key: int) -> torch.Tensor:
+    def change(self, features: torch.Tensor, *, key: int) -> torch.Tensor:
         """Return the features of a batch ``[B, *shape]`` under the random numbers of a key.
 
         Raises
@@ -64,10 +64,10 @@ class Augmenting:
         """
         generator = torch.Generator().manual_seed(key)
         if not self.each:
-            return self._called(features, generator)
-        return torch.stack([self._called(sample, generator) for sample in features])
+            return self._call(features, generator)
+        return torch.stack([self._call(sample, generator) for sample in features])
 
-    def _called(self, features: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def _call(self, features: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         try:
             augmented = self.function(features.clone(), generator=generator)
         except Exception as error:
@@ -87,7 +87,7 @@ class Augmenting:
             )
         return augmented.detach()
 
-    def stacked(self, features: torch.Tensor, sizes: Sequence[int], *, keys: Sequence[int]) -> torch.Tensor:
+    def change_stack(self, features: torch.Tensor, sizes: Sequence[int], *, keys: Sequence[int]) -> torch.Tensor:
         """Return the features ``[K, B, *shape]`` of K rows, whose first ``sizes`` samples are real; padding stays.
 
         Parameters
@@ -101,7 +101,7 @@ class Augmenting:
         """
         changed = features.clone()
         for row, (size, key) in enumerate(zip(sizes, keys, strict=True)):
-            changed[row, :size] = self.changed(features[row, :size], key=key)
+            changed[row, :size] = self.change(features[row, :size], key=key)
         return changed
 
     def check(self, features: torch.Tensor) -> None:
@@ -114,7 +114,7 @@ class Augmenting:
         """
         try:
             with watch_generators() as drawn:
-                augmented = [self.changed(features[:many], key=7) for many in (1, len(features), len(features))]
+                augmented = [self.change(features[:many], key=7) for many in (1, len(features), len(features))]
         except LearningError as error:
             raise ModelError(str(error)) from error
         if drawn or not torch.equal(augmented[1].nan_to_num(), augmented[2].nan_to_num()):
@@ -124,7 +124,7 @@ class Augmenting:
             )
 
 
-def make_augmenting(function: Augment | None) -> Augmenting | None:
+def make_augmentation(function: Augment | None) -> Augmentation | None:
     """Return what a learner does with a function of the user's, if there is one.
 
     Raises
@@ -132,22 +132,22 @@ def make_augmenting(function: Augment | None) -> Augmenting | None:
     ModelError
         It cannot be called.
     """
-    if function is None or isinstance(function, Augmenting):
+    if function is None or isinstance(function, Augmentation):
         return function
     if not callable(function):
         raise ModelError(
             f"augment is {kind_of(function)}; give a function augment(features, *, generator), see docs/own-models.md"
         )
-    return Augmenting(function)
+    return Augmentation(function)
 
 
 def step_keys(round_keys: IntArray, step: int) -> list[int]:
     """Return seeds of generators in one step, from the keys of rows in a round."""
-    seeds: list[int] = (subkeys(round_keys, step) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(round_keys, step) & MAX_SEED).tolist()
     return seeds
 
 
 def sample_keys(key: int, positions: IntArray) -> list[int]:
     """Return seeds of generators for single samples of a step, by their places among the samples of their peer."""
-    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & SEEDS).tolist()
+    seeds: list[int] = (subkeys(np.full(len(positions), key), positions) & MAX_SEED).tolist()
     return seeds

@@ -44,7 +44,7 @@ class Stateless:
         return outputs
 
 
-class Plain:
+class PlainEngine:
     """Engine that computes the gradient of one row by autograd, on the model itself.
 
     The parameters of the model are views of the row, so nothing is copied in or out.
@@ -80,7 +80,7 @@ class Plain:
         self.statistics = [name.rpartition(".")[::2] for name in names if name not in parameters]  # layer, buffer
         self.bound: Sequence[torch.Tensor] = ()
 
-    def copies(self, count: int) -> "list[Plain]":
+    def copies(self, count: int) -> "list[PlainEngine]":
         """Return none, as all rows pass through one model."""
         del count
         return []

@@ -15,10 +15,10 @@ import torch
 from p2pfl.core.rows import to_device
 from p2pfl.data import IntArray, Orders
 
-LOCATED = 2**18
+POSITIONS_PER_CHUNK = 2**18
 """Positions of samples that are found at once on the CPU."""
 
-WIDE = 2**26
+POSITIONS_PER_DEVICE_CHUNK = 2**26
 """Positions of samples that are found at once on another device."""
 
 
@@ -103,11 +103,11 @@ class DeviceSamples:
         start = int(positions[0])
         return start if np.array_equal(positions, np.arange(start, start + len(positions))) else None
 
-    def first(self) -> DeviceSamples:
+    def first_row(self) -> DeviceSamples:
         """Return the samples of the first row."""
         return DeviceSamples(self._each[:1], self.samples.device)
 
-    def spread(self, targets: torch.Tensor) -> torch.Tensor:
+    def target_variances(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""
         if self._spread is None:
             variances = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
@@ -120,7 +120,7 @@ class DeviceSamples:
         return float(targets[where].double().var(0, correction=0).mean()) if len(mine) else 0.0
 
 
-class Held:
+class PeerSamples:
     """Samples of the peers that were asked for last.
 
     Parameters
@@ -229,7 +229,7 @@ class StepPlan:
     def _until(self, step: int) -> int:
         """Return the step up to which positions are found at once; at least half of the rows are still active then."""
         active, width = self.active[step], max(self.widths[step:])
-        most = LOCATED if self._numbers.device.type == "cpu" else WIDE
+        most = POSITIONS_PER_CHUNK if self._numbers.device.type == "cpu" else POSITIONS_PER_DEVICE_CHUNK
         last = min(len(self.active), step + max(1, most // (active * width)))
         return bisect.bisect_right(self.active, -active // 2, step + 1, last, key=operator.neg)
 

@@ -11,11 +11,11 @@ from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
 from p2pfl.learning.modules.model_copy import is_bare, is_hooked
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.layers import (
-    POINTWISE,
+    POINTWISE_FUNCTIONS,
     Affine,
     Convolution,
-    Dropping,
-    Flattening,
+    Dropout,
+    Flatten,
     Layer,
     Pooling,
     Saved,
@@ -23,7 +23,7 @@ from p2pfl.learning.steps.layers import (
     rectifier,
 )
 
-KNOWN: Mapping[type[nn.Module], tuple[str, ...]] = {
+KNOWN_LAYERS: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("weight", "bias"),
     nn.Conv2d: ("weight", "bias"),
     **dict.fromkeys((nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.Flatten, nn.MaxPool2d), ()),
@@ -52,7 +52,7 @@ class Kernels:
     def copies(self, count: int) -> "list[Kernels]":
         """Return so many engines, this one first, of which each may run in a thread of its own."""
         while len(self._others) < count - 1:
-            layers = [layer.apart() for layer in self.layers]
+            layers = [layer.copy_for_thread() for layer in self.layers]
             self._others.append(Kernels(layers, loss=self.loss, footprint=self.footprint))
         return [self, *self._others[: count - 1]]
 
@@ -132,9 +132,9 @@ def compile_kernels(
     indices = {id(parameter): i for i, parameter in enumerate(model.parameters())}
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
-    for module in _ordered(model):
+    for module in _order(model):
         if type(module) is KeyedDropout and not is_hooked(module):
-            layers.append(Dropping(module, call=dropouts.count(module)))
+            layers.append(Dropout(module, call=dropouts.count(module)))
             dropouts.append(module)
         elif type(module) is not nn.Identity or not is_bare(module):
             layer = _layer(module, sample, indices, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
@@ -145,7 +145,7 @@ def compile_kernels(
             sample = module(sample)
     if sample.dim() != 2 or (loss is squared_error and sample.shape[1] != 1):
         return None
-    patches = sum(layer.held for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
+    patches = sum(layer.patch_size for layer in layers if isinstance(layer, Convolution)) * sample.itemsize
     return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + patches))
 
 
@@ -158,7 +158,7 @@ def flat(module: nn.Module) -> Iterator[nn.Module]:
         yield from flat(child)
 
 
-def _ordered(model: nn.Module) -> list[nn.Module]:
+def _order(model: nn.Module) -> list[nn.Module]:
     """Return the layers in order, but with pooling before ReLU: equal results with fewer numbers to rectify."""
     modules = list(flat(model))
     for i in range(len(modules) - 1):
@@ -172,7 +172,7 @@ def _layer(module: nn.Module, sample: torch.Tensor, indices: Mapping[int, int], 
 
     ``fresh`` states that the layer before no longer needs its outputs.
     """
-    if type(module) not in KNOWN or not is_bare(module, KNOWN[type(module)]):
+    if type(module) not in KNOWN_LAYERS or not is_bare(module, KNOWN_LAYERS[type(module)]):
         return None
     layer: Layer | None = None
     match module:
@@ -191,9 +191,9 @@ def _layer(module: nn.Module, sample: torch.Tensor, indices: Mapping[int, int], 
         case nn.GELU():
             layer = gelu(module.approximate)
         case nn.Tanh() | nn.Sigmoid():
-            layer = POINTWISE[type(module)]
+            layer = POINTWISE_FUNCTIONS[type(module)]
         case nn.Flatten() if module.start_dim == 1 and module.end_dim in (-1, sample.dim() - 1):
-            layer = Flattening()
+            layer = Flatten()
         case nn.MaxPool2d() if sample.dim() == 4 and _is_tiling(module):
             layer = Pooling(_pair(module.kernel_size), spare=fresh)
     return layer

@@ -57,7 +57,7 @@ class Layer(ABC):
     def __init__(self) -> None:
         self.scratch = Scratch()
 
-    def apart(self) -> Self:
+    def copy_for_thread(self) -> Self:
         """Return the same layer with memory of its own, for another thread."""
         other = copy.copy(self)
         other.scratch = Scratch()
@@ -163,13 +163,13 @@ class Convolution(Affine):
         self.shape, self.kernel, self.stride, self.padding = shape, kernel, stride, padding
 
     @property
-    def held(self) -> int:
+    def patch_size(self) -> int:
         """Number of values in the patches of one sample."""
         lines = zip(self.shape[1:], self.kernel, self.stride, self.padding, strict=True)
         windows = math.prod((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in lines)
         return self.shape[0] * math.prod(self.kernel) * windows
 
-    def _padded(self, x: torch.Tensor) -> torch.Tensor:
+    def _pad(self, x: torch.Tensor) -> torch.Tensor:
         """Pad the inputs with zeros to ``[K, C, H + 2 ph, W + 2 pw, B]``."""
         (channels, height, width), (ph, pw) = self.shape, self.padding
         shape = (len(x), channels, height + 2 * ph, width + 2 * pw, x.shape[-1])
@@ -180,7 +180,7 @@ class Convolution(Affine):
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
         """Map ``[K, C, H, W, B]`` to ``[K, O, H', W', B]``; keep the patches."""
         (kh, kw), (sh, sw) = self.kernel, self.stride
-        windows = self._padded(x).unfold(2, kh, sh).unfold(3, kw, sw)  # [K, C, H', W', B, kh, kw]
+        windows = self._pad(x).unfold(2, kh, sh).unfold(3, kw, sw)  # [K, C, H', W', B, kh, kw]
         rows, channels, height, width, samples = windows.shape[:5]
         patches = self.scratch.take("patches", (rows, channels, kh, kw, height, width, samples), x)
         patches.copy_(windows.permute(0, 1, 5, 6, 2, 3, 4))
@@ -195,8 +195,8 @@ class Convolution(Affine):
         if first:
             return g
         patches = slopes.view(len(g), -1, *self.kernel, *g.shape[2:])  # [K, C, kh, kw, H', W', B]
-        wide = self._overlapped(patches.unbind(3), 1)  # [K, C, kh, H', W, B]
-        return self._overlapped(wide.unbind(2), 0)  # [K, C, H, W, B]
+        wide = self._sum_overlaps(patches.unbind(3), 1)  # [K, C, kh, H', W, B]
+        return self._sum_overlaps(wide.unbind(2), 0)  # [K, C, H, W, B]
 
     def _fresh(self, rows: int, units: int, samples: int, like: torch.Tensor) -> torch.Tensor:
         """Return memory for the outputs in the layout of the patches, with places and samples innermost."""
@@ -206,7 +206,7 @@ class Convolution(Affine):
         """Return the memory of the patches, which are no longer needed and still in the cache."""
         return x
 
-    def _overlapped(self, shifted: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+    def _sum_overlaps(self, shifted: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
         """Sum the values at each offset of the kernel, along the height (0) or the width (1)."""
         size, stride, padding = self.shape[1 + axis], self.stride[axis], self.padding[axis]
         shape = list(shifted[0].shape)
@@ -263,7 +263,7 @@ class Pointwise(Layer):
         return g if first else self.slope(g, *saved)
 
 
-class Flattening(Layer):
+class Flatten(Layer):
     """Flattening of all units of a sample; a view."""
 
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:
@@ -311,7 +311,7 @@ class Pooling(Layer):
         if first:
             return g
         x, rows = saved
-        return self._spread(self._spread(g, rows, axis=2), x, axis=3)
+        return self._route_gradient(self._route_gradient(g, rows, axis=2), x, axis=3)
 
     def _slices(self, x: torch.Tensor, axis: int) -> list[torch.Tensor]:
         """Return views of the first, second, ... number of each window along one axis."""
@@ -321,21 +321,21 @@ class Pooling(Layer):
 
     def _largest(self, x: torch.Tensor, *, axis: int) -> list[torch.Tensor]:
         """Return the maximum of the first, of the first two, ... numbers of each window along one axis."""
-        return self._running(self._slices(x, axis), f"largest {axis}")
+        return self._running_maxima(self._slices(x, axis), f"largest {axis}")
 
-    def _running(self, slices: list[torch.Tensor], role: str) -> list[torch.Tensor]:
+    def _running_maxima(self, slices: list[torch.Tensor], role: str) -> list[torch.Tensor]:
         running = slices[:1]
         for i, other in enumerate(slices[1:]):
             room = self.scratch.take(f"{role} {i}", tuple(other.shape), other)
             running.append(torch.maximum(running[-1], other, out=room))
         return running
 
-    def _spread(self, g: torch.Tensor, x: torch.Tensor, *, axis: int) -> torch.Tensor:
+    def _route_gradient(self, g: torch.Tensor, x: torch.Tensor, *, axis: int) -> torch.Tensor:
         """Give the gradient to the maximum of each window along one axis, zero to the others."""
         slices = self._slices(x, axis)
         if len(slices) == 1:
             return g
-        before = self._running(slices[:-1], f"before {axis}")
+        before = self._running_maxima(slices[:-1], f"before {axis}")
         spread = x if self.spare else self.scratch.take(f"spread {axis}", tuple(x.shape), x)
         targets = self._slices(spread, axis)
         over, rest = (self.scratch.take(f"{role} {axis}", tuple(g.shape), g) for role in ("over", "rest"))
@@ -349,7 +349,7 @@ class Pooling(Layer):
         return spread
 
 
-class Dropping(Layer):
+class Dropout(Layer):
     """Dropout by key; see :mod:`p2pfl.learning.dropout`."""
 
     def __init__(self, dropout: KeyedDropout, *, call: int) -> None:
@@ -393,7 +393,7 @@ def gelu(approximate: str) -> Pointwise:
     )
 
 
-POINTWISE: dict[type[nn.Module], Pointwise] = {
+POINTWISE_FUNCTIONS: dict[type[nn.Module], Pointwise] = {
     nn.Tanh: Pointwise(torch.tanh, aten.tanh_backward),
     nn.Sigmoid: Pointwise(torch.sigmoid, aten.sigmoid_backward),
 }

@@ -30,7 +30,7 @@ from p2pfl.learning.learner import Memory
 Factor = Callable[..., float]
 """Function that returns a factor of the learning rate, see :class:`OwnSchedule`."""
 
-COUNTS = ("round", "step", "steps")
+SCHEDULE_PARAMETERS = ("round", "step", "steps")
 """Parameters by which a schedule of the user's own receives its place in a run."""
 
 
@@ -74,18 +74,18 @@ class SettingsTable:
 
     def __init__(self, settings: Iterable[Mapping[str, object]]) -> None:
         self._rest = iter(settings)
-        self._known: list[Mapping[str, object]] = []
+        self._computed: list[Mapping[str, object]] = []
         self._alone = one_at_a_time()  # several blocks of rows read it
 
     def at(self, number: int) -> Mapping[str, object]:
         """Return the settings of a number."""
         with self._alone:
-            while len(self._known) <= number:
+            while len(self._computed) <= number:
                 following = next(self._rest, None)
                 if following is None:
                     break
-                self._known.append(following)
-            return self._known[min(number, len(self._known) - 1)]
+                self._computed.append(following)
+            return self._computed[min(number, len(self._computed) - 1)]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class OwnSchedule:
     options
         Further keyword arguments.
     takes
-        Which of :data:`COUNTS` it receives.
+        Which of :data:`SCHEDULE_PARAMETERS` it receives.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class OwnSchedule:
     function: Factor
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
-    takes: tuple[str, ...] = COUNTS
+    takes: tuple[str, ...] = SCHEDULE_PARAMETERS
 
     @classmethod
     def of(cls, wanted: str | Factor, *, options: Mapping[str, object], by: str) -> OwnSchedule:
@@ -132,13 +132,13 @@ class OwnSchedule:
         if not callable(wanted):
             raise ModelError(f"learning.schedule is {kind_of(wanted)}; give a function, or the name of a schedule")
         parameters = inspect.signature(wanted).parameters
-        takes = tuple(count for count in COUNTS if count in parameters)
+        takes = tuple(count for count in SCHEDULE_PARAMETERS if count in parameters)
         try:
             inspect.signature(wanted).bind(**dict.fromkeys(takes, 0), **options)
         except TypeError as error:
             raise ModelError(
                 f"learning.schedule {name} does not accept its arguments ({error}); give it parameters out of "
-                f"{', '.join(COUNTS)}, and the others in learning.schedule.options"
+                f"{', '.join(SCHEDULE_PARAMETERS)}, and the others in learning.schedule.options"
             ) from None
         if "step" in takes and by == "round":
             raise ModelError(
@@ -184,7 +184,7 @@ def warm_up(settings: Mapping[str, object], *, time: int, steps: int) -> Mapping
     return {**settings, "lr": float(settings["lr"]) * (time + 1) / steps}  # type: ignore[arg-type]
 
 
-ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
+ELEMENTWISE_OPTIMISERS: Mapping[str, type[optim.Optimizer]] = {
     kind.__name__.lower(): kind
     for kind in (
         optim.SGD,
@@ -202,7 +202,7 @@ ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
 }
 
 
-CHECKED = 10_000
+MAX_CHECKED_STEPS = 10_000
 """Most rounds or steps of a schedule that are checked before a run."""
 
 
@@ -277,7 +277,7 @@ class Recipe:
         rounds
             Number of rounds.
         steps
-            Most steps of a peer in a round. Of a schedule by step, the first :data:`CHECKED` steps are checked.
+            Most steps of a peer in a round. Of a schedule by step, the first :data:`MAX_CHECKED_STEPS` are checked.
 
         Raises
         ------
@@ -288,13 +288,13 @@ class Recipe:
             return
         clock = StepClock(max(1, steps))
         if self._own is not None:
-            for round in range(min(rounds, CHECKED)):
+            for round in range(min(rounds, MAX_CHECKED_STEPS)):
                 self.at(round, 0, clock)
             self.at(rounds - 1, clock.steps - 1, clock)
         elif self.schedule_by == "round":
             self.settings(rounds - 1)
         else:
-            last = min(rounds * clock.steps, CHECKED) - 1
+            last = min(rounds * clock.steps, MAX_CHECKED_STEPS) - 1
             self.at(last // clock.steps, last % clock.steps, clock)
 
     @property
@@ -329,11 +329,11 @@ class Recipe:
                 f"learning.optimizer is an object of {type_name}; give the class, or its name, {type_name.lower()!r}"
             )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
-        kind = ELEMENTWISE.get(name.lower())
+        kind = ELEMENTWISE_OPTIMISERS.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
             raise ModelError(
                 f"learning.optimizer {name!r} does not update every parameter independently; choose one of "
-                f"{', '.join(ELEMENTWISE)}"
+                f"{', '.join(ELEMENTWISE_OPTIMISERS)}"
             )
         return kind
 
@@ -355,11 +355,11 @@ class Recipe:
         """Arguments of the optimiser under a schedule of torch, by the number of times that it was stepped."""
         if self.schedule is None:
             return SettingsTable([self._constant])
-        return SettingsTable(self._stepped())
+        return SettingsTable(self._step_schedule())
 
-    def _stepped(self) -> Iterator[Mapping[str, object]]:
+    def _step_schedule(self) -> Iterator[Mapping[str, object]]:
         """Yield the arguments of the optimiser while the schedule is stepped."""
-        name, optimiser = str(self.schedule), self._opened()
+        name, optimiser = str(self.schedule), self._make_optimiser()
         kind: Any = getattr(optim.lr_scheduler, name, None)
         is_scheduler = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
         if not is_scheduler or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
@@ -388,13 +388,13 @@ class Recipe:
                 )
             yield settings
 
-    def _opened(self) -> optim.Optimizer:
+    def _make_optimiser(self) -> optim.Optimizer:
         """Return the optimiser on one number, to validate its arguments."""
         kind = self.kind
         try:
             return kind([torch.zeros(1, requires_grad=True)], lr=self.rate, **self.options)
         except Exception as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
     def attempt(self, dtype: torch.dtype) -> None:
         """Take a step on one number, as some arguments are validated no earlier."""
@@ -405,9 +405,9 @@ class Recipe:
         try:
             self.kind([number], **self.settings(0)).step()
         except Exception as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
-    def _refused(self, error: Exception) -> ModelError:
+    def _refusal(self, error: Exception) -> ModelError:
         return ModelError(
             f"learning.optimizer {self.optimizer!r} does not accept its arguments "
             f"({describe_error(error, module='')}); fix learning.rate or learning.options"
@@ -420,7 +420,7 @@ class Recipe:
     @cached_property
     def _constant(self) -> Mapping[str, object]:
         if not self._plain:
-            return self._read(self._opened())
+            return self._read(self._make_optimiser())
         taken = inspect.signature(self.kind).parameters.values()
         return {each.name: each.default for each in taken if each.name != "params"} | {"lr": self.rate}
 
@@ -525,7 +525,7 @@ class StackedUpdate:
         optimiser = self.kind(params, **self.settings)
         if self.kept["step"][low] == 0:
             for param in params if self.reads else ():
-                optimiser.state[param].update(_averaged(param, self.settings))
+                optimiser.state[param].update(_averaging_state(param, self.settings))
             return optimiser
         stacks = {
             name: list(self.layout.split(value[low:high]).values())
@@ -589,7 +589,7 @@ class StackedUpdate:
         return self.kept
 
 
-def _averaged(param: torch.Tensor, settings: Mapping[str, object]) -> dict[str, torch.Tensor]:
+def _averaging_state(param: torch.Tensor, settings: Mapping[str, object]) -> dict[str, torch.Tensor]:
     """Return the first state of :class:`torch.optim.ASGD` with its numbers on the CPU, which would wait for others."""
     kind = torch.get_default_dtype()
     numbers = {"step": 0.0, "eta": float(settings["lr"]), "mu": 1.0}  # type: ignore[arg-type]

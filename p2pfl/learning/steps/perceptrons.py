@@ -26,7 +26,7 @@ Numbers = npt.NDArray[Any]
 Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 """Function from outputs ``[K, B, C]`` and targets ``[K, B]`` to losses ``[K, B]`` and gradients ``[K, B, C]``."""
 
-PRODUCTS = 2**20
+MAX_LAYER_PRODUCTS = 2**20
 """Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter.
 
 OpenBLAS would divide them among threads of its own, which are in the way of torch's: one MLP of 512-512 units on 64
@@ -173,7 +173,7 @@ class Perceptrons:
 
     def suits(self, width: int) -> bool:
         """Return whether this is the fastest engine for batches of ``width`` samples; it follows from shapes alone."""
-        return width * self.largest <= PRODUCTS
+        return width * self.largest <= MAX_LAYER_PRODUCTS
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""

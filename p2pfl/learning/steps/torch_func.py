@@ -13,7 +13,7 @@ from p2pfl.learning.steps.autograd import Autocast, Stateless
 from p2pfl.learning.steps.batching import Batch, Footprint
 
 
-class Stacked:
+class StackedEngine:
     """Engine that computes the gradients of K rows of any module at once: ``vmap(grad(loss))``.
 
     Parameters
@@ -48,9 +48,9 @@ class Stacked:
         self.dtype = next(model.parameters()).dtype
         self.footprint = footprint
         self.differentiated = grad_and_value(self._objective)
-        self._others: list[Stacked] = []
+        self._others: list[StackedEngine] = []
 
-    def copies(self, count: int) -> "list[Stacked]":
+    def copies(self, count: int) -> "list[StackedEngine]":
         """Return so many engines, this one first, of which each may run in a thread of its own.
 
         They share all parameters and buffers of the model, but not the modules that hold them.
@@ -59,7 +59,7 @@ class Stacked:
             shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
             model = copy.deepcopy(self.model, shared)
             self._others.append(
-                Stacked(
+                StackedEngine(
                     model,
                     self.names,
                     loss=self.loss,

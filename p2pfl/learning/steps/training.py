@@ -26,8 +26,8 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.set_scores import SetScore
-from p2pfl.learning.steps.augmentation import Augmenting, step_keys
-from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, Held, StepPlan
+from p2pfl.learning.steps.augmentation import Augmentation, step_keys
+from p2pfl.learning.steps.batching import Batch, BatchSchedule, Footprint, PeerSamples, StepPlan
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate, StepClock
 from p2pfl.learning.steps.perceptrons import Perceptrons
 
@@ -59,7 +59,7 @@ def straggler_work(peer: str, *, seed: int, round: int, share: float, most: int)
     return int(draw(seed, "straggler's work", peer, round).integers(1, most + 1))
 
 
-TINY = 1e-6
+NORM_EPSILON = 1e-6
 """Number that :func:`torch.nn.utils.clip_grad_norm_` adds to the norm before it divides."""
 
 
@@ -86,7 +86,7 @@ def clip(gradients: Sequence[torch.Tensor], *, max_norm: float) -> list[torch.Te
     """
     each = [torch.linalg.vector_norm(part.unsqueeze(-1).flatten(1), dim=1) for part in gradients]  # [K] each
     norms = torch.linalg.vector_norm(torch.stack(each), dim=0)  # [K]
-    shares = (max_norm / (norms + TINY)).clamp_max(1.0)  # [K]
+    shares = (max_norm / (norms + NORM_EPSILON)).clamp_max(1.0)  # [K]
     return [part * shares.view(-1, *[1] * (part.dim() - 1)) for part in gradients]
 
 
@@ -150,8 +150,8 @@ class StackedLearner(Protocol):
     steps: int | None
     clock: int | None  # steps in a round that a schedule counts, if not those of each row
     stragglers: float
-    augment: Augmenting | None
-    parts: dict[str, Held]  # samples of all peers in each part
+    augment: Augmentation | None
+    parts: dict[str, PeerSamples]  # samples of all peers in each part
     loss: PerSample
     metrics: Mapping[str, PerSample]
     whole: Mapping[str, SetScore]
@@ -290,7 +290,7 @@ def first_step(
     """
     block = _block(work, learner, chosen, engine)
     block.run(Slope(), None)
-    return block.losses[0], block.joined()
+    return block.losses[0], block.join()
 
 
 def whole_steps(work: Work, learner: StackedLearner) -> IntArray:
@@ -369,7 +369,7 @@ class _Block(ABC):
             self.clocks = [StepClock(each, learner.clock) for each in whole_steps(work, learner)[chosen].tolist()]
 
     @abstractmethod
-    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+    def trained_tensors(self) -> tuple[list[torch.Tensor], Layout]:
         """Return the tensors that the optimiser moves, ``[K, *shape]`` each, and their places in a row."""
 
     @abstractmethod
@@ -383,7 +383,7 @@ class _Block(ABC):
             settings = {clock: recipe.at(round, step, clock) for clock in set(clocks[:active])}
             update.pace([settings[clock] for clock in clocks[:active]])
 
-    def joined(self) -> torch.Tensor:
+    def join(self) -> torch.Tensor:
         """Return the rows as they are now, ``[K, P]``."""
         return self.rows
 
@@ -393,7 +393,7 @@ class _Block(ABC):
         if recipe.stateless:
             return PlainUpdate(settings)
         memory = {name: value[self._rows(value)] for name, value in self.work.memory.items()}
-        parts, layout = self.trained()
+        parts, layout = self.trained_tensors()
         return StackedUpdate(recipe.kind, settings, parts=parts, layout=layout, memory=memory, labels=labels)
 
     def finish(self, update: Update) -> None:
@@ -428,7 +428,7 @@ class _Flat(_Block):
         super().__init__(work, learner, chosen)
         self.engine = engine
 
-    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+    def trained_tensors(self) -> tuple[list[torch.Tensor], Layout]:
         """Return the rows."""
         return [self.rows], Layout(("row",), ((self.rows.shape[1],),))
 
@@ -468,7 +468,7 @@ class _Stack(_Block):
             self.keys = to_device(torch.from_numpy(drawn), self.device)  # [K]
         self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
 
-    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+    def trained_tensors(self) -> tuple[list[torch.Tensor], Layout]:
         """Return the parts with a gradient."""
         return self.parts[: self.slopes], self.learner.trained
 
@@ -480,7 +480,7 @@ class _Stack(_Block):
         samples = features.index_select(0, index).view(active, width, *features.shape[1:])  # [K, B, *shape]
         if self.learner.augment is not None and self.drawn is not None:
             seeds = step_keys(self.drawn[:active], self.work.first + step)
-            samples = self.learner.augment.stacked(samples, self.plan.sizes[step, :active].tolist(), keys=seeds)
+            samples = self.learner.augment.change_stack(samples, self.plan.sizes[step, :active].tolist(), keys=seeds)
         return Batch(
             samples,
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
@@ -499,12 +499,12 @@ class _Stack(_Block):
             if bound is not None:
                 gradients = clip(gradients[: self.slopes], max_norm=bound)
             if correction is not None:
-                gradients = self._corrected(correction, parts, gradients, where=where)
+                gradients = self._correct(correction, parts, gradients, where=where)
             self.pace(update, step, active)
             update.step(parts[: self.slopes], gradients)
             self.losses[step, :active] = losses
 
-    def _corrected(
+    def _correct(
         self,
         correction: Correction,
         parts: Sequence[torch.Tensor],
@@ -519,10 +519,10 @@ class _Stack(_Block):
 
     def finish(self, update: Update) -> None:
         """Write rows, memory and losses back."""
-        self.rows = self.joined()
+        self.rows = self.join()
         super().finish(update)
 
-    def joined(self) -> torch.Tensor:
+    def join(self) -> torch.Tensor:
         """Return the rows as they are now, ``[K, P]``."""
         layout = self.learner.layout
         return layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]

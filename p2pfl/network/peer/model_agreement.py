@@ -8,7 +8,7 @@ from collections.abc import Callable
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import InputError, PrivacyError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import PeersAgreement, scaled
+from p2pfl.experiment.swarm_agreement import PeersAgreement, scale
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import LostError, RepeatError
 from p2pfl.results.notices.kinds import CommonScoresUnknown, ConsensusUnknown, Notice
@@ -59,7 +59,7 @@ class ModelAgreement:
                 "this run has begun, and its peers agreed on the statistics of the features before the first round; "
                 "join before it, or leave out data.scale"
             )
-        return scaled(self.plan, earlier), earlier
+        return scale(self.plan, earlier), earlier
 
     async def _opened(self, net: LiveNeighbourhood) -> tuple[Plan, Statistics]:
         """Agree on the statistics, once more without the peers that are lost between the two totals."""

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +15,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import scaled
+from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
@@ -35,6 +37,7 @@ from p2pfl.network.transport import Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
 from p2pfl.results.notices.kinds import JoinsLate, Notice, PeerExcluded, ReleasesEnded
+from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.spending.stated import BudgetStop
 
@@ -73,6 +76,8 @@ class Peer:
         State that an earlier incarnation of this peer left in the store.
     remember
         Function that writes the keys that were trusted on first use, called before anything leaves.
+    now
+        Clock in UTC, for the account of the data.
 
     Attributes
     ----------
@@ -110,6 +115,7 @@ class Peer:
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
         least: int = 1,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         source = source or SecretSource()
         plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True, least=least)
@@ -131,6 +137,11 @@ class Peer:
         journal = start.keeper.journal
         run = f"{start.swarm} {start.me.incarnation:x}"
         self.meter = Meter(plan, [name], run=run, earlier=journal.spent, sampled={name: journal.sampled})
+        check_runs(plan, [name])
+        self._now, self._signer = (
+            now or partial(datetime.now, UTC),
+            identity if plan.experiment.trust.keys is not None else None,
+        )
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.training = Threaded(plan.learner, count=self.meter.samples.count)
         self.best = BestModel(name, store)
@@ -258,6 +269,7 @@ class Peer:
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
+                await asyncio.to_thread(record_runs, self.plan, [self.name], now=self._now(), signer=self._signer)
                 await self._scale(first)
                 self.rounds = self.rounds_from(first)
                 await self.rounds.play()
@@ -277,7 +289,7 @@ class Peer:
     def _rest(self, last: Checkpoint) -> State:
         """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
         if last.statistics is not None:
-            self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
+            self.plan, self.statistics = scale(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
         self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
         self._rested, self._ended = last, PeerEnd(last.state)

@@ -16,7 +16,7 @@ from p2pfl.network.transport import Message
 from p2pfl.privacy.keys import Roster, Source
 from p2pfl.results.notices.kinds import Notice, TelemetryStopped
 from p2pfl.results.records import Record
-from p2pfl.results.swarm.telemetry import Level, Recent, encoded
+from p2pfl.results.swarm.telemetry import Level, Recent, encode_entry
 
 ROSTER_INTERVAL = 5.0
 """Seconds between two looks at the file of observers."""
@@ -108,7 +108,7 @@ class Telemetry:
         now = asyncio.get_running_loop().time()
         self._reread(audience, now=now)
         for at, entry in self._recent.news():
-            if (data := encoded(entry, level=self._level)) is not None:
+            if (data := encode_entry(entry, level=self._level)) is not None:
                 audience.add(at, data)
         due = [*self._answers, *audience.frames(now)]
         self._answers.clear()
@@ -146,5 +146,5 @@ class Telemetry:
 
     def _past(self) -> list[tuple[float, bytes]]:
         now = asyncio.get_running_loop().time()
-        entries = ((at, encoded(entry, level=self._level)) for at, entry in self._recent.past(now))
+        entries = ((at, encode_entry(entry, level=self._level)) for at, entry in self._recent.past(now))
         return [(at, data) for at, data in entries if data is not None]

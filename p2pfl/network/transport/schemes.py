@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from p2pfl.core.errors import BrokerError
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.network.transport.channel import Transport
 from p2pfl.network.transport.memory import MemoryTransport
 
@@ -130,10 +130,10 @@ def found(url: str) -> Opener:
         The scheme is not registered.
     """
     scheme = urlsplit(url).scheme if "://" in url else "mqtt"  # whose opener says what is wrong with it
-    if scheme not in SCHEMES and scheme in registered(GROUP):
+    if scheme not in SCHEMES and scheme in find_entry_points(GROUP):
         SCHEMES[scheme] = load(GROUP, scheme)
     if scheme not in SCHEMES:
-        schemes = ", ".join(sorted({*SCHEMES, *registered(GROUP)}))
+        schemes = ", ".join(sorted({*SCHEMES, *find_entry_points(GROUP)}))
         raise BrokerError(
             f"no transport is registered for {scheme}:// (known: {schemes}); correct the URL, or register one with "
             "p2pfl.transport.register"

@@ -17,7 +17,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, plan
-from p2pfl.experiment.file.reading import checked
+from p2pfl.experiment.file.reading import convert_section
 from p2pfl.experiment.parts.robustness_parts import attack
 from p2pfl.experiment.schema import MAX_FLOAT, NotNegative, Section, SimulationSettings
 from p2pfl.network.peer.launch.ended import Ended
@@ -115,8 +115,8 @@ def network(source: str | Path) -> Network:
     peers = table.get("peers")
     for name, one in peers.items() if isinstance(peers, dict) else ():
         if isinstance(one, dict):
-            checked(one, One, origin=str(path), within=f"peers.{name}.")
-    return checked(table, Network, origin=str(path))
+            convert_section(one, One, origin=str(path), within=f"peers.{name}.")
+    return convert_section(table, Network, origin=str(path))
 
 
 def shipped() -> list[str]:

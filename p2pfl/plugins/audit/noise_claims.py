@@ -17,7 +17,7 @@ from p2pfl.plugins.audit.statistical_tests import Floats, Ints
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import ExchangeKey
 from p2pfl.privacy.masks import neighbour_secrets
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.topology import metropolis, ring
 
 PEERS = 6
@@ -179,7 +179,7 @@ def _points(target: Target) -> Ints:
     """
     pipelines = [target.run(FIRST_RUN + run) for run in range(RUNS)]
     rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
-    (long,) = _zeros(pipelines[0], round=ROUNDS, size=BLOCK + SIZE)
+    (long,) = _zeros(pipelines[0], round=ROUNDS, size=VALUES_PER_BLOCK + SIZE)
     return np.concatenate([release for releases in rounds for release in releases] + [long[:, :SIZE], long[:, -SIZE:]])
 
 

@@ -15,7 +15,7 @@ from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.plugins.audit.claims import CLIP_LENGTHS, RELEASE, ExactClaim, claim, list_lengths
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, Target, numbers
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights
 
@@ -25,7 +25,7 @@ KEYS = 300_000
 SIZE = 1000
 """Length of the released rows."""
 
-LONG = BLOCK + SIZE
+LONG = VALUES_PER_BLOCK + SIZE
 """Length of a row that is released piece by piece."""
 
 TURNS = 200

@@ -39,7 +39,7 @@ from p2pfl.plugins.audit.pipeline import FIRST_RUN, Fresh
 from p2pfl.plugins.audit.statistical_tests import separation
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -61,7 +61,7 @@ FAR = 1e6
 SIZE = 4096
 """Length of totals of zeros, which show masks and noise alone."""
 
-LONG = BLOCK + SIZE
+LONG = VALUES_PER_BLOCK + SIZE
 """Length of a total that is masked and noised block by block."""
 
 PLACES = 4
@@ -207,7 +207,7 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
         net, hidden = _recorded(plan, source, round=round, charge=lambda: charged.append(1))
         for _ in range(2):
             run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
-            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
+            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(VALUES_PER_BLOCK, LONG))]
     expected = CHANGE * protection.settings.noise / protection.settings.clip
     return [
         *Noise("noise of a peer in a total", TOTALS, np.array(points), expected).claims(),

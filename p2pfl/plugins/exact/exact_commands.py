@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
+
+
+def cell_width(text: str) -> float | str:
+    """Read a width of cells of time: a number, or ``auto``."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no width of a cell; give a number, or auto") from None
 
 
 class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
@@ -23,11 +32,15 @@ class DescribeOptions(StatisticsOptions):
 
 
 class SurvivalOptions(StatisticsOptions):
-    """Kaplan-Meier curves and the log-rank test over the data of all peers."""
+    """Kaplan-Meier curves and the log-rank test over the data of all peers, or what a model cox predicts."""
 
     horizon: Annotated[float | None, Option("end of the grid of times", "TIME")] = None
     union: Annotated[bool, Option("the times of all samples as the grid, which every peer then learns")] = False
-    width: Annotated[float | None, Option("width of a cell of the grid (default: 1)", "TIME")] = None
+    width: Annotated[
+        float | str | None,
+        Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
+    ] = None
+    least: Annotated[int | None, Option("show no cell of fewer samples (default: 5)", "N", count)] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
@@ -36,6 +49,9 @@ class SurvivalOptions(StatisticsOptions):
     unit: Annotated[str | None, Option("unit of the times, such as days", "TEXT")] = None
     plot: Annotated[str | None, Option("draw the curves: .svg, .pdf or .png", "FILE")] = None
     tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    profiles: Annotated[
+        str | None, Option("of a model cox: predict the survival of the rows of this table", "FILE")
+    ] = None
 
 
 class ComponentsOptions(StatisticsOptions):
@@ -48,10 +64,14 @@ class ComponentsOptions(StatisticsOptions):
 class CoefficientsOptions(JsonOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
+    against: Annotated[
+        str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
+    ] = None
+
 
 RUN = "p2pfl.plugins.exact.statistics_commands"
 
 DESCRIBE = Command("statistics", DescribeOptions, f"{RUN}:describe")
-SURVIVAL = Command("statistics", SurvivalOptions, f"{RUN}:estimate_survival")
+SURVIVAL = Command("statistics", SurvivalOptions, "p2pfl.plugins.exact.survival_commands:estimate_survival")
 COMPONENTS = Command("statistics", ComponentsOptions, f"{RUN}:find_components")
 COEFFICIENTS = Command("models", CoefficientsOptions, f"{RUN}:print_coefficients")

@@ -1,4 +1,4 @@
-"""``p2pfl describe``, ``survival``, ``components`` and ``coefficients``: statistics of all peers, and saved ones."""
+"""``p2pfl describe``, ``components`` and ``coefficients``: statistics of all peers, and saved ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import results_commands, tables, terminal
-from p2pfl.cli.experiments import experiment_of, warn_unaccounted
+from p2pfl.cli.experiments import experiment_of, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -28,11 +28,10 @@ from p2pfl.plugins.exact.exact_commands import (
     ComponentsOptions,
     DescribeOptions,
     StatisticsOptions,
-    SurvivalOptions,
 )
+from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.pca import projected
-from p2pfl.plugins.exact.statistics.survival_results import survival
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
@@ -40,16 +39,6 @@ from p2pfl.plugins.exact.statistics_pages import (
     level_table,
     number_table,
     strongest,
-)
-from p2pfl.plugins.exact.survival_page import (
-    draw_survival,
-    group_table,
-    risk_table,
-    sentences,
-    share_table,
-    survival_page,
-    survival_rows,
-    survival_tex,
 )
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
@@ -92,34 +81,6 @@ def describe(options: DescribeOptions) -> int:
     )
 
 
-def estimate_survival(options: SurvivalOptions) -> int:
-    """Print curves of an experiment, or those that peers have found."""
-    given = {"horizon": options.horizon, "width": options.width, "group": options.group}
-    given["times"] = "union" if options.union else None
-    if options.horizon is None and not options.union and not _has_grid(options):
-        raise InputError(
-            "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "
-            "every peer learns the times of all samples"
-        )
-    name, model, tensors, meaning = computed(options, "kaplan_meier", given)
-    time = meaning.target or "time"
-    results = survival(tensors, model, interval=options.interval, rmean=options.rmean)
-    results |= {"time": f"{time}, {options.unit}" if options.unit else time}
-    results |= {"horizon": model.horizon or float(max(tensors["times"], default=0.0))}
-    if options.plot:
-        draw_survival(results, path=options.plot)
-    if options.tex:
-        with terminal.output(options.tex) as file:
-            file.write(survival_tex(results))
-    return terminal.write(
-        options,
-        results,
-        rows=survival_rows(results),
-        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
-        show=_show_survival,
-    )
-
-
 def find_components(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
     given = {"components": options.components, "standardise": options.standardise or None}
@@ -137,10 +98,16 @@ def find_components(options: ComponentsOptions) -> int:
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
     regression = regression_of(results_commands.predictor(options).saved)
+    test = None
+    if options.against is not None:
+        test = compare_nested(regression, regression_of(load(options.against)))
     if options.json:
-        print(json.dumps(regression.results(), allow_nan=False))
+        results = regression.results() | ({} if test is None else {"against": test.results()})
+        print(json.dumps(results, allow_nan=False))
     else:
         tables.regression(regression)
+        if test is not None:
+            print(f"\nagainst {options.against}: {test.sentence()}")
     return 0
 
 
@@ -157,7 +124,7 @@ def regression_of(saved: SavedModel) -> FittedRegression:
             f"{saved.path} is a model {saved.about.model.name}, which has no standard errors; train one of glm, "
             "private_glm, lasso, cox"
         )
-    explained = saved.exact.explained(_tensors(saved), fields=saved.fields, classes=saved.names)
+    explained = saved.exact.explained(tensors_of(saved), fields=saved.fields, classes=saved.names)
     if explained is None or explained.regression is None:
         raise InputError(f"{saved.path} has not converged; train more rounds")
     return explained.regression
@@ -236,10 +203,10 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         target_mean=outputs.mean,
         target_deviation=outputs.deviation,
     )
-    return Path(options.experiment).stem, saved.exact, _tensors(saved), meaning
+    return Path(options.experiment).stem, saved.exact, tensors_of(saved), meaning
 
 
-def _tensors(saved: SavedModel) -> Mapping[str, np.ndarray]:
+def tensors_of(saved: SavedModel) -> Mapping[str, np.ndarray]:
     """Return the numbers of a saved model."""
     return {key: value.numpy() for key, value in saved.module.state_dict().items()}
 
@@ -266,6 +233,7 @@ def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     warn_unaccounted(resolved)
+    note_tables(resolved)
     if len(resolved.topology.peers) == 1:
         terminal.note(f"privacy: these are the data of {resolved.topology.peers[0]} alone, which stay on this machine")
     else:
@@ -279,11 +247,6 @@ def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
 def _option(key: str) -> str:
     """Return the option of the command that sets an option of a model."""
     return "--union" if key == "times" else f"--{key}"
-
-
-def _has_grid(options: SurvivalOptions) -> bool:
-    """Return whether the model has its grid without options of the command."""
-    return options.experiment.endswith(".safetensors") or experiment_of(options).model.name == "private_kaplan_meier"
 
 
 def show_description(results: Mapping[str, Any]) -> None:
@@ -348,18 +311,6 @@ def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
             continue
         values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
         yield [each["name"], "", each["count"], each["missing"], *values]
-
-
-def _show_survival(results: Mapping[str, Any]) -> None:
-    console = terminal.console()
-    console.print(tables.render(group_table(results)))
-    for table in (share_table(results), risk_table(results)):
-        console.print()
-        console.print(table.caption)
-        console.print(tables.render(table))
-    console.print()
-    for line in sentences(results):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
 def _component_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:

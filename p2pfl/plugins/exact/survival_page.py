@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.plugins.exact.statistics_pages import statistics_page
 from p2pfl.results.comparing.exports import tabular
 from p2pfl.results.facts import FactTable, Figure, Section
-from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, keep
+from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
 
 MAX_TIMES = 200
 """Times of a group that the page lists."""
@@ -28,6 +28,26 @@ INTERVALS = {
 def label_of(results: Mapping[str, Any], group: Mapping[str, Any]) -> str:
     """Return a group as people read it: ``sex = 1``."""
     return group["name"] if results["group"] is None else f"{results['group']} = {group['name']}"
+
+
+def predicted_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:
+    """Return the page of predicted survival.
+
+    Parameters
+    ----------
+    name, disclosed
+        As of :func:`survival_page`.
+    results
+        Results of :func:`p2pfl.plugins.exact.survival.predicted_survival.predicted_survival`, with ``time`` and
+        ``horizon``.
+    """
+    sections: list[Section] = [
+        ("profiles", "Profiles", [profile_table(results)]),
+        ("curves", "Curves", [survival_figure(results)]),
+        ("times", "Round times", [share_table(results)]),
+    ]
+    head = f"95 % intervals use {INTERVALS[results['interval']]}."
+    return statistics_page(f"Predicted survival by {name}", head, sections, disclosed)
 
 
 def survival_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:
@@ -56,12 +76,12 @@ def survival_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> s
 
 
 def survival_figure(results: Mapping[str, Any]) -> Figure | None:
-    """Return the curves with bands, and the numbers at risk below; ``None`` without samples."""
-    groups = [group for group in results["groups"] if group["samples"]]
+    """Return the curves with bands, and the numbers at risk below if there are some; ``None`` without curves."""
+    groups = _drawn_groups(results)
     if not groups:
         return None
     about = " ".join(_about(label_of(results, group), group) for group in groups)
-    return Figure("Kaplan-Meier curves with 95 % bands", about, lambda: draw_survival(results), style="wide")
+    return Figure("Survival with 95 % bands", about, lambda: draw_survival(results), style="wide")
 
 
 def draw_survival(results: Mapping[str, Any], *, path: str | None = None) -> Any:
@@ -84,39 +104,51 @@ def draw_survival(results: Mapping[str, Any], *, path: str | None = None) -> Any
     blank(width=1, height=1)  # refuses a lack of matplotlib
     import matplotlib as mpl  # noqa: PLC0415 (an extra)
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(PRINT_STYLE):
         picture = _drawn(results)
         keep(picture, path)
     return picture
 
 
+def _drawn_groups(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the groups with samples, and all profiles, which have none."""
+    return [group for group in results["groups"] if group.get("samples", 1)]
+
+
 def _drawn(results: Mapping[str, Any]) -> Any:
-    groups = [group for group in results["groups"] if group["samples"]]
-    below = LINE * (len(groups) + 1)
+    groups = _drawn_groups(results)
+    counted = not results["predicted"]
+    below = LINE * (len(groups) + 1) if counted else 0.0
     picture = blank(width=WIDTH, height=HEIGHT + below)
-    axes, table = picture.subplots(2, 1, height_ratios=[HEIGHT - 0.5, below])
-    labels = [label_of(results, group) for group in groups]
-    for place, (label, group) in enumerate(zip(labels, groups, strict=True)):
-        _draw_steps(axes, group, label=label, place=place, end=results["horizon"])
-        for time, count in zip(results["risk_times"], group["remaining"], strict=True):
-            table.text(time, place, f"{count:,}", ha="center", va="center_baseline")
-    axes.set(ylim=(0, 1.02), xlabel=results["time"], ylabel="survival probability")
+    axes, *rest = picture.subplots(1 + counted, 1, squeeze=False, height_ratios=[HEIGHT - 0.5, *([below] * counted)])[
+        :, 0
+    ]
+    for place, group in enumerate(groups):
+        _draw_steps(axes, group, label=label_of(results, group), place=place, end=results["horizon"])
+    axes.set(xlim=(0, results["horizon"] or 1.0), ylim=(0, 1.02), xlabel=results["time"], ylabel="survival probability")
+    axes.set_xticks(results["risk_times"], [f"{time:g}" for time in results["risk_times"]])
     if len(groups) > 1:
         axes.legend(loc="best", handlelength=3)
-    if results["p"] is not None:
+    if results.get("p") is not None:
         axes.text(0.02, 0.04, f"log-rank {_likely(results['p'])}", transform=axes.transAxes)
+    for table in rest:
+        _draw_counts(table, results, groups)
+    return picture
+
+
+def _draw_counts(table: Any, results: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the numbers at risk into axes."""
+    for place, group in enumerate(groups):
+        for time, count in zip(results["risk_times"], group["remaining"], strict=True):
+            table.text(time, place, f"{count:,}", ha="center", va="center_baseline")
     table.set_title("number at risk", loc="left", fontsize="medium")
-    table.set_yticks(range(len(groups)), labels)
+    table.set_yticks(range(len(groups)), [label_of(results, group) for group in groups])
     for place, text in enumerate(table.get_yticklabels()):
         text.set_color(COLOURS[place % len(COLOURS)])
-    table.set(ylim=(len(groups) - 0.5, -0.5), xticks=[])
+    table.set(xlim=(0, results["horizon"] or 1.0), ylim=(len(groups) - 0.5, -0.5), xticks=[])
     table.tick_params(length=0, pad=6 + 3 * max(len(f"{group['samples']:,}") for group in groups))
     table.grid(visible=False)
     table.spines[:].set_visible(False)
-    for each in (axes, table):
-        each.set_xlim(0, results["horizon"] or 1.0)
-    axes.set_xticks(results["risk_times"], [f"{time:g}" for time in results["risk_times"]])
-    return picture
 
 
 def _draw_steps(axes: Any, group: Mapping[str, Any], *, label: str, place: int, end: float) -> None:
@@ -162,6 +194,19 @@ def _about(label: str, group: Mapping[str, Any]) -> str:
     if not group["survival"]:
         return f"{label}: no events."
     return f"{label}: {group['survival'][-1]:.3f} after {group['times'][-1]:g}."
+
+
+def profile_table(results: Mapping[str, Any]) -> FactTable:
+    """Return the predicted median of each profile."""
+    rows = [
+        (
+            label_of(results, group),
+            _number(group["median"]),
+            f"{_number(group['median_low'])} to {_number(group['median_high'])}",
+        )
+        for group in results["groups"]
+    ]
+    return FactTable("Predicted median", ("profile", "median", "95 % interval"), rows)
 
 
 def _number(value: float | None) -> str:
@@ -221,17 +266,26 @@ def risk_table(results: Mapping[str, Any]) -> FactTable:
 
 def survival_tex(results: Mapping[str, Any]) -> str:
     """Return groups, shares and numbers at risk as tables for LaTeX with the package booktabs."""
+    if results["predicted"]:
+        return "\n".join(
+            tabular(table, notes=[table.caption]) for table in (profile_table(results), share_table(results))
+        )
     tables = [group_table(results), share_table(results), risk_table(results)]
     return "\n".join(tabular(table, notes=[table.caption, *sentences(results)]) for table in tables)
 
 
 def survival_rows(results: Mapping[str, Any]) -> list[Sequence[object]]:
     """Return a row for each group and time with events, the head first."""
-    keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
+    if results["predicted"]:
+        keys: tuple[str, ...] = ("times", "hazard", "survival", "error", "low", "high")
+        heads = ["profile", "time", "cumulative_hazard", "survival", "std_error", "low", "high"]
+    else:
+        keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
+        heads = ["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"]
     rows = [
         [group["name"], *row] for group in results["groups"] for row in zip(*(group[key] for key in keys), strict=True)
     ]
-    return [["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"], *rows]
+    return [heads, *rows]
 
 
 def _survival_table(results: Mapping[str, Any]) -> FactTable:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
-from p2pfl.results.formats import shown
+from p2pfl.results.formats import format_value
 
 SEEDS = 5
 """Number of seeds where nothing else is said."""
@@ -247,14 +247,14 @@ def _check(study: Study) -> None:
             raise InputError("a sweep varies the seed by itself; name the seeds with --seeds")
         if varied.count(key) > 1:
             raise InputError(f"{key} has values in two places of the study; leave one of them out")
-    levels = {key: [shown(value) for value in values] for key, values in study.over.items()}
+    levels = {key: [format_value(value) for value in values] for key, values in study.over.items()}
     levels |= {NAMED: [*study.settings]} if study.settings else {}
     for key, value in study.against.items():
-        _check_value("the reference", key, shown(value), levels)
+        _check_value("the reference", key, format_value(value), levels)
     for combination in study.without:
         for key, value in combination.items():
             if key not in study.random:
-                _check_value("--without", key, shown(value), levels)
+                _check_value("--without", key, format_value(value), levels)
 
 
 def _check_value(what: str, key: str, value: str, levels: Mapping[str, Sequence[str]]) -> None:
@@ -268,14 +268,16 @@ def _check_value(what: str, key: str, value: str, levels: Mapping[str, Sequence[
 
 def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     """Yield each setting, as text and as the values of keys."""
-    grid = [[(key, shown(value), {key: value}) for value in values] for key, values in study.over.items()]
+    grid = [[(key, format_value(value), {key: value}) for value in values] for key, values in study.over.items()]
     if study.settings:
         grid.append([(NAMED, name, keys) for name, keys in study.settings.items()])
     drawn = [_drawn(study.random, number) for number in range(study.draws if study.random else 1)]
     for levels in itertools.product(*grid):
         for values in drawn:
-            text = {key: label for key, label, _ in levels} | {key: shown(value) for key, value in values.items()}
-            if any(all(text[key] == shown(value) for key, value in each.items()) for each in study.without):
+            text = {key: label for key, label, _ in levels} | {
+                key: format_value(value) for key, value in values.items()
+            }
+            if any(all(text[key] == format_value(value) for key, value in each.items()) for each in study.without):
                 continue
             yield text, {key: value for _, _, keys in levels for key, value in keys.items()} | values
 

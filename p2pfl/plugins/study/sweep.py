@@ -31,8 +31,8 @@ from p2pfl.plugins.study.study import NAMED, Cell, Study, cells, named, parse_bu
 from p2pfl.plugins.study.sweep_job import Job, check_job, digest, explain, run_job
 from p2pfl.results.comparing.comparison import RunOutcome
 from p2pfl.results.comparing.exports import comparison_csv, outcomes_csv
-from p2pfl.results.comparing.outcomes import FILE, SweepFile, common_metric, outcome
-from p2pfl.results.formats import shown
+from p2pfl.results.comparing.outcomes import SWEEP_FILE, SweepFile, common_metric, outcome
+from p2pfl.results.formats import format_value
 from p2pfl.results.run import Run
 
 UNFINISHED = ".partial"
@@ -179,10 +179,10 @@ def against(study: Study) -> dict[str, str]:
     It is empty, which stands for the setting of the best mean, where no key has several values.
     """
     if study.against:
-        return {key: shown(value) for key, value in study.against.items()}
+        return {key: format_value(value) for key, value in study.against.items()}
     for key, values in study.over.items():
-        if len({shown(value) for value in values}) > 1:
-            return {key: shown(values[0])}
+        if len({format_value(value) for value in values}) > 1:
+            return {key: format_value(values[0])}
     return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
@@ -201,7 +201,7 @@ def _kept(study: Study, runs: Sequence[Cell], outcomes: Sequence[RunOutcome], fo
         budget=study.budget,
         outcomes=tuple(outcomes),
     )
-    replace(folder / FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n", mode=OWNER_ONLY)
+    replace(folder / SWEEP_FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n", mode=OWNER_ONLY)
     replace(folder / "sweep.csv", outcomes_csv(result.outcomes, metric=metric).encode(), mode=OWNER_ONLY)
     replace(folder / "comparison.csv", comparison_csv(result.comparison).encode(), mode=OWNER_ONLY)
     return result

@@ -167,7 +167,7 @@ class Game:
         parts = {id(part): part for part in plan.federation.test.values()}
         self._test = np.unique(np.concatenate(list(parts.values())))
         self._holders = sum(1 << index for index, peer in enumerate(self.peers) if len(self._federation.train[peer]))
-        self._known: dict[int, float] = {}
+        self._scores: dict[int, float] = {}
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
         self.metric = metric or next(iter(names), "loss")
@@ -179,17 +179,17 @@ class Game:
     @property
     def trained(self) -> int:
         """Number of coalitions that were trained."""
-        return len(self._known)
+        return len(self._scores)
 
     def __call__(self, coalitions: Iterable[int]) -> Floats:
         """Return the scores of coalitions; higher is better."""
         asked = [each & self._holders for each in coalitions]  # who has no samples changes no model
-        new = [each for each in dict.fromkeys(asked) if each and each not in self._known]
+        new = [each for each in dict.fromkeys(asked) if each and each not in self._scores]
         for low in range(0, len(new), COALITIONS_AT_ONCE):
             block = new[low : low + COALITIONS_AT_ONCE]
             scores = self._train(block)[self.metric]
-            self._known.update(zip(block, scores.tolist(), strict=True))
-        return np.array([self._sign * self._known.get(each, self._empty) for each in asked])
+            self._scores.update(zip(block, scores.tolist(), strict=True))
+        return np.array([self._sign * self._scores.get(each, self._empty) for each in asked])
 
     def _members(self, coalition: int) -> list[str]:
         return [peer for index, peer in enumerate(self.peers) if coalition >> index & 1]

@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.file.reading import kept
+from p2pfl.experiment.file.reading import read_kept
 from p2pfl.plugins.watch.following import Following
-from p2pfl.results.lock import PEER, RUN, alive
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 from p2pfl.results.run_files import table_of
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
-from p2pfl.results.swarm.timeline import beginning, merged, setting_of
+from p2pfl.results.swarm.timeline import find_start, merge_entries, setting_of
 
 SETTLED = timedelta(seconds=0.2)
 """Age of a line from which all lines that were written before it are taken to be in the files."""
@@ -131,7 +131,7 @@ class Feed:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         self.folder = folder
-        self._experiment = kept(folder / "experiment.toml", whole=False)
+        self._experiment = read_kept(folder / "experiment.toml", whole=False)
         self._now = now
         self.sink = sink
         self._stack = ExitStack()
@@ -139,7 +139,7 @@ class Feed:
         self._past: Following | None = None
         self._began: datetime | None = None
         self.timed = self.observed = False
-        self._held: list[Entry] = []
+        self._delayed: list[Entry] = []
         self._swarm: Swarm | None = None
         self.summary: dict[str, Any] = {}
 
@@ -198,7 +198,7 @@ class Feed:
         """State of the run: live or ended."""
         if self.summary:
             return "ended"
-        locks = [path for name in (RUN, PEER) if (path := self.folder / name).exists()]
+        locks = [path for name in (RUN_LOCK, PEER_LOCK) if (path := self.folder / name).exists()]
         dead = bool(locks) and not any(alive(path) for path in locks)
         return "interrupted" if dead and self._elapsed() - self.swarm.at > QUIET else "running"
 
@@ -220,8 +220,8 @@ class Feed:
         if news.reset:
             self._timeline = Timeline(self.setting)
         if news.entries:
-            began = self._began or beginning(_began(self.folder), news.entries)
-            self._timeline.extend(merged(news.entries, began=began))
+            began = self._began or find_start(_began(self.folder), news.entries)
+            self._timeline.extend(merge_entries(news.entries, began=began))
         return self._timeline
 
     @cached_property
@@ -234,7 +234,7 @@ class Feed:
             return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
 
     def _start_again(self) -> None:
-        self._swarm, self.summary, self._began, self._held = None, {}, None, []
+        self._swarm, self.summary, self._began, self._delayed = None, {}, None, []
 
     def _take(self, entries: list[Entry], *, now: datetime) -> None:
         """Apply entries in the order of their times.
@@ -243,13 +243,13 @@ class Feed:
         entries of the other file. An entry with a time in the future, by the clock of another machine, does not wait.
         """
         if self._began is None and entries:
-            self._began = beginning(_began(self.folder), entries)
+            self._began = find_start(_began(self.folder), entries)
             self.timed = any(entry.time is not None for entry in entries)
         fresh = [entry for entry in entries if entry.time is not None and now - SETTLED < entry.time <= now]
-        delayed, self._held = self._held, fresh
+        delayed, self._delayed = self._delayed, fresh
         late = {id(entry) for entry in fresh}
         ready = [*delayed, *(entry for entry in entries if id(entry) not in late)]
-        for at, entry in merged(ready, began=self._began):
+        for at, entry in merge_entries(ready, began=self._began):
             self.swarm.apply(at, entry)
             if self.sink is not None:
                 self.sink(entry)

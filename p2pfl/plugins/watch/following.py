@@ -14,7 +14,7 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.records import Record
-from p2pfl.results.run_files import check_schema, restored
+from p2pfl.results.run_files import check_schema, restore
 from p2pfl.results.swarm.state import Entry
 
 CHUNK = 4 * 2**20
@@ -61,7 +61,7 @@ class Tail:
         self.path = path
         self.replaced = False
         self._file: BinaryIO | None = None
-        self._place = 0
+        self._offset = 0
         self._long = False
 
     def read(self) -> tuple[list[bytes], bool]:
@@ -73,7 +73,7 @@ class Tail:
         self._open()
         if self._file is None:
             return [], False
-        self._file.seek(self._place)
+        self._file.seek(self._offset)
         data = self._file.read(CHUNK)
         full = len(data) == CHUNK
         if self._long:
@@ -81,12 +81,12 @@ class Tail:
             return ended, full or bool(ended)
         end = data.rfind(b"\n") + 1
         self._long = full and not end
-        self._place += end or full * CHUNK
+        self._offset += end or full * CHUNK
         return data[:end].splitlines(), full
 
     def rewind(self) -> None:
         """Begin again with the first line."""
-        self._place, self._long, self.replaced = 0, False, False
+        self._offset, self._long, self.replaced = 0, False, False
 
     def close(self) -> None:
         """Close the file."""
@@ -98,7 +98,7 @@ class Tail:
         """Skip more of a line that is too long; return an empty line in its place once it ends."""
         end = data.find(b"\n") + 1
         self._long = not end
-        self._place += end or len(data)
+        self._offset += end or len(data)
         return [b""] if end else []
 
     def _open(self) -> None:
@@ -111,7 +111,7 @@ class Tail:
             raise InputError(f"{self.path} cannot be read ({error.strerror}); check its permissions") from None
         if self._file is not None:
             mine = os.fstat(self._file.fileno())
-            if (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino) and mine.st_size >= self._place:
+            if (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino) and mine.st_size >= self._offset:
                 return
             self.close()
             self.rewind()
@@ -202,7 +202,7 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], path: Path) -> Ent
         try:
             table = msgspec.json.decode(line, type=dict[str, Any])
             check_schema(table, path)
-            entry = msgspec.convert(restored(table), decoder.type)
+            entry = msgspec.convert(restore(table), decoder.type)
         except msgspec.MsgspecError:
             return None
     return entry

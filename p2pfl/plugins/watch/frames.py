@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.headline import headline, remaining
+from p2pfl.results.swarm.headline import estimate_remaining, headline
 from p2pfl.results.swarm.lanes import busiest
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
@@ -80,7 +80,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "headline": {"tone": summary.tone, "sentence": summary.sentence[:MAX_SENTENCE], "peers": list(summary.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
-        "remaining": None if (left := remaining(swarm)) is None else round(left),
+        "remaining": None if (left := estimate_remaining(swarm)) is None else round(left),
         "bytes": sum(peer.bytes_out for peer in peers),
         "peers": {peer.name: values(peer, swarm.metric) for peer in peers},
         "alerts": [

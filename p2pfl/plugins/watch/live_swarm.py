@@ -15,7 +15,7 @@ from p2pfl.network.transport import Channel, Message, Transport
 from p2pfl.plugins.watch.feed import Places, Stage
 from p2pfl.results.notices.kinds import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
-from p2pfl.results.swarm.telemetry import decoded
+from p2pfl.results.swarm.telemetry import decode_entry
 
 TURN = 0.5
 """Seconds between two looks at which requests are due and which peers are silent."""
@@ -182,7 +182,7 @@ class SwarmObserver:
             self._feed.put(now, PeerResponded(peer=peer))
         for age, data in body.entries:
             try:
-                entry = decoded(data, peer=peer, names=self._feed.setting.peers)
+                entry = decode_entry(data, peer=peer, names=self._feed.setting.peers)
             except DecodeError:
                 self._feed.unread += 1
             else:

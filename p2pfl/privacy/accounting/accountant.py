@@ -36,7 +36,7 @@ from p2pfl.topology import Topology
 Adjacency = Literal["zero-out", "replace"]
 """Adjacency: one peer's update changes to zero, or to any other."""
 
-_CHANGE = {"zero-out": 1.0, "replace": 2.0}
+_CHANGE_FACTORS = {"zero-out": 1.0, "replace": 2.0}
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,11 @@ def sensitivity(*, clip: float, adjacency: Adjacency = "zero-out", bits: int = 2
     >>> round(sensitivity(clip=1.0, size=10**6), 7)
     1.0004768
     """
-    if adjacency not in _CHANGE:
+    if adjacency not in _CHANGE_FACTORS:
         raise InputError(f'the adjacency "{adjacency}" is unknown; choose "zero-out" or "replace"')
     if not clip > 0:
         raise InputError(f"the clip is {clip}, but must be above 0; infinity clips nothing")
-    return _CHANGE[adjacency] * (clip + 2.0**-bits * math.sqrt(size or 0) / 2)
+    return _CHANGE_FACTORS[adjacency] * (clip + 2.0**-bits * math.sqrt(size or 0) / 2)
 
 
 def name_observer(colluders: int, *, everyone: int | None = None) -> str:
@@ -283,7 +283,7 @@ def account_total(
     >>> account_total(peers, noise=0.5, colluders=1).mu, account_total(peers, noise=0.5, colluders=1).local
     (1.0, 2.0)
     """
-    floor = _CHANGE[adjacency] / noise if noise else math.inf
+    floor = _CHANGE_FACTORS[adjacency] / noise if noise else math.inf
     others = {0: "", 1: " and one peer"}
     return Guarantee(
         observer="the broker" + others.get(colluders, f" and {colluders} peers"),
@@ -304,4 +304,4 @@ def calibrate_total(mu: float, *, peers: int, colluders: int, adjacency: Adjacen
     >>> calibrate_total(1.0, peers=5, colluders=1)
     0.5
     """
-    return _CHANGE[adjacency] / (mu * math.sqrt(max(1, peers - colluders)))
+    return _CHANGE_FACTORS[adjacency] / (mu * math.sqrt(max(1, peers - colluders)))

@@ -34,13 +34,13 @@ from p2pfl.privacy.accounting.colluders import Rows, worst_rows
 from p2pfl.privacy.accounting.leakage import Floats, Ints, NoiseCover
 from p2pfl.topology import Topology, Weights, check_connected, metropolis
 
-_SLACK = 1e-9
+_RELATIVE_SLACK = 1e-9
 """Part of the guarantee that is given up, so that rounding never exceeds it."""
-_OVERHEAD = 0.1
+_NOISE_OVERHEAD = 0.1
 """Excess of the variance of private noise over the least possible one, where masks are mixed away."""
-_SETS = 30
+_SETS_BEFORE_SCALING = 30
 """After how many sets of colluders the search scales the noises it has until they hold."""
-_FEW = 200
+_MAX_TRIED_SETS = 200
 """Sets of colluders that are tried while the noises are still sought."""
 
 
@@ -121,11 +121,11 @@ def calibrate(
     _check(graph, weights, mu=mu, clip=clip, rounds=rounds, steps=steps)
     change = sensitivity(clip=clip, adjacency=adjacency, bits=bits, size=size)
     prices = _Prices.of(graph, weights, steps=steps, horizon=rounds)
-    noise, mask = _noises(graph, prices, allowed=(mu / change * (1 - _SLACK)) ** 2, colluders=colluders)
+    noise, mask = _noises(graph, prices, allowed=(mu / change * (1 - _RELATIVE_SLACK)) ** 2, colluders=colluders)
     against = partial(account, graph, clip=clip, bits=bits, adjacency=adjacency, size=size)
     guarantee = against(noise=noise, mask=mask, colluders=colluders)
     if guarantee.mu > mu:  # scaling both leaves the worst set the worst
-        excess = guarantee.mu / mu * (1 + _SLACK)
+        excess = guarantee.mu / mu * (1 + _RELATIVE_SLACK)
         noise, mask = noise * excess, mask * excess
         scaled = against(noise=noise, mask=mask, colluders=guarantee.colluders)
         guarantee = replace(scaled, observer=guarantee.observer, search=guarantee.search)
@@ -140,8 +140,8 @@ def _noises(graph: Topology, prices: _Prices, *, allowed: float, colluders: int)
     bound = _NoiseBound(allowed, len(graph.peers), {})
     noise, mask = 1.0, 10.0  # any, to start with a set
     while True:
-        rows, leak, _ = worst_rows(NoiseCover.of(graph, noise=noise, mask=mask), count=colluders, limit=_FEW)
-        if bound.sets and leak <= allowed * (1 + _SLACK / 2):
+        rows, leak, _ = worst_rows(NoiseCover.of(graph, noise=noise, mask=mask), count=colluders, limit=_MAX_TRIED_SETS)
+        if bound.sets and leak <= allowed * (1 + _RELATIVE_SLACK / 2):
             return noise, mask
         if not bound.add(graph, rows):
             return noise * math.sqrt(leak / allowed), mask * math.sqrt(leak / allowed)
@@ -178,7 +178,7 @@ class _Prices:
             return cls((sums.sum() + horizon) / n, float(on @ sums) / n, float(on @ squares) / n)
         turn = np.linalg.matrix_power(once, steps)  # [N, N]
         left = turn.T @ turn
-        both = _summed(turn)
+        both = _sum_powers(turn)
         return cls(
             (np.trace(both) + horizon) / n, float((laplacian * both).sum()) / n, float((laplacian * left).sum()) / n
         )
@@ -188,7 +188,7 @@ class _Prices:
         return float(self.noise * noise**2 + self.mask * mask**2)
 
 
-def _summed(turn: Floats) -> Floats:
+def _sum_powers(turn: Floats) -> Floats:
     r"""Return :math:`\sum_{t \ge 1} A^{t\top} A^t`, by doubling."""
     total = turn.T @ turn  # [N, N]
     for _ in range(60):
@@ -231,7 +231,7 @@ class _NoiseBound:
 
     def add(self, graph: Topology, rows: Rows) -> bool:
         """Learn of a set of colluders, unless it is known or there are enough."""
-        if rows in self.sets or len(self.sets) == _SETS:
+        if rows in self.sets or len(self.sets) == _SETS_BEFORE_SCALING:
             return False
         cover = NoiseCover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
         self.sets[rows] = tuple(_spectra(cover, np.setdiff1d(np.arange(len(cover.peers)), rows)))
@@ -239,7 +239,7 @@ class _NoiseBound:
 
     def best(self, prices: _Prices) -> tuple[float, float]:
         """Return the cheapest noise and mask."""
-        noise = min(self.local, self.floor * math.sqrt(1 + _OVERHEAD))
+        noise = min(self.local, self.floor * math.sqrt(1 + _NOISE_OVERHEAD))
         mask = self.mask(noise)
         # Masks of one round are mixed away where less of them is left than private noise has to leave.
         mixed = prices.left * mask**2 <= noise**2 / self.peers
@@ -247,7 +247,7 @@ class _NoiseBound:
 
     def cheapest(self, prices: _Prices) -> tuple[float, float]:
         """Return the noise between floor and local with the smallest J, and its mask."""
-        if self.floor >= self.local * (1 - _SLACK):
+        if self.floor >= self.local * (1 - _RELATIVE_SLACK):
             return self.local, 0.0
         # By logarithm, from just above the floor, where masks are still finite.
         grid = np.linspace(math.log(self.floor) + 1e-6, math.log(self.local), 24)
@@ -293,7 +293,7 @@ class _Spectrum:
         return (most + 1 / (self.count * noise**2)) / allowed - 1
 
     def mask(self, noise: float, *, allowed: float) -> float:
-        if 1 / noise**2 <= allowed * (1 + _SLACK / 4):
+        if 1 / noise**2 <= allowed * (1 + _RELATIVE_SLACK / 4):
             return 0.0
         spare = allowed - 1 / (self.count * noise**2)
         if spare <= 0:

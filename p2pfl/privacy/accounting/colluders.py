@@ -27,11 +27,11 @@ Rows = tuple[int, ...]
 """A set of colluders by row number, sorted."""
 Score = Callable[[Rows], float]
 
-_WORK = 2e10
+_MAX_WORK = 2e10
 """About how many multiplications a search may take: seconds."""
-_STEEP = 1e7
+_MAX_VARIANCE_RATIO = 1e7
 """Largest ratio of mask to noise variance at which a downdate keeps enough digits to rank sets."""
-_FINAL = 4
+_RECOMPUTED_SETS = 4
 """Number of the highest-ranked sets that are computed again."""
 
 
@@ -120,7 +120,7 @@ class _ColluderSearch:
         """Return the largest leak of an honest peer, from the definition."""
         return float(self.cover.leaks(np.setdiff1d(np.arange(len(self.cover.peers)), list(rows))).max())
 
-    def padded(self, rows: Iterable[int], *, victim: int) -> Rows:
+    def pad(self, rows: Iterable[int], *, victim: int) -> Rows:
         """Fill a set up to the count with whoever comes first, but for the victim."""
         chosen = sorted(rows)
         others = (row for row in range(len(self.cover.peers)) if row != victim and row not in chosen)
@@ -134,9 +134,9 @@ class _ColluderSearch:
             floor = 1 / self.cover.own  # [N]: the leak if all others collude; no set can be worse
         for victim in np.flatnonzero(floor == floor.max()).tolist():
             if len(self.neighbours[victim]) <= self.count:
-                return self.padded(self.neighbours[victim].tolist(), victim=victim)
+                return self.pad(self.neighbours[victim].tolist(), victim=victim)
         if math.isinf(floor.min()):
-            return self.padded((), victim=0)
+            return self.pad((), victim=0)
         return tuple(range(self.count)) if _complete(self.cover) else None
 
     def candidates(self) -> tuple[list[Rows], Search]:
@@ -146,14 +146,15 @@ class _ColluderSearch:
         update = ranking.cost(self.count)
         score, cost = (ranking.worst, update) if update < anew and not ranking.flattened else (self.leak, anew)
         everything = itertools.combinations(range(n), self.count)
-        if math.comb(n, self.count) <= min(self.limit, _WORK / cost):
+        if math.comb(n, self.count) <= min(self.limit, _MAX_WORK / cost):
             return _highest(score, everything), "enumerated"
         score, cost = (ranking.worst, update) if update < anew else (self.leak, anew)
-        budget = max(8, min(self.limit, int(_WORK / cost)))
-        tried = {*self.isolating(budget // 2), *self.drawn(min(1000, budget // 4)), self.greedy(score, budget // 4)}
+        budget = max(8, min(self.limit, int(_MAX_WORK / cost)))
+        drawn = self.draw_sets(min(1000, budget // 4))
+        tried = {*self.yield_neighbour_sets(budget // 2), *drawn, self.greedy(score, budget // 4)}
         return _highest(score, tried), "searched"
 
-    def isolating(self, budget: int) -> Iterator[Rows]:
+    def yield_neighbour_sets(self, budget: int) -> Iterator[Rows]:
         """Yield sets of neighbours of one peer each."""
         victims = list(range(len(self.cover.peers)))
         if budget < len(victims):
@@ -161,7 +162,7 @@ class _ColluderSearch:
         for victim in victims:
             around, share = self.neighbours[victim].tolist(), budget // len(victims)
             if len(around) <= self.count:
-                yield self.padded(around, victim=victim)
+                yield self.pad(around, victim=victim)
             elif math.comb(len(around), self.count) <= share:
                 yield from itertools.combinations(around, self.count)
             else:
@@ -182,7 +183,7 @@ class _ColluderSearch:
             chosen = _highest(score, (tuple(sorted((*chosen, row))) for row in others))[0]
         return chosen
 
-    def drawn(self, budget: int) -> Iterator[Rows]:
+    def draw_sets(self, budget: int) -> Iterator[Rows]:
         stream = draw(0, "colluders")
         for _ in range(budget):
             yield tuple(sorted(stream.choice(len(self.cover.peers), self.count, replace=False).tolist()))
@@ -254,8 +255,8 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
     """Bring masks and noise close enough for a downdate; return whether that took a change."""
     strongest = cover.masks.data.max(initial=0.0)
     degree = max(np.diff(cover.masks.indptr).max(), 1)
-    own = np.maximum(cover.own, cover.own.max() / _STEEP)
-    most = _STEEP * own.min() / degree
+    own = np.maximum(cover.own, cover.own.max() / _MAX_VARIANCE_RATIO)
+    most = _MAX_VARIANCE_RATIO * own.min() / degree
     factor = 1.0 if strongest <= most else most / strongest
     changed = factor < 1 or bool((own != cover.own).any())
     return NoiseCover(cover.peers, own, cover.masks * factor), changed
@@ -263,7 +264,7 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
 
 def _highest(score: Score, sets: Iterable[Rows]) -> list[Rows]:
     """Return sets by score; those that differ only in the tenth digit keep their order."""
-    return heapq.nsmallest(_FINAL, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
+    return heapq.nsmallest(_RECOMPUTED_SETS, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
 
 
 def _complete(cover: NoiseCover) -> bool:

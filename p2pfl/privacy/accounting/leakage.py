@@ -31,10 +31,10 @@ from p2pfl.topology import Topology
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SPREAD = 2.0**20
+MAX_VARIANCE_RATIO = 2.0**20
 """Ratio of the largest and the smallest variance up to which Cholesky's factors are as good as needed."""
 
-_IN_RANGE = 1e-9
+_RANGE_TOLERANCE = 1e-9
 """Up to which part of its length a column counts as lying in the range of the noise."""
 
 
@@ -95,7 +95,7 @@ class NoiseCover:
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""
-        leaks = self._alone(kept)
+        leaks = self._leaks_without_masks(kept)
         for part, own, masks in self._parts(kept):
             leaks[part] = _precision(own, masks).diagonal()
         return leaks
@@ -103,12 +103,12 @@ class NoiseCover:
     def precision(self) -> Floats:
         r"""Return :math:`\Sigma^{-1}` without colluders, ``[N, N]``; blocks without noise are infinite."""
         everybody = np.arange(len(self.peers))
-        matrix = np.diag(self._alone(everybody))  # [N, N]
+        matrix = np.diag(self._leaks_without_masks(everybody))  # [N, N]
         for part, own, masks in self._parts(everybody):
             matrix[np.ix_(part, part)] = _precision(own, masks)
         return matrix
 
-    def _alone(self, kept: Ints) -> Floats:
+    def _leaks_without_masks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers without masks, ``[H]``."""
         with np.errstate(divide="ignore"):
             alone: Floats = 1 / self.own[kept]
@@ -166,7 +166,7 @@ def _inverse(masks: Floats, own: Floats) -> Floats:
     price of a step of Python for each row.
     """
     least = min(own[own > 0].min(initial=np.inf), masks[masks > 0].min(initial=np.inf))
-    if max(own.max(), masks.max()) <= SPREAD * least:
+    if max(own.max(), masks.max()) <= MAX_VARIANCE_RATIO * least:
         matrix = np.diag(own + masks.sum(axis=1)) - masks
         factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
         lower, _ = scipy.linalg.lapack.dpotri(factor, lower=True)
@@ -219,5 +219,5 @@ def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
     cut = max(noise.shape) * np.finfo(np.float64).eps * singular.max(initial=0.0)
     rank = int((singular > cut).sum())
     seen = left.T @ A  # [M, K]
-    outside = np.linalg.norm(seen[rank:], axis=0) > _IN_RANGE * np.linalg.norm(A, axis=0)  # [K]
+    outside = np.linalg.norm(seen[rank:], axis=0) > _RANGE_TOLERANCE * np.linalg.norm(A, axis=0)  # [K]
     return seen[:rank] / singular[:rank, None], outside.astype(np.int64)

@@ -66,8 +66,8 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     if math.isinf(whole) or all(cost.probability == 1 for cost in costs):
         return whole
     rounds = {(cost.mu, cost.probability): count for cost, count in costs.items()}
-    bound = whole if whole <= HOPELESS else min(whole, divergence.renyi(rounds, delta=delta))
-    return bound if bound > HOPELESS else divergence.mixture_epsilon(rounds, delta=delta)
+    bound = whole if whole <= HOPELESS_EPSILON else min(whole, divergence.renyi(rounds, delta=delta))
+    return bound if bound > HOPELESS_EPSILON else divergence.mixture_epsilon(rounds, delta=delta)
 
 
 def affordable(
@@ -112,7 +112,7 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
     whole = divergence.mu(epsilon, delta=delta) / math.sqrt(rounds)
     least, most = 0.0, whole
     if probability == 1:
-        if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE * delta:
+        if math.isinf(whole) or rounds * truncation(whole) < _NEGLIGIBLE_DELTA * delta:
             return whole
     else:  # sitting out in secret can only help
         least, most = whole, 2 * whole
@@ -123,7 +123,7 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
                     f"epsilon {epsilon} for {rounds} rounds that a peer joins with probability {probability} needs "
                     "no noise; ask for less"
                 )
-    for _ in range(_EXACT if probability == 1 else _HALVINGS):
+    for _ in range(_EXACT_BISECTIONS if probability == 1 else _CONVOLVED_BISECTIONS):
         middle = (least + most) / 2
         if spent({Cost(middle, probability): rounds}, delta=delta) <= epsilon:
             least = middle
@@ -132,14 +132,14 @@ def per_round(*, epsilon: float, delta: float, rounds: int, probability: float =
     return least
 
 
-HOPELESS = 50.0
+HOPELESS_EPSILON = 50.0
 """An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
 
-_NEGLIGIBLE = 1e-12
+_NEGLIGIBLE_DELTA = 1e-12
 """Share of delta below which the cut of the noise changes no digit of epsilon that is shown."""
 
-_EXACT = 60
+_EXACT_BISECTIONS = 60
 """Bisections of mu: to the last digit, from below."""
 
-_HALVINGS = 14
+_CONVOLVED_BISECTIONS = 14
 """Bisections of mu where losses are convolved: to 1 part in 10,000, from below."""

@@ -43,13 +43,13 @@ from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, find_first_highest, whiten
 from p2pfl.topology import Weights
 
-EFFORT = 1e9
+MAX_EFFORT = 1e9
 """Largest work, in multiplications over a constant, that is spent on the views of all sets of colluders."""
 
 MAX_COLLUDER_SETS = 2000
 """Sets of colluders that are looked at one by one; beyond, those around each receiver."""
 
-_WHOLE = 1e-9
+_WHOLE_TOLERANCE = 1e-9
 """Distance from one within which a leak counts as one."""
 
 
@@ -108,7 +108,7 @@ class Sums:
         leaks[honest] = np.where(bare, 1.0, np.minimum(1.0, grams))
         return leaks
 
-    def exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
+    def find_exposed(self, count: int) -> tuple[tuple[str, ...], str] | None:
         """Return receivers who together can solve for a peer's row, and that peer; ``None`` if none can.
 
         Parameters
@@ -120,7 +120,7 @@ class Sums:
             return None
         for together in self.sets(count)[0]:
             leaks = self.leaks({self.peers[row] for row in together})
-            if leaks.max() >= 1 - _WHOLE:
+            if leaks.max() >= 1 - _WHOLE_TOLERANCE:
                 return tuple(self.peers[row] for row in together), self.peers[find_first_highest(leaks)]
         return None
 
@@ -183,16 +183,16 @@ class Sums:
     def _worst(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         """Return the colluders that together learn most of one peer, and the leaks of all."""
         if count not in self._worst_sets:
-            self._worst_sets[count] = self._searched(count)
+            self._worst_sets[count] = self._search(count)
         return self._worst_sets[count]
 
-    def _searched(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
+    def _search(self, count: int) -> tuple[tuple[str, ...], Floats, Search]:
         n = len(self.peers)
         if count == 0 or count >= n - 1:
             everyone = self.peers[1:] if count else ()
             return everyone, self.leaks(everyone), "exact"
         sets, search = self.sets(count)
-        if self.seen is None or len(sets) * self._work(count) > EFFORT:
+        if self.seen is None or len(sets) * self._work(count) > MAX_EFFORT:
             floor = Sums(self.peers, None)
             return self.peers[:count], floor.leaks(self.peers[:count]), "exact"
         each = ({self.peers[row] for row in rows} for rows in sets)

@@ -40,13 +40,13 @@ from typing import NamedTuple
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import KEY_BYTES, Source, edge_key
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.normal_stream import LIMIT, Ints
+from p2pfl.privacy.normal_stream import POINT_LIMIT, Ints
 from p2pfl.privacy.total_masks import WIDTHS, Ring, mask, to_signed, to_unsigned, zeros
 
 VERSION = "aes256-ctr-ring-v2"
 """Version of masks and messages; peers with different versions unmask nothing."""
 
-HONEST = 3
+MIN_HONEST = 3
 """Minimum number of honest terms in a sum; with two, each sender knows the term of the other."""
 
 
@@ -58,7 +58,7 @@ def enough(colluders: int) -> int:
     >>> enough(1), enough(3)
     (3, 5)
     """
-    return HONEST + max(0, colluders - 1)
+    return MIN_HONEST + max(0, colluders - 1)
 
 
 def fewest(senders: int, *, colluders: int) -> int:
@@ -72,7 +72,7 @@ def fewest(senders: int, *, colluders: int) -> int:
     >>> fewest(4, colluders=1), fewest(9, colluders=1), fewest(9, colluders=2)
     (3, 5, 9)
     """
-    return senders if colluders > 1 else max(HONEST, senders // 2 + 1)
+    return senders if colluders > 1 else max(MIN_HONEST, senders // 2 + 1)
 
 
 class SumSlot(NamedTuple):
@@ -138,7 +138,7 @@ class Sum:
     @property
     def limit(self) -> int:
         """Bound of every number of a term, below which no sum wraps around."""
-        limit: int = min(LIMIT, 2 ** (self.width - 1) // len(self.senders))
+        limit: int = min(POINT_LIMIT, 2 ** (self.width - 1) // len(self.senders))
         return limit
 
 

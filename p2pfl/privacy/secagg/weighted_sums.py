@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 
-from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans, to_grid
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Floats, Ints, spans, to_grid
 
 
 def width(terms: int, *, largest: float, bits: int) -> int:
@@ -45,7 +45,7 @@ def portion(points: Floats, *, weight: float) -> Ints:
     array([ 2, -2,  3])
     """
     out = np.empty(points.shape)  # [P]
-    for columns in spans(points.size, BLOCK):  # each stays in the cache
+    for columns in spans(points.size, VALUES_PER_BLOCK):  # each stays in the cache
         to_grid(np.multiply(points[columns], weight, out=out[columns]), scale=1.0)
     return out.view(np.int64)
 
@@ -69,7 +69,7 @@ def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
     count, size = weights.shape[0], points.shape[1]
     sums = np.zeros((count, size), np.int64)  # [R, P]
     received = np.diff(weights.indptr)  # [R]
-    for columns in spans(size, max(1, 4 * BLOCK // count)):
+    for columns in spans(size, max(1, 4 * VALUES_PER_BLOCK // count)):
         for position in range(int(received.max(initial=0))):
             rows = np.flatnonzero(received > position)  # [K]
             edges = weights.indptr[rows] + position

@@ -9,16 +9,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from p2pfl.results.comparing.intervals import Estimate, estimate, holm, paired
+from p2pfl.results.comparing.intervals import Estimate, compare_paired, estimate, holm
 from p2pfl.results.notices.kinds import SCHEMA
 
-SIGNIFICANT: Final = 0.05
+SIGNIFICANCE_LEVEL: Final = 0.05
 """Adjusted p-value below which a difference is significant."""
 
-CHEAPER: Final = 1.1
+MAX_COST_RATIO: Final = 1.1
 """Ratio of two costs beyond which a comparison of the scores alone is unfair."""
 
-DIGITS: Final = 3
+SCORE_DIGITS: Final = 3
 """Digits after the point of a printed score; scores that agree in these are tied."""
 
 LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "brier", "nll", "ece", "perplexity"})
@@ -122,7 +122,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def significant(self) -> bool:
         """True if the difference is significant after the correction."""
-        return self.adjusted is not None and self.adjusted < SIGNIFICANT
+        return self.adjusted is not None and self.adjusted < SIGNIFICANCE_LEVEL
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,14 +210,14 @@ def compare(
     groups: dict[tuple[tuple[str, str], ...], dict[int, RunOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(tuple(outcome.values.items()), {})[outcome.seed] = outcome
-    settings = [_setting(dict(values), list(runs.values())) for values, runs in groups.items()]
-    pairs = _references(settings, against) if against else _to_the_best(settings, metric)
+    settings = [_summarise_setting(dict(values), list(runs.values())) for values, runs in groups.items()]
+    pairs = _references(settings, against) if against else _pairs_with_best(settings, metric)
     differences = [_difference(settings, index, reference) for index, reference in pairs]
     comparable = [difference for difference in differences if difference is not None]
     adjusted = holm([difference.p for difference in comparable])
     blocks = _blocks(settings, against or {})
     best = {_best(settings, block, metric) for block in blocks}
-    leading = {index for block in blocks for index in _leading(settings, block, metric)}
+    leading = {index for block in blocks for index in _find_leading(settings, block, metric)}
     return Comparison(
         metric=metric,
         keys=tuple(settings[0].values) if settings else (),
@@ -233,7 +233,7 @@ def compare(
     )
 
 
-def _setting(values: dict[str, str], runs: Sequence[RunOutcome]) -> ComparedSetting:
+def _summarise_setting(values: dict[str, str], runs: Sequence[RunOutcome]) -> ComparedSetting:
     scored = {run.seed: run for run in runs if run.score is not None}
     kept = list(scored.values())
     counted = [run.gradients for run in kept if run.gradients is not None]
@@ -270,7 +270,7 @@ def _references(settings: Sequence[ComparedSetting], against: Mapping[str, str])
     return pairs
 
 
-def _to_the_best(settings: Sequence[ComparedSetting], metric: str) -> list[tuple[int, int]]:
+def _pairs_with_best(settings: Sequence[ComparedSetting], metric: str) -> list[tuple[int, int]]:
     best = _best(settings, range(len(settings)), metric)
     return [] if best is None else [(index, best) for index in range(len(settings)) if index != best]
 
@@ -282,7 +282,7 @@ def _best(settings: Sequence[ComparedSetting], indices: Sequence[int], metric: s
     return (min if lower_is_better(metric) else max)(means, key=means.__getitem__)
 
 
-def _leading(settings: Sequence[ComparedSetting], block: Sequence[int], metric: str) -> Iterator[int]:
+def _find_leading(settings: Sequence[ComparedSetting], block: Sequence[int], metric: str) -> Iterator[int]:
     """Yield the place of the best setting of a block and those of settings that are tied with it."""
     best = _best(settings, block, metric)
     if best is None:
@@ -291,14 +291,14 @@ def _leading(settings: Sequence[ComparedSetting], block: Sequence[int], metric: 
     rivals = [index for index in block if index != best and settings[index].score is not None]
     differences = [_difference(settings, index, best) for index in rivals]
     adjusted = holm([None if each is None else each.p for each in differences])
-    printed = _printed(settings[best])
+    printed = _format_mean(settings[best])
     for index, p in zip(rivals, adjusted, strict=True):
-        if _printed(settings[index]) == printed or (p is not None and p >= SIGNIFICANT):
+        if _format_mean(settings[index]) == printed or (p is not None and p >= SIGNIFICANCE_LEVEL):
             yield index
 
 
-def _printed(setting: ComparedSetting) -> str:
-    return "" if setting.score is None else f"{setting.score.mean:.{DIGITS}f}"
+def _format_mean(setting: ComparedSetting) -> str:
+    return "" if setting.score is None else f"{setting.score.mean:.{SCORE_DIGITS}f}"
 
 
 def _difference(settings: Sequence[ComparedSetting], index: int, reference: int) -> Difference | None:
@@ -307,14 +307,14 @@ def _difference(settings: Sequence[ComparedSetting], index: int, reference: int)
     seeds = sorted(one.by_seed.keys() & other.by_seed.keys())
     if not seeds:
         return None
-    difference, p = paired([one.by_seed[seed] for seed in seeds], [other.by_seed[seed] for seed in seeds])
+    difference, p = compare_paired([one.by_seed[seed] for seed in seeds], [other.by_seed[seed] for seed in seeds])
     costs = {
         name: mine / theirs
         for name, mine, theirs in (
             ("bytes_sent", one.bytes_sent, other.bytes_sent),
             ("gradients", one.gradients, other.gradients),
         )
-        if mine and theirs and not 1 / CHEAPER <= mine / theirs <= CHEAPER
+        if mine and theirs and not 1 / MAX_COST_RATIO <= mine / theirs <= MAX_COST_RATIO
     }
     return Difference(setting=index, reference=reference, difference=difference, p=p, adjusted=None, costs=costs)
 

@@ -42,7 +42,7 @@ def costs(comparison: Comparison) -> FactTable:
     return _table(comparison, "means over the seeds", ["rounds", "sent", "gradients", "time"], rows)
 
 
-def by_seed(comparison: Comparison) -> FactTable:
+def scores_by_seed(comparison: Comparison) -> FactTable:
     """Return the score of every run."""
     seeds = sorted({seed for each in comparison.settings for seed in each.by_seed})
     rows = [

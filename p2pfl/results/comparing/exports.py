@@ -15,7 +15,7 @@ from p2pfl.results.comparing import comparison_tables, wording
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import size
-from p2pfl.results.pages.gains import INTERVAL, gain_table
+from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
 
@@ -91,7 +91,7 @@ def run_tex(run: Run) -> str:
     summary = run.summary
     if "per_peer" not in summary or summary["metric"] is None:
         raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
-    table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL)
+    table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL_HEAD)
     notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
     return tabular(table, notes=notes)
 
@@ -119,7 +119,7 @@ def _formula(cell: object) -> str:
     return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
-SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+SPECIAL_CHARACTERS = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -135,7 +135,7 @@ def _tex(text: str) -> str:
     >>> print(_tex("gradient_tracking 5%"))
     gradient\_tracking 5\%
     """
-    return "".join(SPECIAL.get(character, character) for character in printable(text))
+    return "".join(SPECIAL_CHARACTERS.get(character, character) for character in printable(text))
 
 
 def records_csv(records: Sequence[Record]) -> str:

@@ -14,8 +14,8 @@ from p2pfl.results.charts import Curve
 from p2pfl.results.comparing import wording
 from p2pfl.results.comparing.comparison import Comparison
 from p2pfl.results.comparing.intervals import estimate
-from p2pfl.results.formats import counted
-from p2pfl.results.plots import COLOURS, STROKES, STYLE, blank, draw_curve, keep, legend_of
+from p2pfl.results.formats import count_of
+from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, draw_curve, keep, legend_of
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
 
@@ -28,7 +28,7 @@ AXES: tuple[By, ...] = ("round", "bytes")
 MARKERS = "os^DvPX"
 """Markers of lines."""
 
-MARKED = 7
+MARKERS_PER_LINE = 7
 """Markers of a line, at most."""
 
 MAX_LINES = len(COLOURS) * len(STROKES)
@@ -37,22 +37,22 @@ MAX_LINES = len(COLOURS) * len(STROKES)
 MAX_PANELS = 24
 """Panels of a figure."""
 
-COLUMNS = 3
+PANEL_COLUMNS = 3
 """Panels side by side."""
 
-SINGLE = (4.2, 2.9)
+SINGLE_SIZE = (4.2, 2.9)
 """Inches of a panel that is alone: a column of a page."""
 
-PANEL = (2.4, 2.1)
+PANEL_SIZE = (2.4, 2.1)
 """Inches of one panel of several, three of which are as wide as a page."""
 
-SHARES = frozenset({"accuracy", "auc", "f1", "macro_f1", "iou", "mean_iou", "concordance"})
+SHARE_SCORES = frozenset({"accuracy", "auc", "f1", "macro_f1", "iou", "mean_iou", "concordance"})
 """Scores from 0 to 1, beyond which no interval goes."""
 
 Line = tuple[Curve, list[float]]
 """Mean of a setting over its seeds with its interval, and the scores of all its runs."""
 
-MARGIN = 0.05
+AXIS_MARGIN = 0.05
 """Share of the height of an axis that is free above and below what it shows."""
 
 
@@ -103,8 +103,8 @@ def figure(
             f"{len(labels)}; plot a sweep of fewer settings"
         )
     names = "round" if by == "round" else "MB sent by all peers", comparison.metric.replace("_", " ")
-    with mpl.rc_context(STYLE):
-        picture = _drawn(panels, labels, lines, names=names)
+    with mpl.rc_context(PRINT_STYLE):
+        picture = _draw(panels, labels, lines, names=names)
         if path is not None:
             keep(picture, path)
     return picture
@@ -113,7 +113,7 @@ def figure(
 def caption(comparison: Comparison) -> str:
     """Return what a caption must say of the lines and bands of a figure."""
     counts = sorted({len(each.by_seed) for each in comparison.settings if each.by_seed})
-    seeds = counted(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    seeds = count_of(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     bands = " Bands are 95 % intervals of Student's t, and may reach beyond the axis." if counts[-1] > 1 else ""
     return f"Lines are means over the peers and {seeds}.{bands}"
 
@@ -123,7 +123,7 @@ def _line(runs: Sequence[Run], metric: str, *, by: By) -> Line | None:
     curves = [
         (dict(zip(curve.xs, curve.ys, strict=True)), charts.sent_megabytes(by_round(run.metrics)))
         for run in runs
-        if (curve := charts.over_rounds(by_round(run.honest), charts.score(metric), label="")).ys
+        if (curve := charts.curve_over_rounds(by_round(run.honest), charts.score(metric), label="")).ys
     ]
     points, shown = list[tuple[float, float, float, float]](), list[float]()
     for x in sorted(set.intersection(*({*values} for values, _ in curves))) if curves else ():
@@ -132,7 +132,7 @@ def _line(runs: Sequence[Run], metric: str, *, by: By) -> Line | None:
             continue
         mean = estimate(column)
         low, high = mean.mean - (mean.half or 0.0), mean.mean + (mean.half or 0.0)
-        if metric in SHARES:
+        if metric in SHARE_SCORES:
             low, high = max(low, 0.0), min(high, 1.0)
         sent = math.fsum(each[int(x) - 1] for _, each in curves) / len(curves)
         points.append((x if by == "round" else sent, mean.mean, low, high))
@@ -162,7 +162,7 @@ def _panels(comparison: Comparison, lines: dict[int, Line]) -> dict[str, dict[st
     return panels
 
 
-def _drawn(
+def _draw(
     panels: dict[str, dict[str, int]],
     labels: Sequence[str],
     lines: dict[int, Line],
@@ -170,9 +170,9 @@ def _drawn(
     names: tuple[str, str],
 ) -> Any:
     """Return a figure with a panel for each title, and one legend below them."""
-    columns = min(COLUMNS, len(panels))
+    columns = min(PANEL_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = (SINGLE[0], SINGLE[1]) if columns == 1 else (PANEL[0] * columns, PANEL[1])
+    width, height = (SINGLE_SIZE[0], SINGLE_SIZE[1]) if columns == 1 else (PANEL_SIZE[0] * columns, PANEL_SIZE[1])
     across, texts, legend = legend_of(labels, width=width)
     picture = blank(width=width, height=height * rows + legend)
     axes = picture.subplots(rows, columns, sharex=names[0] == "round", sharey=True, squeeze=False).flatten()
@@ -182,7 +182,7 @@ def _drawn(
     for number, (each, (title, panel)) in enumerate(zip(axes, panels.items(), strict=False)):
         for label, setting in panel.items():
             curve, style = lines[setting][0], labels.index(label)
-            step = max(1, len(curve.xs) // MARKED)
+            step = max(1, len(curve.xs) // MARKERS_PER_LINE)
             look = {"marker": MARKERS[style % len(MARKERS)], "markersize": 4, "markeredgecolor": "white"}
             look |= {"markeredgewidth": 0.5, "markevery": (style % step, step), "linewidth": 1.4}
             draw_curve(each, replace(curve, style=style), **look)
@@ -194,7 +194,7 @@ def _drawn(
         each.set_xlabel(names[0] if lowest else "")
         each.set_ylabel(names[1] if number % columns == 0 else "")
     shown = [value for _, values in lines.values() for value in values]  # the interval of two runs may be far wider
-    margin = MARGIN * (max(shown) - min(shown) or abs(max(shown)) or 1.0)
+    margin = AXIS_MARGIN * (max(shown) - min(shown) or abs(max(shown)) or 1.0)
     axes[0].set_ylim(min(shown) - margin, max(shown) + margin)
     if len(labels) > 1:
         ordered = [handles[label] for label in labels]

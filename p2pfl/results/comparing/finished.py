@@ -13,7 +13,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome
 from p2pfl.results.comparing.comparison_tables import text
 from p2pfl.results.comparing.figures import By, figure
-from p2pfl.results.comparing.outcomes import SweepFile, between, is_sweep, load_sweep
+from p2pfl.results.comparing.outcomes import SweepFile, compare_runs, is_sweep, load_sweep
 from p2pfl.results.records import columns_of, frame
 from p2pfl.results.run import Run
 
@@ -63,7 +63,7 @@ def compare(runs: Sequence[Run], *, metric: str | None = None) -> RunComparison:
     """
     if not runs:
         raise InputError("there is no run to compare; pass the runs in a list")
-    comparison, _ = between(runs, metric=metric)
+    comparison, _ = compare_runs(runs, metric=metric)
     return msgspec.convert(comparison, RunComparison, from_attributes=True)
 
 
@@ -205,10 +205,10 @@ class Sweep:
     @staticmethod
     def _setting(outcome: RunOutcome) -> dict[str, Any]:
         """Return the setting of a run, and its seed, with numbers as numbers."""
-        return {key: _typed(value) for key, value in outcome.values.items()} | {"seed": outcome.seed}
+        return {key: _parse_number(value) for key, value in outcome.values.items()} | {"seed": outcome.seed}
 
 
-def _typed(value: str) -> Any:
+def _parse_number(value: str) -> Any:
     """Return a number or a truth value for its text, and all else as it is."""
     try:
         number = json.loads(value)

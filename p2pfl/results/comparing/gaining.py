@@ -11,13 +11,13 @@ from p2pfl.learning import Learner, metrics
 from p2pfl.learning.learner import Predicts
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.set_scores import SetScore
-from p2pfl.results.comparing.intervals import newcombe, paired
+from p2pfl.results.comparing.intervals import compare_paired, newcombe
 from p2pfl.results.content import GainInterval
 
 MIN_BOOTSTRAP_SAMPLES = 20
 """Smallest number of samples whose bootstrap gives an interval."""
 
-ROUNDING = 1e-3
+SCORE_TOLERANCE = 1e-3
 """A recorded score and that of the model at hand may differ by this much."""
 
 
@@ -66,27 +66,27 @@ def gain_interval(
     if not len(targets):
         return None
     if isinstance(score, SetScore):
-        return _resampled(score, (before, after), targets, recorded=recorded, seed=seed, peers=peers)
-    return _paired(score, (before, after), targets, recorded=recorded)
+        return _bootstrap_interval(score, (before, after), targets, recorded=recorded, seed=seed, peers=peers)
+    return _paired_interval(score, (before, after), targets, recorded=recorded)
 
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Outputs of the model that was trained alone, and of the one that was learned together."""
 
 
-def _paired(score: PerSample, outputs: Pair, targets: torch.Tensor, *, recorded: float) -> GainInterval | None:
+def _paired_interval(score: PerSample, outputs: Pair, targets: torch.Tensor, *, recorded: float) -> GainInterval | None:
     alone, together = (score(each, targets).double().numpy() for each in outputs)  # [n]
     if not _same(float(together.mean()), recorded):
         return None
     if set(np.unique([alone, together])) <= {0.0, 1.0}:
         return share_interval(float(together.mean()), float(alone.mean()), count=len(targets))
-    difference, _ = paired(together.tolist(), alone.tolist())
+    difference, _ = compare_paired(together.tolist(), alone.tolist())
     if difference.half is None or not math.isfinite(difference.half):
         return None
     return GainInterval(difference.mean - difference.half, difference.mean + difference.half, "paired t")
 
 
-def _resampled(
+def _bootstrap_interval(
     score: SetScore, outputs: Pair, targets: torch.Tensor, *, recorded: float, seed: int, peers: int
 ) -> GainInterval | None:
     def of(each: torch.Tensor, chosen: torch.Tensor) -> float:
@@ -107,4 +107,4 @@ def _resampled(
 
 def _same(value: float, recorded: float) -> bool:
     """Return whether two scores are those of one model; numbers that are not finite have no interval."""
-    return math.isclose(value, recorded, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    return math.isclose(value, recorded, rel_tol=SCORE_TOLERANCE, abs_tol=SCORE_TOLERANCE)

@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-LEVEL = 0.95
+INTERVAL_LEVEL = 0.95
 """Coverage of every interval."""
 
-NORMAL = 1.959963984540054
+NORMAL_QUANTILE = 1.959963984540054
 """Quantile of the normal distribution for that coverage."""
 
-ROUNDING = 1e-12
+ROUNDING_SHARE = 1e-12
 """Values that differ by less than this share of the largest one are equal but for rounding."""
 
 
@@ -60,10 +60,10 @@ def _estimate(values: npt.NDArray[np.float64], *, scale: float) -> tuple[Estimat
 
     count, mean = len(values), float(values.mean())
     deviation = float(values.std(ddof=1)) if count > 1 else 0.0
-    if deviation <= ROUNDING * scale:
+    if deviation <= ROUNDING_SHARE * scale:
         return Estimate(mean, None, count), 0.0
     error = deviation / math.sqrt(count)
-    return Estimate(mean, float(stdtrit(count - 1, (1 + LEVEL) / 2)) * error, count), error
+    return Estimate(mean, float(stdtrit(count - 1, (1 + INTERVAL_LEVEL) / 2)) * error, count), error
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -84,9 +84,9 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     >>> [round(end, 4) for end in wilson(81 / 263, 263)]
     [0.2553, 0.3662]
     """
-    square = NORMAL**2 / count
+    square = NORMAL_QUANTILE**2 / count
     middle = (share + square / 2) / (1 + square)
-    half = NORMAL * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
+    half = NORMAL_QUANTILE * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
     return middle - half, middle + half
 
 
@@ -122,7 +122,7 @@ def newcombe(share: float, reference: float, count: int) -> tuple[float, float]:
     )
 
 
-def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimate, float | None]:
+def compare_paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimate, float | None]:
     r"""Return the mean of the differences of paired values, and the two-sided p-value of the paired t-test.
 
     Parameters
@@ -138,7 +138,7 @@ def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimat
 
     Examples
     --------
-    >>> found, p = paired([0.92, 0.95, 0.93], [0.90, 0.91, 0.92])
+    >>> found, p = compare_paired([0.92, 0.95, 0.93], [0.90, 0.91, 0.92])
     >>> round(found.mean, 4), round(found.half, 4), round(p, 4)
     (0.0233, 0.0379, 0.1181)
     """

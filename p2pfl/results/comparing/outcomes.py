@@ -12,18 +12,18 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import flat
 from p2pfl.results.comparing.comparison import Comparison, RunOutcome, compare
-from p2pfl.results.formats import shown
+from p2pfl.results.formats import format_value
 from p2pfl.results.notices.kinds import SCHEMA
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import check_schema
 
-FILE = "sweep.json"
+SWEEP_FILE = "sweep.json"
 """In the directory of a sweep."""
 
-INCIDENTAL = ("name", "seed")
+INCIDENTAL_KEYS = ("name", "seed")
 """Keys of an experiment in which runs of one setting may differ."""
 
-SECTIONS = ("transport.", "trust.")
+INCIDENTAL_SECTIONS = ("transport.", "trust.")
 """Sections likewise."""
 
 
@@ -62,7 +62,7 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_sweep(folder: Path) -> bool:
     """Return whether a directory is that of a sweep."""
-    return (folder / FILE).is_file()
+    return (folder / SWEEP_FILE).is_file()
 
 
 def load_sweep(folder: Path) -> SweepFile:
@@ -73,7 +73,7 @@ def load_sweep(folder: Path) -> SweepFile:
     InputError
         The file cannot be read.
     """
-    path = folder / FILE
+    path = folder / SWEEP_FILE
     try:
         table = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         check_schema(table, path)
@@ -102,7 +102,7 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
     if "together" not in summary:
         reason = "it is the run of a single peer" if "scores" in summary else "the run is not finished"
         return RunOutcome(values=dict(values), seed=seed, folder=folder, failure=reason)
-    score = summary["together"] if metric in {None, summary["metric"]} else _last(run, str(metric))
+    score = summary["together"] if metric in {None, summary["metric"]} else _last_mean(run, str(metric))
     missing = f"the run has no score {metric or summary['metric']}, or it is not a number"
     return RunOutcome(
         values=dict(values),
@@ -117,7 +117,7 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
     )
 
 
-def _last(run: Run, metric: str) -> float | None:
+def _last_mean(run: Run, metric: str) -> float | None:
     """Return the mean of a score over the last records of honest peers."""
     last = {record.peer: record for record in run.honest}
     values = [record.scores.get(metric, math.nan) for record in last.values()]
@@ -125,7 +125,7 @@ def _last(run: Run, metric: str) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[RunOutcome]]:
+def compare_runs(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[RunOutcome]]:
     """Compare runs by the keys of the experiment file in which they differ; the first run names the reference.
 
     Returns
@@ -142,13 +142,13 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     keys = [
         key
         for key in dict.fromkeys(key for table in tables for key in table)
-        if key not in INCIDENTAL
-        and not key.startswith(SECTIONS)
+        if key not in INCIDENTAL_KEYS
+        and not key.startswith(INCIDENTAL_SECTIONS)
         and len({repr(table.get(key)) for table in tables}) > 1
     ]
     metric = metric or common_metric(runs)
     outcomes = [
-        outcome(run, {key: shown(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder or ""))
+        outcome(run, {key: format_value(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder or ""))
         for run, table in zip(runs, tables, strict=True)
     ]
     _check_distinct(outcomes)

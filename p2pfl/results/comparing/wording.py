@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.results import formats
-from p2pfl.results.comparing.comparison import DIGITS, SIGNIFICANT, Comparison, Difference, lower_is_better
+from p2pfl.results.comparing.comparison import SCORE_DIGITS, SIGNIFICANCE_LEVEL, Comparison, Difference, lower_is_better
 from p2pfl.results.comparing.intervals import Estimate
-from p2pfl.results.formats import counted
-from p2pfl.results.run_files import alone_of
+from p2pfl.results.formats import count_of
+from p2pfl.results.run_files import scores_alone
 
-MOST_UNEQUAL = 3
+MAX_UNEQUAL = 3
 """Unequal costs that have a sentence each."""
 
-COSTS = {"bytes_sent": "bytes", "gradients": "gradients"}
+COST_NAMES = {"bytes_sent": "bytes", "gradients": "gradients"}
 """Unit of a cost."""
 
 
@@ -58,8 +58,8 @@ def number(value: Estimate | None, *, sign: bool = False) -> str:
     """
     if value is None:
         return ""
-    mean = f"{value.mean:{'+' if sign else ''}.{DIGITS}f}"
-    return mean if value.half is None else f"{mean} ± {value.half:.{DIGITS}f}"
+    mean = f"{value.mean:{'+' if sign else ''}.{SCORE_DIGITS}f}"
+    return mean if value.half is None else f"{mean} ± {value.half:.{SCORE_DIGITS}f}"
 
 
 def probability(value: float | None) -> str:
@@ -94,7 +94,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield (
             f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "
             f"({_span(pairs)} each), and p is that of the paired t-test after Holm's correction for "
-            f"{counted(len(comparison.differences), 'comparison')}: a difference is significant below {SIGNIFICANT}."
+            f"{count_of(len(comparison.differences), 'comparison')}: a difference is significant "
+            f"below {SIGNIFICANCE_LEVEL}."
         )
     if any(each.difference.count > 1 and each.p is None for each in comparison.differences):
         yield (
@@ -121,7 +122,8 @@ def bold(comparison: Comparison) -> str:
     if not any(len(each.by_seed) > 1 for each in comparison.settings):
         return f"{tied}."
     return (
-        f"{tied} or that the paired t-test does not tell from it (p of at least {SIGNIFICANT} after Holm's correction)."
+        f"{tied} or that the paired t-test does not tell from it (p of at least {SIGNIFICANCE_LEVEL} after Holm's "
+        "correction)."
     )
 
 
@@ -137,21 +139,21 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     failed = sum(each.failed for each in settings)
     if failed:
         left = "is left out" if failed == 1 else "are left out"
-        yield f"{counted(failed, 'run')} failed or had no score and {left}; the sweep's table names each."
+        yield f"{count_of(failed, 'run')} failed or had no score and {left}; the sweep's table names each."
     seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
     if len(seeds) > 1:
         yield "Not all settings have the same seeds; differences use those that both have."
 
 
-def gained_by(summary: Mapping[str, Any]) -> Iterator[str]:
+def describe_gain(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield what learning together gained one peer, from its summary; nothing if it has not trained alone.
 
     Examples
     --------
-    >>> [*gained_by({"scores": {"loss": 0.2, "accuracy": 0.93}, "alone": {"loss": 0.3, "accuracy": 0.9}})]
+    >>> [*describe_gain({"scores": {"loss": 0.2, "accuracy": 0.93}, "alone": {"loss": 0.3, "accuracy": 0.9}})]
     ['Alone it reaches accuracy 0.900, so learning together gained 0.030.']
     """
-    alone = alone_of(summary)
+    alone = scores_alone(summary)
     name = next((each for each in alone if each != "loss"), "loss")
     together = summary["scores"].get(name)
     if name not in alone or together is None:
@@ -166,7 +168,7 @@ def _unequal(comparison: Comparison) -> list[str]:
     """Return how the costs of settings and their references differ, each difference once, or many in one sentence."""
     unequal = [each for each in comparison.differences if each.costs]
     sentences = list(dict.fromkeys(_dearer(comparison, each) for each in unequal))
-    if len(sentences) <= MOST_UNEQUAL:
+    if len(sentences) <= MAX_UNEQUAL:
         return sentences
     ratios = [ratio for each in unequal for ratio in each.costs.values()]
     span = f"{min(ratios):.2g} to {_times(max(ratios))} the bytes or gradients of their references"
@@ -178,7 +180,7 @@ def _dearer(comparison: Comparison, each: Difference) -> str:
     mine, theirs = (comparison.settings[index].values for index in (each.setting, each.reference))
     keys = [key for key in mine if mine[key] != theirs[key]]
     one, other = (setting({key: values[key] for key in keys}) for values in (mine, theirs))
-    ratios = " and ".join(f"{_times(ratio)} the {COSTS[name]}" for name, ratio in each.costs.items())
+    ratios = " and ".join(f"{_times(ratio)} the {COST_NAMES[name]}" for name, ratio in each.costs.items())
     return f"{one} cost {ratios} of {other}"
 
 
@@ -188,4 +190,4 @@ def _times(ratio: float) -> str:
 
 def _span(counts: set[int]) -> str:
     low, high = min(counts), max(counts)
-    return counted(high, "pair") if low == high else f"{low} to {high} pairs"
+    return count_of(high, "pair") if low == high else f"{low} to {high} pairs"

@@ -15,7 +15,7 @@ import torch
 
 from p2pfl.core.errors import InputError, ModelError
 from p2pfl.core.files import OWNER_ONLY, replace
-from p2pfl.core.registry import load, registered
+from p2pfl.core.registry import find_entry_points, load
 from p2pfl.results.models.predictor import Predictor
 
 DOCUMENT = "p2pfl.json"
@@ -94,13 +94,20 @@ def description(predictor: Predictor) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``columns`` in their order, each with its ``name`` and with the ``levels`` whose positions stand for them;
+        ``columns`` in their order, each with its ``name``, the ``levels`` whose positions stand for them, and what a
+        caller turns into NaN (``missing_codes``, numbers outside of ``range``) or days (``since`` a date);
         ``classes`` in the order of the probabilities, ``None`` for a regression; ``target``.
     """
     return {
         "version": 1,
         "columns": [
-            {"name": field.name, "levels": None if field.levels is None else list(field.levels)}
+            {
+                "name": field.name,
+                "levels": None if field.levels is None else list(field.levels),
+                "missing_codes": list(field.codes),
+                "range": None if field.range is None else list(field.range),
+                "since": field.since,
+            }
             for field in predictor.fields
         ],
         "classes": list(predictor.saved.names) or None,
@@ -159,7 +166,7 @@ def exporter_of(to: str) -> Exporter:
     InputError
         There is no such format.
     """
-    names = [*EXPORTERS, *registered(GROUP)]
+    names = [*EXPORTERS, *find_entry_points(GROUP)]
     if to not in names:
         raise InputError(f'"{to}" is not a format of models; choose from {", ".join(names)}')
     exporter: Exporter = EXPORTERS[to] if to in EXPORTERS else load(GROUP, to)

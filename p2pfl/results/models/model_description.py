@@ -19,18 +19,18 @@ KEY = "p2pfl"
 """Key of the same content in the metadata of a safetensors file."""
 
 FORMULA = {
-    "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; encode each "
-    "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell is the "
-    'column\'s `missing` ("nan" stays missing), a whole number such as 1.0 is the level 1, and a text that is none of '
-    "the levels is the "
-    "column's `unknown`; a cell without such a rule is an error; then input = (encoded - mean) / deviation, reshaped "
-    "to `shape`",
+    "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; one of the "
+    "column's `codes`, and a number outside of its `range` with `outside_missing`, is missing, too; a date is the "
+    "number of days `since` another; encode each column in order: a number stays, a text becomes 1 for its level and 0 "
+    'for each other level, a missing cell is the column\'s `missing` ("nan" stays missing), a whole number such as '
+    "1.0 is the level 1, and a text that is none of the levels is the column's `unknown`; a cell without such a rule "
+    "is an error; then input = (encoded - mean) / deviation, reshaped to `shape`",
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
 """Instructions for applying the numbers, in words for a reader."""
 
 
-def described(plan: Plan) -> dict[str, Any]:
+def describe_model(plan: Plan) -> dict[str, Any]:
     """Return the content of ``model.json``.
 
     Parameters

@@ -14,7 +14,7 @@ from p2pfl.learning import metrics
 from p2pfl.learning.probability_calibration import GoodnessOfFit, hosmer_lemeshow_ungrouped
 from p2pfl.results.models.predictor import Predictor, cells_of
 
-MOST_GROUPS = 20
+MAX_GROUPS = 20
 """Largest number of groups that a column may make."""
 
 
@@ -124,7 +124,9 @@ def evaluate(
     names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
     draws = draws or metrics.affordable(len(cells))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values
-    kinds = {0: metrics.REGRESSION, 2: metrics.BINARY}.get(len(predictor.saved.names), metrics.CLASSIFICATION)
+    kinds = {0: metrics.REGRESSION_METRICS, 2: metrics.BINARY_METRICS}.get(
+        len(predictor.saved.names), metrics.CLASSIFICATION_METRICS
+    )
 
     def scored(name: str, chosen: Any) -> GroupScores:
         own = predictions[chosen], targets[chosen]
@@ -132,16 +134,16 @@ def evaluate(
         return GroupScores(name, len(own[1]), {key: Score(kinds[key](*own), *ranges[key]) for key in kinds})
 
     groups = [] if names is None else [scored(name, names == name) for name in np.unique(names)]
-    goodness = hosmer_lemeshow_ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY else None
+    goodness = hosmer_lemeshow_ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY_METRICS else None
     return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws, goodness)
 
 
 def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:
     names = np.array(["missing" if is_missing(cell, missing) else cell for cell in cells.column(by)])
     count = len(np.unique(names))
-    if count > MOST_GROUPS:
+    if count > MAX_GROUPS:
         raise DataError(
-            f'column "{by}" of {cells.source} has {count} different values, more than {MOST_GROUPS} groups; name a '
+            f'column "{by}" of {cells.source} has {count} different values, more than {MAX_GROUPS} groups; name a '
             "column with fewer"
         )
     return names

@@ -46,6 +46,11 @@ class SavedColumn(msgspec.Struct, frozen=True):
     missing: float | str | None = None
     unknown: str | None = None
     integer: bool = False
+    codes: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    outside_missing: bool = False
+    since: str | None = None
+    drop: bool = False
 
 
 class SavedCells(msgspec.Struct, frozen=True):
@@ -171,7 +176,7 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     except (OSError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
-    about = _described(path, metadata)
+    about = _read_content(path, metadata)
     if samples and about.inputs.columns is not None:
         raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
     fields = () if samples else _fields(path, about)
@@ -179,7 +184,7 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     return SavedModel(path, about, _module(path, about, tensors, model=model, exact=exact), fields, exact)
 
 
-def _described(path: Path, metadata: dict[str, str]) -> ModelContent:
+def _read_content(path: Path, metadata: dict[str, str]) -> ModelContent:
     if KEY not in metadata:
         raise InputError(
             f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"

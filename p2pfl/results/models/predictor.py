@@ -100,9 +100,10 @@ class Predictor:
             A column is missing, or a cell does not fit it.
         """
         cells = cells_of(source, unaccounted=unaccounted)
-        for name in () if self.saved.exact is None else self.saved.exact.training_only:
-            if name not in cells.names:
-                cells = cells.beside(name, "1")  # a prediction does not depend on it
+        training_only = () if self.saved.exact is None else self.saved.exact.training_only
+        for field in self.fields:
+            if field.name in training_only and field.name not in cells.names:
+                cells = cells.beside(field.name, "1" if field.levels is None else field.levels[0])  # has no effect
         return code_cells(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any, *, unaccounted: bool = False) -> Predictions:
@@ -172,7 +173,7 @@ class Predictor:
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
-        if self.saved.exact is not None and self.saved.exact.scored == "risks":
+        if self.saved.exact is not None and "risks" in self.saved.exact.scored:
             raise InputError(
                 f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
             )

@@ -9,7 +9,7 @@ from torch import nn
 from p2pfl.data.data_description import Field
 from p2pfl.results.models.model_file import SavedModel
 
-NONE = float("nan")
+NO_LEVEL = float("nan")
 
 
 class Prepared(nn.Module):
@@ -88,7 +88,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
     features = [
         (number, level)
         for number, field in enumerate(fields)
-        for level in ([NONE] if field.levels is None else range(len(field.levels)))
+        for level in ([NO_LEVEL] if field.levels is None else range(len(field.levels)))
     ]
     return {
         "column": torch.tensor([number for number, _ in features]),  # [F]
@@ -101,7 +101,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
 
 def _rule(field: Field, rule: float | str | None) -> float:
     if rule is None:
-        return NONE
+        return NO_LEVEL
     return float(rule) if field.levels is None else float(field.levels.index(str(rule)))
 
 

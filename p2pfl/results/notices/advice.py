@@ -12,29 +12,29 @@ from p2pfl.results.records import Record
 MIN_ADVICE_ROUNDS = 5
 """Smallest number of rounds for advice."""
 
-APART = 4.0
+MAX_DISAGREEMENT = 4.0
 """Ratio of disagreement to a round's training beyond which models are too far apart to learn from each other.
 
 Enough gossip steps leave a hundredth. 600 peers with 4 gossip steps reached 2.1 and lost nothing against 20 steps; with
 one they reached 9.5 and lost 0.07 of accuracy; a ring of 32 with one step reached 5.8 and lost 0.23.
 """
 
-STUCK = 0.99
+STUCK_LOSS_SHARE = 0.99
 """Share of its first value above which the test loss counts as not fallen."""
 
-SLOW = 0.95
+SLOW_LOSS_SHARE = 0.95
 """Share above which it counts as hardly fallen."""
 
-STEADY = 0.8
+STEADY_ROUND_SHARE = 0.8
 """Share of rounds with a falling loss above which steps are too small, not too large."""
 
-RISING = 0.03
+RISING_GAIN = 0.03
 """Gain of a score in the last quarter of the rounds that suggests more rounds."""
 
-NAMED = 3
+MAX_NAMED_PEERS = 3
 """Largest number of peers that advice names."""
 
-LATE = 0.02
+LATE_SHARE = 0.02
 """Share of missed models that is no accident."""
 
 Means = list[float]
@@ -95,9 +95,9 @@ def advice(
         return late
     # Each of these can cause the next, so only the first is reported.
     sentences = (
-        _apart(turns, steps=steps, masked=masked)
+        _report_disagreement(turns, steps=steps, masked=masked)
         or _loss(turns, noise=noise, totals=totals, guess=guess)
-        or ([] if finished else _unfinished(turns, noise=noise))
+        or ([] if finished else _report_unfinished(turns, noise=noise))
     )
     if sentences and attack != "none":  # the attack may cause any of these
         cure = "set a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
@@ -110,15 +110,16 @@ def advice(
 def _late(records: Sequence[Record]) -> list[str]:
     missed = sum(len(record.missed) for record in records)
     expected = missed + sum(record.received for record in records)
-    if not expected or missed <= LATE * expected:
+    if not expected or missed <= LATE_SHARE * expected:
         return []
     senders = Counter(name for record in records for name in record.missed)
-    first = [f"{count} of {name}" for name, count in senders.most_common(NAMED)]
-    seen = f"{missed} of {expected} models did not arrive in time: {', '.join(first)}{', ...' * (len(senders) > NAMED)}"
+    first = [f"{count} of {name}" for name, count in senders.most_common(MAX_NAMED_PEERS)]
+    more = ", ..." * (len(senders) > MAX_NAMED_PEERS)
+    seen = f"{missed} of {expected} models did not arrive in time: {', '.join(first)}{more}"
     return [f"{seen}; find out whether these peers disappeared or are slow, or raise transport.patience"]
 
 
-def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
+def _report_disagreement(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
     """Report models that gossip does not hold together."""
     half = turns[len(turns) // 2 :]
     moved = _overall(half, lambda record: record.update or None)
@@ -131,7 +132,7 @@ def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
     elif not masked:  # else it measures the masks
         apart = _overall(half, lambda record: record.distance)
         seen = "the last gossip step of a round still moves the models {:.1f} times as far as training does"
-    if apart is None or apart <= APART * moved:
+    if apart is None or apart <= MAX_DISAGREEMENT * moved:
         return []
     return [f"{seen.format(apart / moved)}; {cure}"]
 
@@ -144,8 +145,10 @@ def _loss(turns: list[list[Record]], *, noise: float, totals: bool, guess: float
     first, last, count = losses[0], losses[-1], len(losses)
     falls = sum(after < before for before, after in pairwise(losses)) / (count - 1)
     went = f"the test loss went from {first:.3g} to {last:.3g} in {count} rounds"
-    wavers = falls < STEADY and last > guess
-    if not wavers and (last <= SLOW * first or (last <= STUCK * first and falls < STEADY)):
+    wavers = falls < STEADY_ROUND_SHARE and last > guess
+    if not wavers and (
+        last <= SLOW_LOSS_SHARE * first or (last <= STUCK_LOSS_SHARE * first and falls < STEADY_ROUND_SHARE)
+    ):
         return []
     went += f", where guessing has {guess:.3g}" if wavers else ""
     if noise:
@@ -153,7 +156,7 @@ def _loss(turns: list[list[Record]], *, noise: float, totals: bool, guess: float
         return [f"{went}, under private noise; {need}"]
     if totals:
         return []
-    if falls >= STEADY:
+    if falls >= STEADY_ROUND_SHARE:
         return [f"{went}, falling in nearly every round; raise learning.rate, tenfold at first"]
     peers = len(turns[-1])
     diversity = _overall(turns[count // 2 :], lambda record: record.diversity)
@@ -163,7 +166,7 @@ def _loss(turns: list[list[Record]], *, noise: float, totals: bool, guess: float
     return [f"{went}; lower learning.rate, to a tenth at first"]
 
 
-def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
+def _report_unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
     """Report a score that still rises at the end; more rounds would cost epsilon, or more noise at the same epsilon."""
     if noise:
         return []
@@ -172,7 +175,7 @@ def _unfinished(turns: list[list[Record]], *, noise: float) -> list[str]:
     if len(values) < 2 * MIN_ADVICE_ROUNDS:
         return []
     before = values[-1 - len(values) // 4]
-    if values[-1] - before <= RISING:
+    if values[-1] - before <= RISING_GAIN:
         return []
     quarter = len(values) // 4
     return [

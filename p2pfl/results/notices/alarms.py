@@ -9,14 +9,14 @@ import msgspec
 
 from p2pfl.results.notices.kinds import Alarm, LossRose, MasksCancelled, MasksUncancelled, Notice
 
-TRIPLED = 3.0
+SPOILED_LOSS_RATIO = 3.0
 """Ratio of the loss to that of the round before from which a model counts as spoiled without a known loss of partners.
 
 Training alone hardly ever has this effect; uncancelled masks multiply the loss by tens.
 """
 
 
-def spoiled(
+def find_alarm(
     peer: str,
     lost: Collection[str],
     *,
@@ -51,9 +51,9 @@ def spoiled(
     Examples
     --------
     >>> before, now = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
-    >>> spoiled("ada", [], best=None, round=3, deviation=0.33, before=before, now=before) is None
+    >>> find_alarm("ada", [], best=None, round=3, deviation=0.33, before=before, now=before) is None
     True
-    >>> alarm = spoiled("ada", ["bob"], best=None, round=3, deviation=0.33, before=before, now=now)
+    >>> alarm = find_alarm("ada", ["bob"], best=None, round=3, deviation=0.33, before=before, now=now)
     >>> alarm.partners, alarm.deviation
     (('bob',), 0.33)
     """
@@ -77,7 +77,7 @@ def spoiled(
     )
 
 
-def raised(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
+def alarms_among(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
     """Return the alarms among events, each with whether all its masks have cancelled since.
 
     An alarm without partners never counts as cancelled, because nobody knows whose masks caused it.
@@ -86,7 +86,7 @@ def raised(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
     --------
     >>> alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
     >>> over = MasksCancelled(peer="ada", round=3, partners=("bob",))
-    >>> [found.cancelled for found in raised([alarm])], [found.cancelled for found in raised([alarm, over])]
+    >>> [found.cancelled for found in alarms_among([alarm])], [found.cancelled for found in alarms_among([alarm, over])]
     ([False], [True])
     """
     alarms: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left
@@ -107,4 +107,6 @@ def raised(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
 def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:
     if before is None or "loss" not in before or "loss" not in now:
         return False
-    return not math.isnan(before["loss"]) and not now["loss"] <= TRIPLED * before["loss"]  # the first NaN counts
+    return (
+        not math.isnan(before["loss"]) and not now["loss"] <= SPOILED_LOSS_RATIO * before["loss"]
+    )  # the first NaN counts

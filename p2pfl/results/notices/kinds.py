@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from p2pfl.results.formats import counted, duration
+from p2pfl.results.formats import count_of, duration
 
 SCHEMA: Final = 1
 """Version of the files of a run; it grows when a field or a kind changes its meaning or disappears."""
@@ -52,7 +52,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=ki
     peer: str
 
 
-MOVED = "may have moved only one of two models, which changes the mean of all models"
+MOVED_REMEDY = "may have moved only one of two models, which changes the mean of all models"
 """Possible effect of a gossip step that was not settled."""
 
 
@@ -78,7 +78,7 @@ class PhaseBegan(Notice, frozen=True, kw_only=True):
         return f"{self.phase} began in round {self.round + 1}"
 
 
-STALLED = 1.0
+STALLED_REMEDY = 1.0
 """Seconds of waiting in the same gossip step after which a peer reports a :class:`WaitBegan`."""
 
 
@@ -554,7 +554,7 @@ class MasksUnsettled(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"{counted(sum(self.masks.values()), 'mask')} shared with {', '.join(self.masks)} may not have cancelled: "
+            f"{count_of(sum(self.masks.values()), 'mask')} shared with {', '.join(self.masks)} may not have cancelled: "
             f"noise of deviation {self.deviation:.2g} or less may stay in each parameter of the mean model"
         )
 
@@ -571,7 +571,7 @@ class StepsUnsettled(Notice, frozen=True, kw_only=True):
     steps: dict[str, int]
 
     def __str__(self) -> str:
-        return f"{counted(sum(self.steps.values()), 'gossip step')} with {', '.join(self.steps)} {MOVED}"
+        return f"{count_of(sum(self.steps.values()), 'gossip step')} with {', '.join(self.steps)} {MOVED_REMEDY}"
 
 
 class SumsUnsettled(Notice, frozen=True, kw_only=True):
@@ -586,7 +586,7 @@ class SumsUnsettled(Notice, frozen=True, kw_only=True):
     sums: dict[str, int]
 
     def __str__(self) -> str:
-        return f"{counted(sum(self.sums.values()), 'sum')} without {', '.join(self.sums)} {MOVED}"
+        return f"{count_of(sum(self.sums.values()), 'sum')} without {', '.join(self.sums)} {MOVED_REMEDY}"
 
 
 class RestartUnsettled(Notice, frozen=True, kw_only=True):
@@ -601,8 +601,8 @@ class RestartUnsettled(Notice, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"gossip steps of an earlier incarnation with {', '.join(self.neighbours)} {MOVED}, because no neighbour "
-            "confirmed that it reverted them"
+            f"gossip steps of an earlier incarnation with {', '.join(self.neighbours)} {MOVED_REMEDY}, because no "
+            "neighbour confirmed that it reverted them"
         )
 
 

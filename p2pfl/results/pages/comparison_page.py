@@ -40,7 +40,7 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
         ("curves", "Curves", _curves(comparison, runs)),
         ("costs", "What a run costs", [comparison_tables.costs(comparison)]),
         ("privacy", "Privacy", [_privacy(comparison, runs)]),
-        ("seeds", "Every run", [comparison_tables.by_seed(comparison)]),
+        ("seeds", "Every run", [comparison_tables.scores_by_seed(comparison)]),
         ("repeat", "How to repeat it", [first, *provenance(runs[0].run, whose="its")] if runs else []),
     ]
     count = sum(len(each.by_seed) for each in comparison.settings)

@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.results.comparing.comparison import lower_is_better
-from p2pfl.results.comparing.wording import gained_by
-from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shortened
-from p2pfl.results.formats import counted, number
+from p2pfl.results.comparing.wording import describe_gain
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shorten
+from p2pfl.results.formats import count_of, number
 from p2pfl.results.records import Record, by_round
-from p2pfl.results.run_files import alone_of, stop_of
+from p2pfl.results.run_files import scores_alone, stop_of
 
-MOST_PEERS = 64
+MAX_LISTED_PEERS = 64
 """Peers that a table, a graph or a list of bars shows."""
 
-LOSSLESS = (
+LOSSLESS_NOTE = (
     "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test samples "
     "alike, and the mean all peers."
 )
 """Sentence where models follow from totals."""
 
-COMMON = {
+COMMON_LABELS = {
     "auc": "its area under the ROC curve",
     "auc_bound": "at most off by",
     "calibration_error": "its calibration error",
@@ -33,17 +33,17 @@ COMMON = {
 }
 """Further scores of the one model of all peers, and what a summary calls them."""
 
-INTERVAL = "95 % interval"
+INTERVAL_HEAD = "95 % interval"
 """Heading of the intervals of gains."""
 
-METHODS = {
+METHOD_TEMPLATES = {
     "newcombe": "Newcombe's method 10",
     "paired t": "Student's t for the differences of the two models on the same samples",
     "bootstrap": "percentiles of {:,} bootstrap samples, on which both models are scored",
 }
 """Methods of intervals in words, by their name in ``summary.json``; with the number of bootstrap samples."""
 
-MISSING = (
+MISSING_REASONS = (
     "A gain has no interval where a learner or a function of your own computes the score, several processes shared the "
     "simulation, or the test samples are too few or do not tell the models apart. "
 )
@@ -59,22 +59,22 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
     early = "" if stop is None else f" It stopped after {stop}."
     if "scores" in summary:
         result = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
-        alone = "".join(f" {sentence}" for sentence in gained_by(summary))
+        alone = "".join(f" {sentence}" for sentence in describe_gain(summary))
         if not result:  # a statistic, or a learner that does not evaluate
             return f"{summary['peer']} has the result; there is no score.{early}"
         return f"{summary['peer']} learned a model with {result}.{alone}{early}"
     if summary["metric"] is None:
-        took = counted(summary["rounds"], "round")
+        took = count_of(summary["rounds"], "round")
         return f"{summary['peers']} peers learned together for {took}; there is no score.{early}"
     means = [("Together", "together"), ("alone", "alone")]
     result = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
     result += f" ({summary['metric']}, mean of the peers)"
     if summary["pooled"] is not None:
         result += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
-    return f"{result}.{_gained(summary)}{early}"
+    return f"{result}.{_describe_gain(summary)}{early}"
 
 
-def _gained(summary: Mapping[str, Any]) -> str:
+def _describe_gain(summary: Mapping[str, Any]) -> str:
     honest = [each for each in summary["per_peer"].values() if not each["attacker"]]
     pairs = [(each["alone"], each["together"]) for each in honest]
     if not pairs or any(value is None for pair in pairs for value in pair):
@@ -87,14 +87,14 @@ def _gained(summary: Mapping[str, Any]) -> str:
 
 def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> list[Block | None]:
     """Return scores by peer; of one peer or an interrupted run its last scores."""
-    if alone_of(summary):
+    if scores_alone(summary):
         return _of_one(summary)
     if "per_peer" not in summary or summary["metric"] is None:
         return [_last_scores(metrics)]
     return [BlockGroup([gain_table(summary), _last_scores(metrics)], "beside"), Note(_note(summary), style="small")]
 
 
-def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTable:
+def gain_table(summary: Mapping[str, Any], *, most: int = MAX_LISTED_PEERS) -> FactTable:
     """Return scores by peer, then their means and those of models of everybody.
 
     Parameters
@@ -105,24 +105,24 @@ def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTab
         Peers that the table lists.
     """
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
-    rows = shortened(
+    rows = shorten(
         (_row(f"{name} (attacks)" if each.get("attacker") else name, each, metric) for name, each in everyone), most
     )
     attacked = any(score.get("attacker") for _, score in everyone)
     samples = sum(each.get("samples") or 0 for _, each in everyone)
     common = summary.get("common") or {}
     totals = {"one model on all data": summary["pooled"], "one model of all peers": common.get(metric)}
-    totals |= {label: common.get(name) for name, label in COMMON.items()}
+    totals |= {label: common.get(name) for name, label in COMMON_LABELS.items()}
     rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
     bold = len(rows) - 1
     rows += [[name, samples or "", "", number(value), "", ""] for name, value in totals.items() if value is not None]
-    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
+    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL_HEAD)
     return FactTable(f"{metric} by peer", heads, rows, bold=range(bold, len(rows))).dense()
 
 
 def _row(name: str, score: Mapping[str, Any], metric: str) -> list[object]:
     """Return the cells of a peer, or of the mean of all; those that are unknown are empty."""
-    gain, between = _gain(score), _known(score)
+    gain, between = _gain(score), _recorded_interval(score)
     better = gain is not None and (gain < 0 if lower_is_better(metric) else gain > 0)
     difference = "" if gain is None else Styled(f"{gain:+.3f}", "good" if better else "bad" if gain else "")
     interval = "" if between is None else f"{between['low']:+.3f} to {between['high']:+.3f}"
@@ -132,8 +132,8 @@ def _row(name: str, score: Mapping[str, Any], metric: str) -> list[object]:
 def _note(summary: Mapping[str, Any]) -> str:
     """Return what the table says about chance, and what it does not."""
     each = list(summary["per_peer"].values())
-    methods = _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
-    lossless = f"{LOSSLESS} " if summary.get("lossless") else ""
+    methods = _methods([_recorded_interval(score) for score in each if _gain(score) is not None], summary["per_peer"])
+    lossless = f"{LOSSLESS_NOTE} " if summary.get("lossless") else ""
     return (
         f"{lossless}This is one run with one seed: a difference may be chance. "
         f"{methods}p2pfl sweep repeats a run with several seeds and gives intervals over these."
@@ -153,16 +153,16 @@ def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[st
             f"Intervals are 95 % confidence intervals of the gain on new data{samples} ({methods}). They do not "
             "contain the variation between seeds. "
         )
-    return sentence + (MISSING if len(present) < len(intervals) else "")
+    return sentence + (MISSING_REASONS if len(present) < len(intervals) else "")
 
 
 def _method(interval: Mapping[str, Any]) -> str:
     """Return the method of an interval in words, or as the file has it where this release does not know it."""
-    template = METHODS.get(interval["method"])
+    template = METHOD_TEMPLATES.get(interval["method"])
     return str(interval["method"]) if template is None else template.format(interval["draws"])
 
 
-def _known(score: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _recorded_interval(score: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the recorded interval of a gain; ``None`` if the gain is unknown."""
     return None if _gain(score) is None else score.get("interval")
 
@@ -180,10 +180,10 @@ def _of_one(summary: Mapping[str, Any]) -> list[Block | None]:
     intervals, scores = summary.get("intervals", {}), summary["scores"]
     rows = [
         _row(name, {"alone": alone, "together": scores.get(name), "interval": intervals.get(name)}, name)
-        for name, alone in alone_of(summary).items()
+        for name, alone in scores_alone(summary).items()
     ]
-    note = _methods([intervals.get(name) for name in alone_of(summary)], {})
-    heads = ("score", "samples", "alone", "together", "gain", INTERVAL)
+    note = _methods([intervals.get(name) for name in scores_alone(summary)], {})
+    heads = ("score", "samples", "alone", "together", "gain", INTERVAL_HEAD)
     return [FactTable(f"Scores of {summary['peer']}", heads, rows).dense(), Note(note.strip(), style="small")]
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from p2pfl.core.errors import InputError
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, pairs
-from p2pfl.results.formats import exchanged
-from p2pfl.results.pages.gains import MOST_PEERS
+from p2pfl.results.formats import describe_exchange
+from p2pfl.results.pages.gains import MAX_LISTED_PEERS
 from p2pfl.results.plots import graph
 from p2pfl.results.run import Run
 
@@ -34,7 +34,7 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     if len(union.peers) > MAX_DRAWN_PEERS:
         return []
     facts = pairs("Graph", _facts(run, topology))
-    if len(union.peers) > MOST_PEERS:
+    if len(union.peers) > MAX_LISTED_PEERS:
         return [facts]
     rows = [[peer, ", ".join(union.senders(peer))] for peer in union.peers]
     twin = FactTable("Neighbours by peer", ("peer", "receives from"), rows, text=2)
@@ -56,7 +56,7 @@ def _facts(run: Run, topology: Topology | Schedule) -> dict[str, object]:
         facts["graphs in turn"] = topology.period
     steps = run.summary.get("steps")
     if steps is not None:
-        facts["in a round"] = exchanged(steps)
+        facts["in a round"] = describe_exchange(steps)
     return facts
 
 

@@ -17,7 +17,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
 from p2pfl.results.facts import Block, Figure, Section
 from p2pfl.results.formats import number
-from p2pfl.results.plots import MISSING, missing, svg
+from p2pfl.results.plots import MATPLOTLIB_REMEDY, missing, svg
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content security policy of a page: it loads nothing and runs nothing."""
@@ -57,7 +57,7 @@ def page(title: str, sections: Iterable[Section], *, head: Iterable[Block | None
         sections=[section for section in kept if section[2]],
         policy=POLICY,
         version=p2pfl.__version__,
-        missing=MISSING if missing() else None,
+        missing=MATPLOTLIB_REMEDY if missing() else None,
         numbers=count(),
     )
 
@@ -74,7 +74,7 @@ def markdown(template: str, **facts: object) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _drawn(figure: Figure, name: str) -> Markup:
+def _draw(figure: Figure, name: str) -> Markup:
     """Return a figure as SVG; a sentence where it cannot be drawn."""
     if missing():
         return Markup()
@@ -91,6 +91,6 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters["drawn"] = _drawn
+ENVIRONMENT.filters["drawn"] = _draw
 MARKDOWN = ENVIRONMENT.overlay(autoescape=False, finalize=plain)
 MARKDOWN.filters["number"] = number

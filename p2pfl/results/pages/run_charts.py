@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p2pfl.results.charts import Chart, Curve, over_rounds, score, sent_megabytes
+from p2pfl.results.charts import Chart, Curve, curve_over_rounds, score, sent_megabytes
 from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import alone_of, apart_by_masks
+from p2pfl.results.run_files import apart_by_masks, scores_alone
 
-LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
+LEVEL_LABELS = {"alone": "alone, mean", "pooled": "one model on all data"}
 """Scores of a summary that are horizontal lines, with their names."""
 
 
-def scores(run: Run) -> Iterator[Chart]:
+def score_charts(run: Run) -> Iterator[Chart]:
     """Yield the charts of each score over rounds, the main score first, and that one over bytes.
 
     Scores are those of the peers that do not attack; bytes are those of all peers.
@@ -25,27 +25,27 @@ def scores(run: Run) -> Iterator[Chart]:
     main = run.summary.get("metric") or next((name for name in names if name != "loss"), None)
     names.sort(key=lambda name: name != main)
     for name in names:
-        curve = over_rounds(rounds, score(name), label=label_of(run))
+        curve = curve_over_rounds(rounds, score(name), label=label_of(run))
         averaged = {record.round + 1: record.mean_model[name] for record in run.metrics if name in record.mean_model}
         means = [Curve("mean of all models", [*averaged], [*averaged.values()], style=1)] if averaged else []
         levels = [
             (label.removesuffix(", mean") if "scores" in run.summary else label, value)
-            for key, label in LEVELS.items()
+            for key, label in LEVEL_LABELS.items()
             if (value := _level(run, key, name)) is not None
         ]
-        about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in levels)
+        about = _describe(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in levels)
         yield Chart(f"{name} by round", about, "round", name, [curve, *means], levels=levels, whole=True)
         if name == main:
             sent = sent_megabytes(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
             whose = "MB sent" if "scores" in run.summary else "MB sent by all peers"
-            yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=levels)
+            yield Chart(f"{name} by bytes", _describe(over, name), whose, name, [over], levels=levels)
 
 
 def _level(run: Run, key: str, name: str) -> float | None:
     """Return a score of a summary that a curve can be compared with."""
     if "scores" in run.summary:
-        return alone_of(run.summary).get(name) if key == "alone" else None
+        return scores_alone(run.summary).get(name) if key == "alone" else None
     value = run.summary.get(key)
     return None if value is None or name != run.summary.get("metric") else float(value)
 
@@ -56,8 +56,8 @@ def consensus(run: Run) -> Chart | None:
     masked = apart_by_masks(run.summary, run.experiment)
     step = "last gossip step, most of it by masks" if masked else "last gossip step"
     curves = [
-        over_rounds(rounds, lambda record: record.distance, label=step, style=0),
-        over_rounds(rounds, lambda record: record.update, label="training of the round", style=1),
+        curve_over_rounds(rounds, lambda record: record.distance, label=step, style=0),
+        curve_over_rounds(rounds, lambda record: record.update, label="training of the round", style=1),
     ]
     curves = [curve for curve in curves if any(value > 0 for value in curve.ys)]
     if not curves:
@@ -65,7 +65,7 @@ def consensus(run: Run) -> Chart | None:
     return Chart(
         "how far models move",
         "Distance by which the last gossip step and the training of a round move a model, in the mean. "
-        + " ".join(_described(curve, curve.label) for curve in curves),
+        + " ".join(_describe(curve, curve.label) for curve in curves),
         "round",
         "L2 distance",
         curves,
@@ -74,16 +74,16 @@ def consensus(run: Run) -> Chart | None:
     )
 
 
-def spending(run: Run) -> Chart | None:
+def spending_chart(run: Run) -> Chart | None:
     """Return epsilon over rounds; ``None`` without a claim."""
     rounds = by_round(run.metrics)
-    curve = over_rounds(rounds, lambda record: record.privacy_spent, label="epsilon", highest=True)
+    curve = curve_over_rounds(rounds, lambda record: record.privacy_spent, label="epsilon", highest=True)
     if not curve.ys:
         return None
     wanted = run.experiment.privacy.epsilon
     levels = [] if wanted is None else [("privacy.epsilon", float(wanted))]
     return Chart(
-        "epsilon by round", _described(curve, "epsilon"), "round", "epsilon", [curve], levels=levels, whole=True
+        "epsilon by round", _describe(curve, "epsilon"), "round", "epsilon", [curve], levels=levels, whole=True
     )
 
 
@@ -93,7 +93,7 @@ def label_of(run: Run) -> str:
     return str(run.summary.get("peer", f"together: mean and range of {everyone}"))
 
 
-def _described(curve: Curve, name: str) -> str:
+def _describe(curve: Curve, name: str) -> str:
     if not curve.ys:
         return f"{name} is unknown."
     first, last = curve.ys[0], curve.ys[-1]

@@ -22,14 +22,14 @@ from p2pfl.results.facts import (
     Section,
     Styled,
     pairs,
-    shortened,
+    shorten,
 )
-from p2pfl.results.formats import exchanged, shown, size
-from p2pfl.results.notices.grouping import grouped
+from p2pfl.results.formats import describe_exchange, format_value, size
+from p2pfl.results.notices.grouping import group_notices
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.features import features
-from p2pfl.results.pages.gains import MOST_PEERS, gains, verdict
+from p2pfl.results.pages.gains import MAX_LISTED_PEERS, gains, verdict
 from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
@@ -37,10 +37,10 @@ from p2pfl.results.run import Run
 from p2pfl.results.run_files import alarms_of, evaluation_of
 from p2pfl.results.swarm.timeline import alerts_of_run
 
-FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")
+DIGEST_FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")
 """Files of a run whose digests identify it."""
 
-PROTECTION = {
+PROTECTION_LABELS = {
     "mode": "mode",
     "clip": "clip: bound of what a peer changes in a release",
     "noise": "deviation of the private noise",
@@ -53,7 +53,7 @@ PROTECTION = {
 }
 """Fields of a summary on privacy, in words."""
 
-MOST_EVENTS = 60
+MAX_EVENTS = 60
 """Events that a page lists."""
 
 
@@ -78,7 +78,7 @@ def run_page(run: Run) -> str:
 def _head(run: Run) -> Iterator[Note]:
     """Yield what comes first: alarms, then the result in a sentence."""
     summary = run.summary
-    for alarm, more in grouped(alarms_of(summary)):
+    for alarm, more in group_notices(alarms_of(summary)):
         if alarm.cancelled:
             partners = ", ".join(alarm.partners)
             sentence = f"In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
@@ -98,7 +98,9 @@ def _head(run: Run) -> Iterator[Note]:
 def _curves(run: Run) -> list[Block | None]:
     """Return the charts, and how much of a simulation they show."""
     drawn = [
-        figure for chart in (*run_charts.scores(run), run_charts.consensus(run)) if (figure := chart_figure(chart))
+        figure
+        for chart in (*run_charts.score_charts(run), run_charts.consensus(run))
+        if (figure := chart_figure(chart))
     ]
     about = evaluation_of(run.summary) if drawn else None
     note = Note(f"{about[:1].upper()}{about[1:]}.", style="small") if about else None
@@ -110,9 +112,9 @@ def _privacy(run: Run) -> list[Block | None]:
     privacy = run.summary.get("privacy")
     if privacy is None:
         return []
-    facts = {label: privacy[key] for key, label in PROTECTION.items() if privacy.get(key) is not None}
+    facts = {label: privacy[key] for key, label in PROTECTION_LABELS.items() if privacy.get(key) is not None}
     facts = {label: f"{value:.4g}" if isinstance(value, float) else value for label, value in facts.items()}
-    learned, chart = privacy.get("learned"), chart_figure(run_charts.spending(run))
+    learned, chart = privacy.get("learned"), chart_figure(run_charts.spending_chart(run))
     return [
         Note(privacy["statement"], style="verdict", lead="Statement of the run:"),
         pairs("What hides the models", facts),
@@ -161,7 +163,7 @@ def _costs(run: Run) -> list[Block | None]:
         for peer, each in sorted(spent.items())
     ]
     heads = ("peer", "sent", "received", "training", "waiting", "missed models")
-    table = FactTable("By peer", heads, shortened(rows, MOST_PEERS)).dense() if any(used) else None
+    table = FactTable("By peer", heads, shorten(rows, MAX_LISTED_PEERS)).dense() if any(used) else None
     return [BlockGroup([pairs("The whole run", _totals(run)), table], "beside")]
 
 
@@ -172,7 +174,7 @@ def _totals(run: Run) -> dict[str, str]:
         return facts
     foretold = " (predicted)" if summary.get("predicted") else ""
     facts |= {
-        "in a round": exchanged(summary["steps"]),
+        "in a round": describe_exchange(summary["steps"]),
         "from the first round to the last": f"{summary['wall_s']:.1f} s{foretold}",
         "before the first round": f"{summary['start_s']:.1f} s{foretold}",
         "training of all peers": f"{summary['training_s']:.1f} s",
@@ -188,10 +190,10 @@ def _totals(run: Run) -> dict[str, str]:
 
 def _events(run: Run) -> Block | None:
     """Return what happened in words, without what always happens."""
-    groups = grouped(event for event in run.events if event.severity != "info")
-    lines = [_event(event, more) for event, more in groups[:MOST_EVENTS]]
-    if len(groups) > MOST_EVENTS:
-        lines.append(Happening(f"and {len(groups) - MOST_EVENTS} more, in events.jsonl"))
+    groups = group_notices(event for event in run.events if event.severity != "info")
+    lines = [_event(event, more) for event, more in groups[:MAX_EVENTS]]
+    if len(groups) > MAX_EVENTS:
+        lines.append(Happening(f"and {len(groups) - MAX_EVENTS} more, in events.jsonl"))
     for peer, open_ in run.summary.get("unsettled", {}).items():
         left = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
         lines.append(Happening(f"{left} masks, gossip steps or sums stayed open at the end", peer))
@@ -221,7 +223,9 @@ def provenance(run: Run, *, whose: str) -> list[Block | None]:
     """Return the experiment of a run, its start, seed, software and machine."""
     record = run.provenance or run.summary
     usual, experiment = flat(Experiment()), _portable(run.experiment)
-    changed = {key: Styled(shown(value), "code") for key, value in flat(experiment).items() if usual.get(key) != value}
+    changed = {
+        key: Styled(format_value(value), "code") for key, value in flat(experiment).items() if usual.get(key) != value
+    }
     return [
         pairs("Keys of the experiment that are not the default", changed),
         BlockGroup([Note(write(experiment), style="code")], "details", f"{whose} whole experiment file"),
@@ -278,7 +282,7 @@ def _digests(folder: Path) -> FactTable | None:
     """Return the digests of a run's files, by which a copy is recognised."""
     digests = {
         name: Styled(hashlib.sha256((folder / name).read_bytes()).hexdigest(), "code")
-        for name in FILES
+        for name in DIGEST_FILES
         if (folder / name).is_file()
     }
     return pairs(f"SHA-256 of the files in {folder.name}", digests) if digests else None

@@ -10,7 +10,7 @@ import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation
 
-BLOCK = 16 * 2**20
+BYTES_PER_BLOCK = 16 * 2**20
 """Bytes of features that are taken out of a data set at a time."""
 
 
@@ -54,7 +54,7 @@ def _digest(dataset: Dataset, samples: IntArray) -> str:
     positions = torch.from_numpy(samples)
     for tensor in (dataset.features, dataset.targets):
         digest.update(f"{tensor.dtype} {[*tensor.shape[1:]]}".encode())
-        height = max(1, BLOCK // max(1, tensor[:1].nbytes))
+        height = max(1, BYTES_PER_BLOCK // max(1, tensor[:1].nbytes))
         for low in range(0, len(positions), height):
             block = tensor[positions[low : low + height]].cpu().contiguous()
             digest.update(block.numpy().data.cast("B") if block.numel() else b"")

@@ -12,13 +12,13 @@ import msgspec
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import table_of
 
-VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
+VARYING_FIELDS = frozenset({"time", "seconds_training", "seconds_waiting"})
 """Fields of records that differ between two runs of one experiment, as clocks do."""
 
-RESULTS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")
+RESULT_FIELDS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")
 """Fields of a summary that are compared, besides the scores of each peer."""
 
-SCORES = ("alone", "together")
+SCORE_FIELDS = ("alone", "together")
 """Fields of a peer in a summary that are compared."""
 
 
@@ -149,15 +149,17 @@ def _records(run: Run) -> dict[tuple[str, Any], Any]:
     for record in run.metrics:
         fields = msgspec.structs.asdict(record)
         fields |= fields.pop("scores")
-        values |= {(name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING}
+        values |= {
+            (name, (record.peer, record.round)): each for name, each in fields.items() if name not in VARYING_FIELDS
+        }
     return values
 
 
 def _results(run: Run) -> dict[tuple[str, Any], Any]:
     """Return the scores and costs of a run that are compared, by name."""
     peers = run.summary.get("per_peer", {}).items()
-    values = {name: run.summary.get(name) for name in RESULTS}
-    values |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORES}
+    values = {name: run.summary.get(name) for name in RESULT_FIELDS}
+    values |= {f"{peer} {name}": each.get(name) for peer, each in peers for name in SCORE_FIELDS}
     return {(name, None): value for name, value in values.items()}
 
 

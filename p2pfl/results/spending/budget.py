@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from p2pfl.core.errors import BudgetError, InputError, StorageError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.accounts import Entry, PrivacyAccount, SampleEntry, accounts, beside, contents, entries
+from p2pfl.experiment.account_entries import AccountEntry, Entry, RunEntry, SampleEntry
+from p2pfl.experiment.accounts import PrivacyAccount, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.examples import SampledSteps, compose_epsilon
 from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.results.spending.account_file import AccountFile
 
 if TYPE_CHECKING:
     from p2pfl.experiment.protection import Protection
@@ -51,7 +51,7 @@ class Budget:
         self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]
         self._costs: dict[str, dict[str, Counter[Cost]]] = {}  # by swarm and peer
         self._samplings: dict[str, dict[str, Counter[SampledSteps]]] = {}  # likewise
-        self._place = 0, 0  # bytes and lines read so far
+        self._file = AccountFile(path)
 
     def before(self, peers: Iterable[str], *, owned: bool = False) -> Counter[Cost]:
         """Return the largest cost so far of any of ``peers``, for peers as a whole.
@@ -155,25 +155,13 @@ class Budget:
         )
 
     def _append(self, entries: Sequence[Entry | SampleEntry], check: Callable[[], None] | None = None) -> None:
-        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
-        fresh = not self.path.exists()
-        try:
-            with self.path.open("ab", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if check is not None:
-                    check()
-                while lines:  # a nearly full disk takes a part, and refuses the rest
-                    lines = lines[file.write(lines) :]
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError(
-                f"the privacy budget {self.path} cannot be written ({error.strerror}), and nothing is sent "
-                "without it; free some space, or choose another place with privacy.budget"
-            ) from None
-        except BudgetError:
-            if fresh and not self.path.stat().st_size:
-                self.path.unlink()
-            raise
+        def made() -> Sequence[AccountEntry]:
+            self._catch_up()
+            if check is not None:
+                check()
+            return entries
+
+        self._file.append(made)
 
     def _entry(self, peer: str, run: str, round: int, cost: Cost, *, samples: bool) -> Entry | SampleEntry:
         """Return the entry of a release; for single samples, that of a total, a Gaussian mechanism with all of them."""
@@ -186,11 +174,9 @@ class Budget:
 
     def _catch_up(self) -> None:
         """Read the lines appended since the last call; lines that cannot be read stay unread."""
-        start, number = self._place
-        data = contents(self.path, start=start)
-        read = [*entries(self.path, data.splitlines(), after=number)]
-        self._place = start + len(data), number + len(read)
-        for entry in read:
+        for entry in self._file.read():
+            if isinstance(entry, RunEntry):
+                continue
             if isinstance(entry, SampleEntry):
                 if entry.colluders is not None:
                     self._check(entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from p2pfl.results.swarm.state import ABSENT, PeerState, Swarm
+from p2pfl.results.swarm.state import ABSENT_ACTIVITIES, PeerState, Swarm
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
     for peer in (*graph, *behind):
         if peer in seen:
             continue
-        end, ahead, back = peer, _reached(peer, graph), _reached(peer, behind)
+        end, ahead, back = peer, _find_reachable(peer, graph), _find_reachable(peer, behind)
         while further := ahead - back:  # from there no wait leads back
             end = next((each for each in further if each not in graph), None) or min(further)
-            ahead, back = _reached(end, graph), _reached(end, behind)
+            ahead, back = _find_reachable(end, graph), _find_reachable(end, behind)
         seen |= back
         result.append(Blockage(tuple(sorted(ahead)), tuple(sorted(back - ahead))))
     return sorted(result, key=lambda each: (-len(each.waiting), each.blockers))
@@ -76,10 +76,12 @@ def urgent_first(blocked: Iterable[Blockage], swarm: Swarm) -> list[Blockage]:
     When neighbours give up a silent peer, their reports arrive within a second of each other. Until all are here, a
     peer whose neighbours' reports are late seems to block them.
     """
-    return sorted(blocked, key=lambda each: all(swarm.peers[name].activity not in ABSENT for name in each.blockers))
+    return sorted(
+        blocked, key=lambda each: all(swarm.peers[name].activity not in ABSENT_ACTIVITIES for name in each.blockers)
+    )
 
 
-def _reached(start: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
+def _find_reachable(start: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
     """Return the peers to which a path leads from one, with that one."""
     reached, pending = {start}, [start]
     while pending:
@@ -90,7 +92,7 @@ def _reached(start: str, graph: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Parting:
+class Partition:
     """Groups of peers that do not reach each other.
 
     Attributes
@@ -105,7 +107,7 @@ class Parting:
     since: float
 
 
-def parting(swarm: Swarm) -> Parting | None:
+def find_partition(swarm: Swarm) -> Partition | None:
     """Return the groups into which the peers of a swarm fall; ``None`` if they are one.
 
     Only peers that reported something after others had lost them count: a peer that is gone is no group.
@@ -122,12 +124,12 @@ def parting(swarm: Swarm) -> Parting | None:
     group: dict[str, str] = {}
     for name in active:
         if name not in group:
-            group |= dict.fromkeys(_reached(name, graph), name)
+            group |= dict.fromkeys(_find_reachable(name, graph), name)
     apart = [peer.lost_at for peer, name in lost if group[peer.name] != group[name] and peer.lost_at is not None]
     if not apart:
         return None
     groups = [tuple(name for name in active if group[name] == head) for head in dict.fromkeys(group.values())]
-    return Parting(tuple(sorted(groups, key=len)), max(apart))
+    return Partition(tuple(sorted(groups, key=len)), max(apart))
 
 
 def _takes_part(peer: PeerState) -> bool:

@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.results.formats import counted, duration, listed
+from p2pfl.results.formats import count_of, duration, join_names
 from p2pfl.results.swarm.blocking import Blockage, blockages, urgent_first, waits_of
-from p2pfl.results.swarm.state import ABSENT, Activity, PeerState, Swarm
+from p2pfl.results.swarm.state import ABSENT_ACTIVITIES, Activity, PeerState, Swarm
 
 Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
 """Urgency of a headline."""
 
-LONG = 10.0
+MIN_BLOCKAGE_SECONDS = 10.0
 """Seconds below which no wait counts as a blockage."""
 
-USUAL = 4.0
+USUAL_RATIO = 4.0
 """Ratio of a wait to the usual duration of a round from which it counts as a blockage."""
 
 
-DOING: Mapping[Activity, str] = {
+ACTIVITY_SENTENCES: Mapping[Activity, str] = {
     "offline": "cannot reach the broker",
     "silent": "gives no sign of life",
     "unseen": "has not been seen yet",
@@ -71,21 +71,21 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     if failed:
         names, first = tuple(peer.name for peer in failed), failed[0]
         verb = "has failed:" if len(names) == 1 else f"have failed; {first.name}:"
-        return Headline("failed", f"{listed(names)} {verb} {first.failure}", names)
+        return Headline("failed", f"{join_names(names)} {verb} {first.failure}", names)
     offline = [peer for peer in peers if peer.activity == "offline"]
     if offline:
         since = min(peer.waiting_since for peer in offline if peer.waiting_since is not None)
-        return _named(offline, "has not reached the broker", "have not reached the broker", since, now=now)
+        return _name_peers(offline, "has not reached the broker", "have not reached the broker", since, now=now)
     blocked = urgent_first(blockages(waits_of(swarm)), swarm)
     if blocked and _pressing(swarm, blocked[0], now=now):
-        return _blocked(swarm, blocked, now=now)
+        return _blocked_headline(swarm, blocked, now=now)
     silent = [peer for peer in peers if peer.activity == "silent"]
     if silent:
         since = min(peer.silent_since for peer in silent if peer.silent_since is not None)
-        return _named(silent, "gives no sign of life", "give no sign of life", since, now=now)
+        return _name_peers(silent, "gives no sign of life", "give no sign of life", since, now=now)
     if blocked and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
-        return _blocked(swarm, blocked, now=now)
-    return _course(swarm, doing, now=now)
+        return _blocked_headline(swarm, blocked, now=now)
+    return _course_headline(swarm, doing, now=now)
 
 
 def blocked_since(swarm: Swarm, blockage: Blockage) -> float:
@@ -97,10 +97,10 @@ def blocked_since(swarm: Swarm, blockage: Blockage) -> float:
 def patience(swarm: Swarm) -> float:
     """Return the seconds of waiting from which a swarm counts as blocked: some usual rounds, and not below ten."""
     usual = [peer.usual for peer in swarm.peers.values() if peer.usual is not None]
-    return max(LONG, USUAL * statistics.median(usual)) if usual else LONG
+    return max(MIN_BLOCKAGE_SECONDS, USUAL_RATIO * statistics.median(usual)) if usual else MIN_BLOCKAGE_SECONDS
 
 
-def remaining(swarm: Swarm) -> float | None:
+def estimate_remaining(swarm: Swarm) -> float | None:
     """Return the seconds that the rounds of a swarm will still take at their usual duration.
 
     It is ``None`` if nobody learns, or while fewer than three rounds have a duration.
@@ -108,7 +108,7 @@ def remaining(swarm: Swarm) -> float | None:
     Examples
     --------
     >>> from p2pfl.results.swarm.state import Setting
-    >>> remaining(Swarm(Setting(peers=("ada",), rounds=10))) is None
+    >>> estimate_remaining(Swarm(Setting(peers=("ada",), rounds=10))) is None
     True
     """
     learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting"}]
@@ -128,12 +128,12 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 10 else duration(round(value))
 
 
-def doing(peer: PeerState, *, now: float) -> str:
+def describe_activity(peer: PeerState, *, now: float) -> str:
     """Return what a peer does, as the end of a sentence that begins with "it".
 
     Examples
     --------
-    >>> doing(PeerState("ada"), now=3.0)
+    >>> describe_activity(PeerState("ada"), now=3.0)
     'has not been seen yet'
     """
     match peer.activity:
@@ -142,65 +142,69 @@ def doing(peer: PeerState, *, now: float) -> str:
             usual = "" if peer.usual is None else f" (usually {seconds(peer.usual)})"
             return f"has worked on round {peer.rounds + 1}{since}{usual}"
         case "waiting":
-            return f"waits for {listed(peer.waits_for)}"
+            return f"waits for {join_names(peer.waits_for)}"
         case "failed":
             return f"has failed: {peer.failure}"
         case other:
-            return DOING[other]
+            return ACTIVITY_SENTENCES[other]
 
 
 def _pressing(swarm: Swarm, blockage: Blockage, *, now: float) -> bool:
     """Return whether a blockage lasts for long, or will because nothing comes from the peer behind it."""
-    absent = any(swarm.peers[name].activity in ABSENT for name in blockage.blockers)
+    absent = any(swarm.peers[name].activity in ABSENT_ACTIVITIES for name in blockage.blockers)
     return absent or now - blocked_since(swarm, blockage) >= patience(swarm)
 
 
-def _named(peers: Sequence[PeerState], one: str, more: str, since: float, *, now: float) -> Headline:
+def _name_peers(peers: Sequence[PeerState], one: str, more: str, since: float, *, now: float) -> Headline:
     """Return a headline about peers that are cut off: with the verb for one or more of them, and for how long."""
     names = tuple(peer.name for peer in peers)
     verb = one if len(names) == 1 else more
-    return Headline("blocked", f"{listed(names)} {verb} for {seconds(now - since)}", names)
+    return Headline("blocked", f"{join_names(names)} {verb} for {seconds(now - since)}", names)
 
 
 def why_blocked(swarm: Swarm, blockage: Blockage, *, tone: Tone, now: float) -> str:
     """Return which peers a blockage is about, and for how long others have waited for them."""
     lasted = seconds(now - blocked_since(swarm, blockage))
     if blockage.cycle:
-        behind = f", and {listed(blockage.waiting)} for them" if blockage.waiting else ""
-        return f"{listed(blockage.blockers)} wait for each other{behind}, for {lasted}"
+        behind = f", and {join_names(blockage.waiting)} for them" if blockage.waiting else ""
+        return f"{join_names(blockage.blockers)} wait for each other{behind}, for {lasted}"
     [name] = blockage.blockers
-    waits = f"{listed(blockage.waiting)} {'waits' if len(blockage.waiting) == 1 else 'wait'} for it"
+    waits = f"{join_names(blockage.waiting)} {'waits' if len(blockage.waiting) == 1 else 'wait'} for it"
     directly = all(name in swarm.peers[each].waits_for for each in blockage.waiting)
     chain = "" if directly else ", some through others"
-    blocks = f"{'blocks' if tone == 'blocked' else 'holds up'} {counted(len(blockage.waiting), 'peer')}"
-    return f"{name} {blocks}: it {doing(swarm.peers[name], now=now)}; {waits}{chain}, for {lasted}"
+    blocks = f"{'blocks' if tone == 'blocked' else 'holds up'} {count_of(len(blockage.waiting), 'peer')}"
+    return f"{name} {blocks}: it {describe_activity(swarm.peers[name], now=now)}; {waits}{chain}, for {lasted}"
 
 
-def _blocked(swarm: Swarm, blocked: Sequence[Blockage], *, now: float) -> Headline:
+def _blocked_headline(swarm: Swarm, blocked: Sequence[Blockage], *, now: float) -> Headline:
     tone: Tone = "blocked" if now - blocked_since(swarm, blocked[0]) >= patience(swarm) else "waiting"
     others = [name for each in blocked[1:] for name in each.blockers]
-    more = f". Others wait for {listed(others)}" if others else ""
+    more = f". Others wait for {join_names(others)}" if others else ""
     return Headline(tone, f"{why_blocked(swarm, blocked[0], tone=tone, now=now)}{more}", blocked[0].blockers)
 
 
-def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:
+def _course_headline(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:
     """Return a sentence about a swarm in which nobody waits for long."""
     total, seen = len(swarm.peers), sum(counts.values()) - counts["unseen"] - counts["present"]
     own = [peer for peer in swarm.peers.values() if peer.phase is not None]  # a device knows of its own peer alone
     if not seen or not own:
         return Headline("quiet", "no peer has begun yet")
     ended = [peer for peer in own if peer.activity == "finished"]
-    whose = counted(len(own), "peer") if len(own) > 1 else own[0].name
+    whose = count_of(len(own), "peer") if len(own) > 1 else own[0].name
     if len(ended) == len(own):
         return Headline("good", f"{whose} {_have(own)} finished{_score(swarm, own)}")
     gone = [peer.name for peer in swarm.peers.values() if peer.activity == "gone"]
     if gone:
         return Headline(
-            "waiting", f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} gone; the others learn without", tuple(gone)
+            "waiting",
+            f"{join_names(gone)} {'is' if len(gone) == 1 else 'are'} gone; the others learn without",
+            tuple(gone),
         )
     if counts["gathering"] + counts["joining"]:
         missing = [peer.name for peer in swarm.peers.values() if peer.activity in {"unseen", "joining"}]
-        waits = f"; {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing and total > 1 else ""
+        waits = (
+            f"; {join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing and total > 1 else ""
+        )
         return Headline("quiet", f"peers gather: {seen - counts['joining']} of {total} are there{waits}")
     silence = now - swarm.at
     if silence >= patience(swarm):

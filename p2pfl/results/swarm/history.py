@@ -11,7 +11,7 @@ from p2pfl.results.records import Record
 MAX_RECORDS = 100_000
 """Largest number of records that are kept; beyond it, every second round is dropped."""
 
-POINTS = 400
+MAX_CURVE_POINTS = 400
 """Largest number of points of a curve."""
 
 MAX_SINGLE_CURVES = 8
@@ -91,7 +91,7 @@ class History:
             if (values := {peer: scores[score] for peer, scores in by_peer.items() if score in scores})
         }
         numbers = list(values_by_round)
-        step = max(1, math.ceil(len(numbers) / POINTS))
+        step = max(1, math.ceil(len(numbers) / MAX_CURVE_POINTS))
         numbers = sorted({*numbers[::step], *numbers[-1:]})
         bands = [np.quantile([*values_by_round[number].values()], (0.5, 0.1, 0.9)).tolist() for number in numbers]
         everyone = sorted({peer for by_peer in values_by_round.values() for peer in by_peer})

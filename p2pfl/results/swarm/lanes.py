@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 Doing = Literal["training", "waiting", "offline", "away"]
 """Content of a lane: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
 
-KEPT = 300
+KEPT_CHANGES = 300
 """Number of last changes that a lane keeps."""
 
-LANE: Mapping[str, Doing] = {
+LANE_CONTENT: Mapping[str, Doing] = {
     "learning": "training",
     "waiting": "waiting",
     "offline": "offline",
@@ -49,7 +49,7 @@ class Lanes:
 
     def note(self, at: float, peer: str, activity: str) -> None:
         """Note what a peer does from a time on, or from its last change if that is later."""
-        changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT)), LANE.get(activity)
+        changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT_CHANGES)), LANE_CONTENT.get(activity)
         last, before = changes[-1] if changes else (at, None)
         if before != doing:
             changes.append((max(last, at), doing))

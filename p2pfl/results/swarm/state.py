@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from p2pfl.results.notices.kinds import (
-    STALLED,
+    STALLED_REMEDY,
     LossRose,
     MasksCancelled,
     MasksUncancelled,
@@ -47,22 +47,22 @@ Activity = Literal[
 ]
 """Activity of a peer, see :attr:`PeerState.activity`."""
 
-ABSENT = {"silent", "gone", "failed"}
+ABSENT_ACTIVITIES = {"silent", "gone", "failed"}
 """Activities of a peer that certainly blocks the peers that wait for it, and from which no models come."""
 
-RECENT = 20
+RECENT_ROUNDS = 20
 """Number of last rounds of a peer from which its usual duration of a round follows."""
 
-LATE = 0.02
+LATE_SHARE = 0.02
 """Share of missed models of a peer from which it counts as late."""
 
 MIN_COUNTED_MODELS = 50
 """Number of models of a peer below which no share is taken."""
 
-NEARLY = 0.8
+NEARLY_SPENT_SHARE = 0.8
 """Share of the privacy budget from which it counts as nearly spent."""
 
-KEPT = 500
+KEPT_NOTICES = 500
 """Number of last notices that the state keeps."""
 
 KEPT_ALARMS = 5000
@@ -158,7 +158,7 @@ class PeerState:
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
     late: Counter[str] = field(default_factory=Counter)
-    durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
     _median: float | None = None  # of the durations; None until somebody asks
 
     @property
@@ -220,7 +220,7 @@ class Swarm:
     lanes
         Activities of each peer over time.
     late, nearly_spent
-        By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
+        By peer: when it exceeded :data:`LATE_SHARE`, and when it had spent :data:`NEARLY_SPENT_SHARE` of its budget.
     at
         Time of the last event.
     count
@@ -240,7 +240,7 @@ class Swarm:
         self.peers = {name: PeerState(name) for name in setting.peers}
         self.history = History()
         self.lanes = Lanes()
-        self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
+        self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT_NOTICES)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
         self.nearly_spent: dict[str, float] = {}
@@ -290,15 +290,17 @@ class Swarm:
         self.history.add(record)
         self._missed(at, peer, record)
         budget = self.setting.epsilon
-        if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY * budget:
+        if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY_SPENT_SHARE * budget:
             self.nearly_spent.setdefault(peer.name, at)
 
     def _missed(self, at: float, peer: PeerState, record: Record) -> None:
         """Count the models that are late; those of a neighbour that is absent have another reason."""
-        absent = {name for name in record.missed if name in self.peers and self.peers[name].activity in ABSENT}
+        absent = {
+            name for name in record.missed if name in self.peers and self.peers[name].activity in ABSENT_ACTIVITIES
+        }
         peer.late.update(name for name in record.missed if name not in absent)
         due = peer.received + peer.late.total()
-        if due >= MIN_COUNTED_MODELS and peer.late.total() > LATE * due:
+        if due >= MIN_COUNTED_MODELS and peer.late.total() > LATE_SHARE * due:
             self.late.setdefault(peer.name, at)
 
     def _notice(self, at: float, peer: PeerState, notice: Notice) -> None:
@@ -307,7 +309,7 @@ class Swarm:
                 peer.phase, peer.failure, peer.finished, peer.since = notice.phase, None, False, at
                 peer.rounds = max(peer.rounds, notice.round)
             case WaitBegan():
-                peer.waiting_since = max(0.0, at - STALLED) if peer.waiting_since is None else peer.waiting_since
+                peer.waiting_since = max(0.0, at - STALLED_REMEDY) if peer.waiting_since is None else peer.waiting_since
                 peer.waits_for, peer.connected = notice.neighbours, notice.connected
             case WaitEnded():
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True

@@ -32,11 +32,11 @@ from p2pfl.results.records import Record
 Level = Literal["health", "scores"]
 """Level at which an owner shares the state of a peer."""
 
-RECORD = "record"
+RECORD_FIELDS = "record"
 """Kind of a record among the entries."""
 
-HEALTH: Mapping[str, tuple[str, ...]] = {
-    RECORD: ("round", "bytes_out", "bytes_in", "seconds_training", "seconds_waiting", "received", "missed"),
+HEALTH_FIELDS: Mapping[str, tuple[str, ...]] = {
+    RECORD_FIELDS: ("round", "bytes_out", "bytes_in", "seconds_training", "seconds_waiting", "received", "missed"),
     "phase_began": ("phase", "round"),
     "wait_began": ("round", "neighbours", "connected"),
     "wait_ended": (),
@@ -61,17 +61,17 @@ HEALTH: Mapping[str, tuple[str, ...]] = {
 }
 """Fields of each kind of entry at the level ``health``; an entry of another kind is not shared."""
 
-SCORES: Mapping[str, tuple[str, ...]] = {
-    **HEALTH,
-    RECORD: (*HEALTH[RECORD], "scores", "training_loss", "privacy_spent"),
+SCORE_FIELDS: Mapping[str, tuple[str, ...]] = {
+    **HEALTH_FIELDS,
+    RECORD_FIELDS: (*HEALTH_FIELDS[RECORD_FIELDS], "scores", "training_loss", "privacy_spent"),
     "peer_finished": ("scores",),
-    "masks_uncancelled": (*HEALTH["masks_uncancelled"], "before", "now"),
+    "masks_uncancelled": (*HEALTH_FIELDS["masks_uncancelled"], "before", "now"),
     "loss_rose": ("round", "before", "now"),
     "budget_exceeded": ("spent", "epsilon"),
 }
 """Fields of each kind of entry at the level ``scores``."""
 
-FIELDS: Mapping[Level, Mapping[str, tuple[str, ...]]] = {"health": HEALTH, "scores": SCORES}
+FIELDS: Mapping[Level, Mapping[str, tuple[str, ...]]] = {"health": HEALTH_FIELDS, "scores": SCORE_FIELDS}
 """Fields of each kind of entry by level."""
 
 MAX_NAMES = 16
@@ -80,14 +80,14 @@ MAX_NAMES = 16
 RECENT_NOTICES = 8
 """Number of last warnings and alarms that a new observer is sent."""
 
-ANY = ("training_loss", "privacy_spent")
+ANY_FLOAT_FIELDS = ("training_loss", "privacy_spent")
 """Fields of which any float is sound: a run that diverges reports losses that are no numbers."""
 
 MAX_COUNT = 2**53
 """Largest count or duration of an entry."""
 
-WITHHELD: Mapping[str, Mapping[str, Any]] = {
-    RECORD: {"scores": {}, "training_loss": None, "distance": math.nan},
+WITHHELD_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    RECORD_FIELDS: {"scores": {}, "training_loss": None, "distance": math.nan},
     "peer_finished": {"scores": {}},
     "peer_failed": {"message": "the message stays on its device"},
     "learning_stopped": {"message": "the message stays on its device"},
@@ -99,27 +99,27 @@ WITHHELD: Mapping[str, Mapping[str, Any]] = {
 
 Entry = Record | Notice
 
-_CLASSES: Mapping[str, type[Entry]] = {RECORD: Record, **kinds()}
+_CLASSES: Mapping[str, type[Entry]] = {RECORD_FIELDS: Record, **kinds()}
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
 
-def encoded(entry: Entry, *, level: Level) -> bytes | None:
+def encode_entry(entry: Entry, *, level: Level) -> bytes | None:
     """Return the bytes of an entry for observers; ``None`` if its kind is not shared.
 
     Examples
     --------
-    >>> decoded(encoded(PeerFinished(peer="ada", scores={"loss": 0.5}), level="health"), peer="ada", names=())
+    >>> decode_entry(encode_entry(PeerFinished(peer="ada", scores={"loss": 0.5}), level="health"), peer="ada", names=())
     PeerFinished(schema=1, time=None, peer='ada', scores={})
     """
-    kind = RECORD if isinstance(entry, Record) else kind_of(type(entry).__name__)
+    kind = RECORD_FIELDS if isinstance(entry, Record) else kind_of(type(entry).__name__)
     fields = FIELDS[level].get(kind)
     if fields is None:
         return None
-    return _encoder.encode({"kind": kind, **{name: _bounded(getattr(entry, name)) for name in fields}})
+    return _encoder.encode({"kind": kind, **{name: _bound(getattr(entry, name)) for name in fields}})
 
 
-def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
+def decode_entry(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
     """Return the entry in bytes from a peer, which need not be valid.
 
     Parameters
@@ -139,9 +139,13 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
     try:
         table = _decoder.decode(data)
         kind = table.pop("kind", None)
-        allowed = SCORES[kind]
-        scores = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
-        entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **scores, "peer": peer}, _CLASSES[kind])
+        allowed = SCORE_FIELDS[kind]
+        scores = {
+            name: _sanitise(value, names, any_float=name in ANY_FLOAT_FIELDS)
+            for name, value in table.items()
+            if name in allowed
+        }
+        entry: Entry = msgspec.convert({**WITHHELD_FIELDS.get(kind, {}), **scores, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
         raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
     return entry
@@ -219,11 +223,11 @@ def _split(entry: Entry) -> Iterator[Entry]:
         yield msgspec.structs.replace(entry, came=entry.came[part], left=entry.left[part])
 
 
-def _bounded(value: Any) -> Any:
+def _bound(value: Any) -> Any:
     """Return a value with as many names or scores as an entry may have, and short texts."""
     match value:
         case list() | tuple():
-            return [_bounded(each) for each in value[:MAX_NAMES]]
+            return [_bound(each) for each in value[:MAX_NAMES]]
         case dict():
             return {str(name)[:40]: value[name] for name in [*value][:MAX_NAMES]}
         case str():
@@ -232,7 +236,7 @@ def _bounded(value: Any) -> Any:
             return value
 
 
-def _known(value: Any, names: Collection[str], *, any_float: bool) -> Any:
+def _sanitise(value: Any, names: Collection[str], *, any_float: bool) -> Any:
     """Return a value of a peer with sound numbers, text that is safe to show, and no names of peers that do not exist.
 
     Raises

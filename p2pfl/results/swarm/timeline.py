@@ -13,7 +13,7 @@ from p2pfl.results.swarm.alerts import Alert, alerts
 from p2pfl.results.swarm.state import Entry, Setting, Swarm, swarm_of
 
 
-def beginning(provenance: str | None, entries: Iterable[Entry]) -> datetime | None:
+def find_start(provenance: str | None, entries: Iterable[Entry]) -> datetime | None:
     """Return when a run began: as its provenance or else its first entry has it; ``None`` without any time."""
     if provenance is not None:
         with contextlib.suppress(ValueError):  # the file was edited by hand
@@ -31,12 +31,12 @@ def seconds_of(entry: Entry, *, began: datetime | None) -> float:
     return float(entry.round + 1) if isinstance(entry, Record) else 0.0
 
 
-def merged(entries: Iterable[Entry], *, began: datetime | None) -> list[tuple[float, Entry]]:
+def merge_entries(entries: Iterable[Entry], *, began: datetime | None) -> list[tuple[float, Entry]]:
     """Return entries with their times, in order; at equal times, in the order in which they are given.
 
     Examples
     --------
-    >>> merged([], began=None)
+    >>> merge_entries([], began=None)
     []
     """
     return sorted(((seconds_of(entry, began=began), entry) for entry in entries), key=lambda pair: pair[0])
@@ -65,9 +65,9 @@ def setting_of(experiment: Experiment) -> Setting:
 def swarm_of_run(run: Run) -> Swarm:
     """Return the last state of the swarm of a run; the topology need not be readable."""
     experiment = run.experiment
-    began = beginning(run.provenance.get("began"), [*run.events, *run.metrics])
+    began = find_start(run.provenance.get("began"), [*run.events, *run.metrics])
     setting = Setting(name=experiment.name, rounds=experiment.rounds, epsilon=experiment.privacy.epsilon)
-    return swarm_of(setting, merged([*run.events, *run.metrics], began=began))
+    return swarm_of(setting, merge_entries([*run.events, *run.metrics], began=began))
 
 
 def alerts_of_run(run: Run) -> list[Alert]:

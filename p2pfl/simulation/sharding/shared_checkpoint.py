@@ -22,7 +22,7 @@ from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.experiment import Plan
 from p2pfl.results import Run
-from p2pfl.results.lock import SIMULATION, WITHIN, owned
+from p2pfl.results.lock import LOCK_SECONDS, SIMULATION_LOCK, own_directory
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 from p2pfl.simulation.simulation_checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
@@ -220,18 +220,22 @@ def opened_run(
         The directory cannot be written or is in use, or the run in it cannot be resumed or is another one.
     """
     if resume:
-        with _owned(folder, within=WITHIN):
+        with _owned(folder, within=LOCK_SECONDS):
             run, left = _resumed(resolved, folder, shard)
             with run:
                 yield run, left
         return
-    with Run(resolved.experiment, folder=folder, began=began) as run, _owned(folder, within=WITHIN):
+    with Run(resolved.experiment, folder=folder, began=began) as run, _owned(folder, within=LOCK_SECONDS):
         yield run, None
 
 
 def _owned(folder: Path | None, *, within: float) -> AbstractContextManager[object]:
     """Return what owns a run directory, if there is one."""
-    return nullcontext() if folder is None or not folder.is_dir() else owned(folder / SIMULATION, within=within)
+    return (
+        nullcontext()
+        if folder is None or not folder.is_dir()
+        else own_directory(folder / SIMULATION_LOCK, within=within)
+    )
 
 
 def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:

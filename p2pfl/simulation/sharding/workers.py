@@ -30,7 +30,7 @@ from p2pfl.core.errors import InputError, P2PFLError, RunError
 from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.parts.peer_graph import loaded
+from p2pfl.experiment.parts.peer_graph import load_graph
 from p2pfl.experiment.settings_rules import check
 from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
 from p2pfl.simulation.sharding.group import MAX_WAIT, Backend, WorkerGroup
@@ -164,7 +164,7 @@ def _count(made: Experiment | Plan) -> int:
     """Return the number of peers."""
     if isinstance(made, Plan):
         return len(made.topology.peers)
-    options = loaded(made)
+    options = load_graph(made)
     return made.topology.count if options is None else len(options.peers)
 
 

@@ -51,16 +51,15 @@ def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
     assert said.status == 0
     data = tomllib.loads(said.out)["data"]
     assert data["options"]["columns"] == {
-        "id": "integer",
         "sex": ["f", "m"],
         "age": "integer",
         "weight": "number",
         "ward": ["east", "north", "south", "west"],
         "outcome": ["ill", "well"],
     }
-    assert 'note: "weight" is missing in 1 of 400 rows; declare `missing`, or fill these cells\n' in said.err
+    assert 'note: "id" looks like an identifier and is left out; name it as `key`' in said.err
+    assert 'note: "weight" is missing in 1 of 400 rows; declare `missing`, such as "drop", or fill' in said.err
     assert json.loads(p2pfl("columns", "peer0.csv", "--target", "outcome", "--json").out) == data
-    del data["options"]["columns"]["id"]
     data["options"]["columns"] |= {
         "weight": {"type": "number", "missing": 80_000},
         "ward": {"levels": data["options"]["columns"]["ward"], "missing": "east"},

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.lock import PEER, RUN
+from p2pfl.results.lock import PEER_LOCK, RUN_LOCK
 
 OWN = """
 name = "own"
@@ -100,7 +100,7 @@ def test_a_run_with_a_guarantee_is_refused_with_the_reason(changes, p2pfl, place
 def test_what_does_not_follow_from_its_directory_is_refused(p2pfl, place):
     run = simulated(p2pfl, place, "small.toml", "--no-baselines")
     assert "is no run directory" in p2pfl("repeat", place / "nowhere").err
-    for lock in (RUN, PEER):
+    for lock in (RUN_LOCK, PEER_LOCK):
         (run / lock).touch()
         said = p2pfl("repeat", run)
         assert said.status == 2

@@ -13,7 +13,7 @@ from p2pfl.experiment import read, write
 from p2pfl.network.peer.launch import swarm
 from p2pfl.network.transport.broker import embedded
 from p2pfl.results import Run
-from p2pfl.results.lock import RUN, owned
+from p2pfl.results.lock import RUN_LOCK, own_directory
 from p2pfl.simulation import simulate
 from raw import Saved
 
@@ -96,7 +96,7 @@ def test_a_simulation_that_has_ended_reports_its_result_and_takes_no_changes(p2p
 def test_a_run_that_has_ended_is_no_simulation(p2pfl, place):
     with Run(read(place / "small.toml"), folder=place / "live") as run:
         run.finish({"peer": "peer1"})
-    (place / "live" / RUN).touch()
+    (place / "live" / RUN_LOCK).touch()
     said = p2pfl("simulate", "--resume", "live")
     assert (said.status, "resume it with p2pfl run --resume live" in said.err) == (2, True)
 
@@ -123,11 +123,11 @@ def ending(place, monkeypatch):
     @contextmanager
     def ends_meanwhile(path, **_):
         run.finish({"peer": "peer1", "scores": {"accuracy": 0.875}})
-        with owned(path) as owner:
+        with own_directory(path) as owner:
             yield owner
 
-    monkeypatch.setattr(swarm, "owned", ends_meanwhile)
-    monkeypatch.setattr("p2pfl.results.lock.owned", ends_meanwhile)
+    monkeypatch.setattr(swarm, "own_directory", ends_meanwhile)
+    monkeypatch.setattr("p2pfl.results.lock.own_directory", ends_meanwhile)
     return run
 
 

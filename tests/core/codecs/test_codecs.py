@@ -15,7 +15,7 @@ from p2pfl.core.codecs import (
     RandomK,
     TopK,
     Whole,
-    coded,
+    encode_rows,
     pack_bits,
     unpack_bits,
 )
@@ -49,12 +49,12 @@ def at(*, peers=PEERS, round=2, step=1):
 @EACH
 @given(st.integers(1, 3000), st.sampled_from([torch.float32, torch.float64]), st.integers(0, 100))
 def test_what_is_read_from_the_bytes_is_what_the_sender_takes_it_for(codec, length, dtype, seed):
-    left, short = coded(codec, rows(length, seed=seed, dtype=dtype), at=at())
+    left, short = encode_rows(codec, rows(length, seed=seed, dtype=dtype), at=at())
     assert left.dtype == dtype
     for index, peer in enumerate(PEERS):
         data = short.data(index)
         assert data.numel() == short.size
-        other = coded(codec, rows(length, seed=seed + 1, dtype=dtype, count=1), at=at(peers=("eve",)))[1]
+        other = encode_rows(codec, rows(length, seed=seed + 1, dtype=dtype, count=1), at=at(peers=("eve",)))[1]
         assert torch.equal(other.read(data, sender=peer), left[index])  # the receiver has a row of its own
 
 
@@ -75,7 +75,7 @@ SPECIAL = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("special", SPECIAL)
 def test_bytes_hold_what_a_simulation_takes_special_rows_for(codec, dtype, special):
-    left, short = coded(codec, SPECIAL[special](rows(1500, dtype=dtype)), at=at())
+    left, short = encode_rows(codec, SPECIAL[special](rows(1500, dtype=dtype)), at=at())
     for index, peer in enumerate(PEERS):
         data = short.data(index)
         assert data.numel() == short.size
@@ -88,7 +88,7 @@ def test_bytes_hold_what_a_simulation_takes_special_rows_for(codec, dtype, speci
 
 def test_of_equal_magnitudes_the_first_ones_are_kept():
     stack = torch.tensor([[1.0, -2.0, 2.0, 2.0, -3.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
-    left = coded(TopK(0.6), stack, at=at(peers=PEERS[:2]))[0]
+    left = encode_rows(TopK(0.6), stack, at=at(peers=PEERS[:2]))[0]
     assert left.tolist() == [[0.0, -2.0, 2.0, 0.0, -3.0], [0.0] * 5]
 
 
@@ -98,10 +98,10 @@ def test_of_equal_magnitudes_the_first_ones_are_kept():
 def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(codec, special):
     stack = rows(1500)
     stack = stack if special is None else SPECIAL[special](stack)
-    wanted, bytes_wanted = coded(codec, stack, at=at())
+    wanted, bytes_wanted = encode_rows(codec, stack, at=at())
     with cpu_device.device() as device:
         there = stack.to(cpu_device.DEVICE, non_blocking=True)
-        left, short = coded(codec, there, at=at())
+        left, short = encode_rows(codec, there, at=at())
         assert left.device == cpu_device.DEVICE
         assert not device.waits
         here = left.cpu()
@@ -114,9 +114,9 @@ def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(code
 @pytest.mark.parametrize("codec", [Quantise(4), QSGD(7, seed=3), TopK(0.1)], ids=str)
 def test_blocks_of_rows_change_nothing(codec, monkeypatch):
     stack = rows(2000)
-    wanted = coded(codec, stack, at=at())[0]
-    monkeypatch.setattr("p2pfl.core.rows.BLOCK", 2000)
-    assert torch.equal(coded(codec, stack, at=at())[0], wanted)
+    wanted = encode_rows(codec, stack, at=at())[0]
+    monkeypatch.setattr("p2pfl.core.rows.NUMBERS_PER_BLOCK", 2000)
+    assert torch.equal(encode_rows(codec, stack, at=at())[0], wanted)
 
 
 def quantised(row, bits):
@@ -146,9 +146,9 @@ def rounded_at_random(row, levels, peer):
 def test_levels_are_those_of_loops_in_numpy(length, seed):
     stack = rows(length, seed=seed, dtype=torch.float64)
     for bits in (2, 4, 8):
-        left = coded(Quantise(bits), stack, at=at())[0]
+        left = encode_rows(Quantise(bits), stack, at=at())[0]
         assert np.array_equal(left.numpy(), [quantised(row, bits) for row in stack.numpy()])
-    left = coded(QSGD(7, seed=3), stack, at=at())[0]
+    left = encode_rows(QSGD(7, seed=3), stack, at=at())[0]
     wanted = [rounded_at_random(row, 7, peer) for row, peer in zip(stack.numpy(), PEERS, strict=True)]
     assert left.numpy() == pytest.approx(np.array(wanted), rel=1e-12)
 
@@ -172,7 +172,7 @@ class Signs:
 
 
 def test_a_codec_of_ones_own_leaves_packing_to_p2pfl():
-    left, short = coded(Signs(), rows(1000), at=at())
+    left, short = encode_rows(Signs(), rows(1000), at=at())
     assert short.size == 4 + 125
     for index, peer in enumerate(PEERS):
         assert torch.equal(short.read(short.data(index), sender=peer), left[index])
@@ -181,21 +181,21 @@ def test_a_codec_of_ones_own_leaves_packing_to_p2pfl():
 @EACH
 def test_each_row_is_coded_by_itself(codec):
     stack = rows(2000)
-    left = coded(codec, stack, at=at())[0]
+    left = encode_rows(codec, stack, at=at())[0]
     for index, peer in enumerate(PEERS):
-        assert torch.equal(coded(codec, stack[index : index + 1], at=at(peers=(peer,)))[0][0], left[index])
+        assert torch.equal(encode_rows(codec, stack[index : index + 1], at=at(peers=(peer,)))[0][0], left[index])
 
 
 @EACH
 def test_a_row_of_zeros_stays_one(codec):
-    assert torch.equal(coded(codec, torch.zeros(3, 50), at=at())[0], torch.zeros(3, 50))
+    assert torch.equal(encode_rows(codec, torch.zeros(3, 50), at=at())[0], torch.zeros(3, 50))
 
 
 @EACH
 @given(st.integers(0, 10**6))
 def test_what_is_lost_is_no_more_than_the_row(codec, seed):
     stack = rows(2000, seed=seed)
-    left = coded(codec, stack, at=at())[0]
+    left = encode_rows(codec, stack, at=at())[0]
     assert bool(((left - stack).norm(dim=-1) <= stack.norm(dim=-1)).all())
 
 
@@ -204,14 +204,14 @@ def test_qsgd_is_right_in_the_mean_and_its_lots_are_uniform():
     assert 0 <= found.min() < found.max() < 1
     assert np.histogram(found, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 6000), abs=300)
     stack = torch.full((3, 20_000), 0.3)
-    left = coded(QSGD(1, seed=3), stack, at=at())[0] * QSGD(1).tau(20_000)
+    left = encode_rows(QSGD(1, seed=3), stack, at=at())[0] * QSGD(1).tau(20_000)
     assert left.mean(-1).tolist() == pytest.approx([0.3] * 3, rel=0.25)
 
 
 @EACH
 @given(st.data())
 def test_hostile_bytes_give_finite_numbers_or_a_decode_error(codec, data):
-    short = coded(codec, rows(20, count=1), at=at(peers=("ada",)))[1]
+    short = encode_rows(codec, rows(20, count=1), at=at(peers=("ada",)))[1]
     hostile = data.draw(st.binary(min_size=short.size, max_size=short.size) | st.binary(max_size=100))
     try:
         row = short.read(torch.tensor(list(hostile), dtype=torch.uint8), sender="bob")
@@ -222,13 +222,13 @@ def test_hostile_bytes_give_finite_numbers_or_a_decode_error(codec, data):
 
 
 def test_bytes_of_another_type_are_refused():
-    short = coded(Quantise(8), rows(20, count=1), at=at(peers=("ada",)))[1]
+    short = encode_rows(Quantise(8), rows(20, count=1), at=at(peers=("ada",)))[1]
     with pytest.raises(DecodeError, match=r"a row has 24 bytes, but 24 numbers of torch\.int8 arrived"):
         short.read(torch.zeros(24, dtype=torch.int8), sender="bob")
 
 
 def test_places_that_repeat_or_lie_outside_are_refused():
-    short = coded(TopK(0.1), rows(20, count=1), at=at(peers=("ada",)))[1]
+    short = encode_rows(TopK(0.1), rows(20, count=1), at=at(peers=("ada",)))[1]
     data = short.data(0)
     for places, sentence in (
         ([3, 3], "the whole numbers of a row do not increase"),
@@ -241,7 +241,7 @@ def test_places_that_repeat_or_lie_outside_are_refused():
 
 
 def test_a_level_that_no_sender_has_is_refused():
-    short = coded(Quantise(2), rows(20, count=1), at=at(peers=("ada",)))[1]
+    short = encode_rows(Quantise(2), rows(20, count=1), at=at(peers=("ada",)))[1]
     data = short.data(0)
     data[-1] = 255
     with pytest.raises(DecodeError, match="a whole number of a row is 3, above the largest, 2"):
@@ -254,20 +254,20 @@ def test_top_k_keeps_the_largest_as_a_loop_finds_them():
     for index, row in enumerate(stack):
         for place in sorted(range(100), key=lambda place: -abs(float(row[place])))[:10]:
             expected[index, place] = row[place]
-    assert torch.equal(coded(TopK(0.1), stack, at=at())[0], expected)
+    assert torch.equal(encode_rows(TopK(0.1), stack, at=at())[0], expected)
 
 
 def test_random_k_keeps_other_places_for_every_peer_round_and_step():
     ones = torch.ones(1, 1000)
     keys = [at(peers=("ada",)), at(peers=("bob",)), at(peers=("ada",), round=3), at(peers=("ada",), step=2)]
-    found = [coded(RandomK(0.1, seed=1), ones, at=key)[0] for key in keys]
+    found = [encode_rows(RandomK(0.1, seed=1), ones, at=key)[0] for key in keys]
     assert all(float(row.sum()) == 100 for row in found)
     assert len({tuple(row[0].tolist()) for row in found}) == 4
 
 
 def test_qsgd_is_the_formula_of_the_paper():
     stack, s, length = rows(300, dtype=torch.float64), 16, 300
-    left = coded(QSGD(s, seed=5), stack, at=at())[0]
+    left = encode_rows(QSGD(s, seed=5), stack, at=at())[0]
     tau = 1 + min(length / s**2, math.sqrt(length) / s)
     for index, peer in enumerate(PEERS):
         xi = lots(5, peer, length)
@@ -281,7 +281,7 @@ def test_qsgd_is_the_formula_of_the_paper():
 def test_qsgd_is_right_on_average_up_to_its_shrinking():
     row = rows(50, count=1, dtype=torch.float64)
     codec = QSGD(4, seed=0)
-    mean = torch.stack([coded(codec, row, at=At(("ada",), round, 0))[0] for round in range(4000)]).mean(0)
+    mean = torch.stack([encode_rows(codec, row, at=At(("ada",), round, 0))[0] for round in range(4000)]).mean(0)
     tau = 1 + min(50 / 16, math.sqrt(50) / 4)
     assert torch.allclose(mean * tau, row, atol=0.15)  # four deviations of the mean
 
@@ -289,7 +289,7 @@ def test_qsgd_is_right_on_average_up_to_its_shrinking():
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_quantised_numbers_lie_within_half_a_level(bits):
     stack = rows(5000)
-    left = coded(Quantise(bits), stack, at=at())[0]
+    left = encode_rows(Quantise(bits), stack, at=at())[0]
     for start in range(0, 5000, 1024):
         block = slice(start, start + 1024)
         level = stack[:, block].abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
@@ -310,7 +310,7 @@ def test_quantised_numbers_lie_within_half_a_level(bits):
     ids=str,
 )
 def test_a_row_of_a_thousand_numbers_has_so_many_bytes(codec, size):
-    assert coded(codec, rows(1000), at=at())[1].size == size
+    assert encode_rows(codec, rows(1000), at=at())[1].size == size
 
 
 @given(st.integers(1, 16), st.integers(1, 50), st.data())

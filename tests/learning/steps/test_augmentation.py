@@ -21,7 +21,7 @@ from p2pfl.data import batches
 from p2pfl.data.samples import tensors
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.steps.augmentation import Augmenting, step_keys
+from p2pfl.learning.steps.augmentation import Augmentation, step_keys
 from p2pfl.privacy.keys import SeededSource
 
 PEERS = ("ada", "bob", "cy")
@@ -160,11 +160,11 @@ def test_under_dp_sgd_a_sample_is_changed_by_itself():
     parts = [each.clone() for each in made.layout.split(made.start(["ada"])).values()]
 
     def total(chosen):
-        return made.clipped(parts, chosen, made.seeds("ada", chosen, round=1, step=2))[1]
+        return made.clip_gradients(parts, chosen, made.seeds("ada", chosen, round=1, step=2))[1]
 
     apart = sum(total(part[place : place + 1]) for place in (3, 5, 9))
     torch.testing.assert_close(total(part[[3, 5, 9]]), apart)
-    plain = made.clipped(parts, part[[3]], made.seeds("ada", part[[3]], round=1, step=3))[1]
+    plain = made.clip_gradients(parts, part[[3]], made.seeds("ada", part[[3]], round=1, step=3))[1]
     assert not torch.allclose(total(part[[3]]), plain, atol=1e-3)
 
 
@@ -181,7 +181,7 @@ def pictures(monkeypatch):
 
 def test_the_example_of_the_page_shifts_pictures(pictures):
     picture = torch.arange(64.0).view(1, 1, 8, 8).repeat(40, 1, 1, 1)
-    found = Augmenting(pictures.crops).changed(picture, key=1)
+    found = Augmentation(pictures.crops).change(picture, key=1)
     assert found.shape == picture.shape
     assert not torch.allclose(found, picture, atol=1)
 

@@ -30,7 +30,7 @@ def planned(sizes, *, epochs=2):
 @pytest.mark.parametrize("located", [1, 40, 2**18])
 @pytest.mark.parametrize("sizes", [[90, 41, 40, 9, 9, 5], [12, 12, 12], [7]])
 def test_each_step_has_the_samples_that_each_row_draws_alone(monkeypatch, located, sizes):
-    monkeypatch.setattr(batching, "LOCATED", located)
+    monkeypatch.setattr(batching, "POSITIONS_PER_CHUNK", located)
     plan, alone = planned(sizes)
     for step, active in enumerate(plan.active):
         found = plan.index(step)

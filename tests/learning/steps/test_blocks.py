@@ -15,7 +15,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner, evaluation
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.steps.torch_func import StackedEngine
 from p2pfl.learning.steps.training import divide_rows
 
 PEERS = tuple(f"peer{i:02}" for i in range(16))
@@ -68,7 +68,7 @@ def workers(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "engine", "optimizer"),
-    [(KERNELS, Kernels, "sgd"), (STACKED, Stacked, "adam")],
+    [(KERNELS, Kernels, "sgd"), (STACKED, StackedEngine, "adam")],
     ids=["kernels", "vmap with adam"],
 )
 def test_any_number_of_threads_trains_the_same_models(workers, model, engine, optimizer):

@@ -7,7 +7,7 @@ from torch import nn
 from p2pfl.core.rows import Layout
 from p2pfl.learning.dropout import key_dropout
 from p2pfl.learning.losses import cross_entropy, squared_error
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import compile_kernels
 
@@ -58,7 +58,7 @@ def both(make, shape, loss):
     names = tuple(name for name, _ in model.named_parameters())
     kernels = compile_kernels(model, names, torch.zeros(1, *shape).double(), loss=loss, footprint=Footprint(1, 1, 1))
     model.train()
-    plain = Plain(model, names, loss=loss, dropouts=dropouts, autocast=torch.enable_grad)
+    plain = PlainEngine(model, names, loss=loss, dropouts=dropouts, autocast=torch.enable_grad)
     layout = Layout(names, tuple(tuple(p.shape) for p in model.parameters()))
     return kernels, plain, layout, bool(dropouts)
 

@@ -10,7 +10,7 @@ from p2pfl.core.rows import Layout
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy, squared_error
-from p2pfl.learning.steps.autograd import Plain
+from p2pfl.learning.steps.autograd import PlainEngine
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import compile_kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
@@ -52,7 +52,7 @@ def test_gradients_of_rows_are_those_of_autograd(name, loss):
     torch.manual_seed(0)
     model = (MODELS[name]() if loss is cross_entropy else nn.Sequential(MODELS[name](), nn.Linear(3, 1))).double()
     layout = laid_out(model)
-    plain = Plain(model, layout.names, loss=loss, dropouts={}, autocast=torch.enable_grad)
+    plain = PlainEngine(model, layout.names, loss=loss, dropouts={}, autocast=torch.enable_grad)
     rows, slopes = torch.randn(4, layout.size).double(), torch.zeros(4, layout.size).double()
     engine = engine_of(model, layout, loss=loss)
     for sizes in ([5, 5, 5, 5], [7, 4, 3, 1], [5, 5], [1]):  # with padding, and with fewer and fewer rows

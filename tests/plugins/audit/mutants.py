@@ -221,7 +221,7 @@ def noise_before_clip(patch):
         unit = 2.0**self._settings.bits
         sampler = release_.NoiseSampler(self._settings.noise * unit)
         size = update.rows.shape[1]
-        width = release_.BLOCK // len(keys)
+        width = release_.VALUES_PER_BLOCK // len(keys)
         drawn = [sampler.window(keys, span).copy() for span in release_.spans(size, width)]
         noise = torch.from_numpy(np.concatenate(drawn, axis=1) / unit)
         kept, self._settings = self._settings, replace(self._settings, noise=0.0)
@@ -260,7 +260,7 @@ def accounted_at(**changes):
 
 def replacements_count_half(patch):
     """Replacing an update by another counts as leaving it out."""
-    patch.setitem(accountant._CHANGE, "replace", 1.0)
+    patch.setitem(accountant._CHANGE_FACTORS, "replace", 1.0)
 
 
 def health_says_scores(patch):

@@ -74,7 +74,7 @@ def test_noise_of_too_few_colluders_is_found(resolved):
 
 
 def test_noise_that_two_totals_share_is_found(resolved, monkeypatch):
-    noised = PrivateNeighbourhood._noised
+    noised = PrivateNeighbourhood._add_noise
 
     def repeated(self, contribution, *, size, number, change):
         del number

@@ -14,7 +14,7 @@ from p2pfl.learning import ExactLearner
 from p2pfl.simulation import simulate
 
 
-def shared_out(features, targets, *, classes, peers, seed=0, validation=0.0):
+def shared_out(features, targets, *, classes, peers, seed=0, validation=0.0, dtype=torch.float32):
     """Return the federation of peers of very different size that hold all samples; all of them are also the test part.
 
     With more than four peers one of them has no sample.
@@ -33,8 +33,8 @@ def shared_out(features, targets, *, classes, peers, seed=0, validation=0.0):
         part: {name: np.sort(where[owner[where] == number]) for number, name in enumerate(names)}
         for part, where in parts.items()
     }
-    kind = torch.float32 if classes is None else torch.int64
-    raw = torch.as_tensor(np.asarray(features), dtype=torch.float32)
+    kind = dtype if classes is None else torch.int64
+    raw = torch.as_tensor(np.asarray(features), dtype=dtype)
     lacking = Description(columns=tuple(Field(f"x{number}", missing=np.nan) for number in range(raw.shape[1])))
     description = lacking if raw.isnan().any() else Description()
     dataset = Dataset(raw, torch.as_tensor(np.asarray(targets)).to(kind), classes, description=description)

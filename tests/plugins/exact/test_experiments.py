@@ -16,7 +16,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, model_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import mode_of
-from p2pfl.experiment.parts.gossip_parts import mixing
+from p2pfl.experiment.parts.gossip_parts import mixing_weights
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.learning import Part
@@ -116,7 +116,7 @@ def promised(experiment):
     """Return the statement of an experiment before its data are read."""
     graph = built(experiment)
     asked, mode = Composition.of(experiment), mode_of(experiment.privacy)
-    protection = protect(asked, mode, graph, mixing(experiment, graph), size=1)
+    protection = protect(asked, mode, graph, mixing_weights(experiment, graph), size=1)
     return promise(experiment, protection, spent=None)["statement"]
 
 

@@ -9,7 +9,7 @@ from growing import PEERS, at, began, ended, waits
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.results.lock import RUN, alive, owned
+from p2pfl.results.lock import RUN_LOCK, alive, own_directory
 from p2pfl.results.notices.kinds import WaitEnded
 from p2pfl.simulation import simulate
 
@@ -105,23 +105,23 @@ def test_the_peers_of_a_simulation_that_is_over_have_finished(tmp_path):
 
 def test_a_run_whose_processes_are_gone_is_interrupted(growing, feed):
     growing.log(began("peer0"))
-    with owned(growing.folder / RUN):
+    with own_directory(growing.folder / RUN_LOCK):
         growing.seconds = 60.0
         feed.refresh()
-        assert alive(growing.folder / RUN)
+        assert alive(growing.folder / RUN_LOCK)
         assert feed.stage == "running"
-    (growing.folder / RUN).write_text(f"{2**22 - 1}\n")  # no process has this number
-    assert not alive(growing.folder / RUN)
+    (growing.folder / RUN_LOCK).write_text(f"{2**22 - 1}\n")  # no process has this number
+    assert not alive(growing.folder / RUN_LOCK)
     assert feed.stage == "interrupted"
     growing.seconds = 5.0
     assert feed.stage == "running"  # it may have been started a moment ago
 
 
 def test_a_lock_is_looked_at_without_being_taken(tmp_path):
-    with owned(tmp_path / RUN):
-        before = (tmp_path / RUN).read_bytes()
-        assert alive(tmp_path / RUN)
-        assert (tmp_path / RUN).read_bytes() == before == f"{os.getpid()}\n".encode()
+    with own_directory(tmp_path / RUN_LOCK):
+        before = (tmp_path / RUN_LOCK).read_bytes()
+        assert alive(tmp_path / RUN_LOCK)
+        assert (tmp_path / RUN_LOCK).read_bytes() == before == f"{os.getpid()}\n".encode()
     assert not alive(tmp_path / "no.lock")
 
 

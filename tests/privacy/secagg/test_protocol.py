@@ -14,7 +14,7 @@ from effort import MANY
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.secagg.protocol import (
     Keys,
@@ -89,7 +89,7 @@ def test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit(c
         np.testing.assert_array_equal(total, sum(terms.values()))
 
 
-@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 3])
+@pytest.mark.parametrize("size", [1, VALUES_PER_BLOCK - 1, VALUES_PER_BLOCK, 2 * VALUES_PER_BLOCK + 3])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_rows_of_any_length_are_unmasked(size, bits):
     which = the_sum(4, size=size, width=bits)

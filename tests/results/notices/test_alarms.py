@@ -2,7 +2,7 @@
 
 import math
 
-from p2pfl.results.notices.alarms import spoiled
+from p2pfl.results.notices.alarms import find_alarm
 from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
@@ -10,7 +10,7 @@ GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 
 def alarm(lost=(), **how):
     given = {"round": 11, "deviation": 0.1, "before": GOOD, "now": GOOD, "best": None}
-    return spoiled("ada", lost, **given | how)
+    return find_alarm("ada", lost, **given | how)
 
 
 def test_a_partner_that_disappears_under_masks_raises_an_alarm_even_where_the_scores_hold():

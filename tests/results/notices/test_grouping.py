@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.results.notices.grouping import alike, repeated
+from p2pfl.results.notices.grouping import describe_repeats, group_alike
 from p2pfl.results.notices.kinds import (
     CheckpointDamaged,
     ClockBehind,
@@ -35,24 +35,24 @@ notices = st.lists(
 
 def test_alarms_about_one_absent_partner_are_one_group_whoever_reports_them():
     found = [uncancelled(peer, round, "dan") for round in (11, 12) for peer in ("ada", "bob", "cy")]
-    assert alike(found) == [[0, 1, 2, 3, 4, 5]]
-    assert repeated(found) == "; and 5 more like it from ada and bob, rounds 12 to 13"
+    assert group_alike(found) == [[0, 1, 2, 3, 4, 5]]
+    assert describe_repeats(found) == "; and 5 more like it from ada and bob, rounds 12 to 13"
 
 
 def test_alarms_about_different_partners_stay_apart():
-    assert alike([uncancelled("ada", 3, "bob"), uncancelled("ada", 3, "cy"), uncancelled("ada", 4, "bob")]) == [
+    assert group_alike([uncancelled("ada", 3, "bob"), uncancelled("ada", 3, "cy"), uncancelled("ada", 4, "bob")]) == [
         [1],
         [0, 2],
     ]
 
 
 def test_an_alarm_whose_masks_have_cancelled_is_in_no_group_of_open_ones():
-    assert alike([uncancelled("ada", 3, "bob", cancelled=True), uncancelled("ada", 4, "bob")]) == [[0], [1]]
+    assert group_alike([uncancelled("ada", 3, "bob", cancelled=True), uncancelled("ada", 4, "bob")]) == [[0], [1]]
 
 
 def test_a_neighbour_with_two_keys_is_never_one_group():
     met = [KeyTrusted(peer=peer, neighbour="eve", key=key) for peer, key in (("ada", "k1"), ("bob", "k2"))]
-    assert alike(met) == [[0], [1]]
+    assert group_alike(met) == [[0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ def test_a_neighbour_with_two_keys_is_never_one_group():
     ],
 )
 def test_notices_that_say_something_else_stay_apart(one, other):
-    assert alike([one, other]) == [[0], [1]]
+    assert group_alike([one, other]) == [[0], [1]]
 
 
 def test_a_single_notice_says_nothing_of_others():
-    assert repeated([LossRose(peer="ada", round=1, now={})]) == ""
+    assert describe_repeats([LossRose(peer="ada", round=1, now={})]) == ""
 
 
 def test_one_round_is_named_once():
     found = [MasksCancelled(peer=peer, round=3, partners=("dan",)) for peer in ("ada", "bob")]
-    assert repeated(found) == "; and 1 more like it from ada, round 4"
+    assert describe_repeats(found) == "; and 1 more like it from ada, round 4"
 
 
 @given(notices)
 def test_every_notice_is_in_one_group_and_groups_are_in_the_order_of_their_last_notice(found):
-    groups = alike(found)
+    groups = group_alike(found)
     assert sorted(place for places in groups for place in places) == list(range(len(found)))
     assert all(places == sorted(places) for places in groups)
     assert [places[-1] for places in groups] == sorted(places[-1] for places in groups)
@@ -93,5 +93,5 @@ def test_every_notice_is_in_one_group_and_groups_are_in_the_order_of_their_last_
 
 @given(notices, notices)
 def test_more_notices_never_tear_a_group_apart(before, after):
-    groups, more = alike(before), alike([*before, *after])
+    groups, more = group_alike(before), group_alike([*before, *after])
     assert all(any({*places} <= {*larger} for larger in more) for places in groups)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.data import Federation, nothing
+from p2pfl.data import Federation, no_data
 from p2pfl.data.dataset import Dataset
 from p2pfl.results.repeating import digests as room
 from p2pfl.results.repeating.digests import digests
@@ -37,7 +37,7 @@ def test_a_change_of_one_peers_data_changes_its_digest_alone():
 
 def test_a_digest_does_not_depend_on_the_size_of_blocks_and_a_shared_part_is_read_once(monkeypatch):
     before = digests(federation(FEATURES))
-    monkeypatch.setattr(room, "BLOCK", 1)
+    monkeypatch.setattr(room, "BYTES_PER_BLOCK", 1)
     assert digests(federation(FEATURES)) == before
     read = []
     monkeypatch.setattr(room, "_digest", lambda _, samples: read.append(len(samples)) or "")
@@ -46,7 +46,7 @@ def test_a_digest_does_not_depend_on_the_size_of_blocks_and_a_shared_part_is_rea
 
 
 def test_peers_without_data_have_no_digests():
-    assert digests(nothing(["ada", "bob"])) == {}
+    assert digests(no_data(["ada", "bob"])) == {}
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from p2pfl.plugins.watch import frames
 from p2pfl.results.notices.kinds import (
-    STALLED,
+    STALLED_REMEDY,
     PeerAnnounced,
     PeerFailed,
     PeerFinished,
@@ -17,9 +17,9 @@ from p2pfl.results.notices.kinds import (
 )
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.blocking import parting
+from p2pfl.results.swarm.blocking import find_partition
 from p2pfl.results.swarm.headline import headline
-from p2pfl.results.swarm.lanes import KEPT, Lanes, busiest
+from p2pfl.results.swarm.lanes import KEPT_CHANGES, Lanes, busiest
 from p2pfl.results.swarm.state import Setting, swarm_of
 from swarm_events import PEERS, began, waits
 
@@ -58,10 +58,10 @@ def test_a_lane_follows_what_a_peer_does():
         [
             (0.0, began("ada", "gathering")),
             (2.0, began("ada")),
-            (10.0 + STALLED, waits("ada", "bob")),
-            (14.0 + STALLED, waits("ada", "bob", "cy")),
+            (10.0 + STALLED_REMEDY, waits("ada", "bob")),
+            (14.0 + STALLED_REMEDY, waits("ada", "bob", "cy")),
             (20.0, WaitEnded(peer="ada")),
-            (30.0 + STALLED, waits("ada", connected=False)),
+            (30.0 + STALLED_REMEDY, waits("ada", connected=False)),
             (35.0, ended("ada", 0)),
             (50.0, PeerSilent(peer="ada", seconds=10.0)),
             (60.0, PeerResponded(peer="ada")),
@@ -113,9 +113,9 @@ def test_the_stretches_of_a_lane_are_in_order_and_inside_of_its_window(changes, 
 
 def test_lanes_are_bounded():
     lanes = Lanes()
-    for number in range(10 * KEPT):
+    for number in range(10 * KEPT_CHANGES):
         lanes.note(float(number), "ada", ("learning", "waiting")[number % 2])
-    assert len(lanes.of("ada", since=0.0, until=1e9)) == KEPT
+    assert len(lanes.of("ada", since=0.0, until=1e9)) == KEPT_CHANGES
 
 
 def test_of_many_lanes_those_that_lost_most_time_are_shown():
@@ -128,7 +128,7 @@ def test_of_many_lanes_those_that_lost_most_time_are_shown():
 
 
 def test_a_page_is_sent_the_lanes_of_its_window():
-    swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0 + STALLED, waits("ada", "bob"))])
+    swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0 + STALLED_REMEDY, waits("ada", "bob"))])
     found = frames.lanes(swarm, now=400.0, seconds=300.0)
     assert (found["since"], found["until"], found["more"]) == (100.0, 400.0, 0)
     assert found["lanes"]["ada"] == [["training", 100.0, 290.0], ["waiting", 290.0, 400.0]]
@@ -152,7 +152,7 @@ def test_a_silent_peer_is_hung_until_it_responds():
 
 def test_a_silent_peer_that_blocks_others_is_named_with_them():
     events = [(0.0, began(peer)) for peer in PEERS]
-    events += [(20.0 + STALLED, waits("ada", "cy")), (50.0, PeerSilent(peer="cy", seconds=12.0))]
+    events += [(20.0 + STALLED_REMEDY, waits("ada", "cy")), (50.0, PeerSilent(peer="cy", seconds=12.0))]
     assert headline(swarm_of(SETTING, events), now=60.0).sentence == (
         "cy blocks 1 peer: it gives no sign of life; ada waits for it, for 40 s"
     )
@@ -192,7 +192,7 @@ def rounds(at, *peers):
 def test_peers_that_lost_each_other_and_go_on_are_parted():
     cut = lose(10.0, *both("bob", "cy"), *both("dan", "ada"))
     swarm = swarm_after(*cut, *rounds(20.0, *PEERS))
-    assert parting(swarm).groups == (("ada", "bob"), ("cy", "dan"))
+    assert find_partition(swarm).groups == (("ada", "bob"), ("cy", "dan"))
     [alert] = alerts(swarm, now=30.0)
     assert (alert.kind, alert.severity, alert.at) == ("parted", "alarm", 10.0)
     assert alert.sentence == (
@@ -202,13 +202,13 @@ def test_peers_that_lost_each_other_and_go_on_are_parted():
 
 
 def test_a_ring_that_lost_one_edge_is_one_group():
-    assert parting(swarm_after(*lose(10.0, *both("bob", "cy")), *rounds(20.0, *PEERS))) is None
+    assert find_partition(swarm_after(*lose(10.0, *both("bob", "cy")), *rounds(20.0, *PEERS))) is None
 
 
 def test_one_peer_that_goes_on_alone_is_a_group():
     cut = lose(10.0, *both("bob", "cy"), *both("cy", "dan"))
     swarm = swarm_after(*cut, *rounds(20.0, *PEERS))
-    assert parting(swarm).groups == (("cy",), ("ada", "bob", "dan"))
+    assert find_partition(swarm).groups == (("cy",), ("ada", "bob", "dan"))
 
 
 @pytest.mark.parametrize(
@@ -217,21 +217,21 @@ def test_one_peer_that_goes_on_alone_is_a_group():
         [],
         [(20.0, PeerFailed(peer="cy", error="RunError", message="no", status=1))],
         [(20.0, PeerFinished(peer="cy", scores={}))],
-        [(20.0 + STALLED, waits("cy", connected=False))],
+        [(20.0 + STALLED_REMEDY, waits("cy", connected=False))],
         [(20.0, PeerSilent(peer="cy", seconds=9.0))],
     ],
     ids=["gone", "failed", "finished", "offline", "silent"],
 )
 def test_a_peer_that_does_not_go_on_is_no_group(last):
     cut = lose(10.0, ("bob", "cy"), ("dan", "cy"))
-    assert parting(swarm_after(*cut, *rounds(15.0, "ada", "bob", "dan"), *last)) is None
+    assert find_partition(swarm_after(*cut, *rounds(15.0, "ada", "bob", "dan"), *last)) is None
 
 
 def test_peers_that_meet_again_are_parted_no_more():
     cut = lose(10.0, *both("bob", "cy"), *both("dan", "ada"))
     again = [(30.0, PresenceChanged(peer="bob", came=("cy",))), (30.0, PresenceChanged(peer="cy", came=("bob",)))]
-    assert parting(swarm_after(*cut, *rounds(20.0, *PEERS), *again, *rounds(40.0, *PEERS))) is None
+    assert find_partition(swarm_after(*cut, *rounds(20.0, *PEERS), *again, *rounds(40.0, *PEERS))) is None
 
 
 def test_peers_that_have_not_met_yet_are_not_parted():
-    assert parting(swarm_of(SETTING, [(0.0, began(peer)) for peer in PEERS])) is None
+    assert find_partition(swarm_of(SETTING, [(0.0, began(peer)) for peer in PEERS])) is None

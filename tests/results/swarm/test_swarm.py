@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.results.notices.kinds import (
-    STALLED,
+    STALLED_REMEDY,
     ClockBehind,
     LossRose,
     MasksCancelled,
@@ -23,7 +23,7 @@ from p2pfl.results.notices.kinds import (
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
 from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
-from p2pfl.results.swarm.headline import headline, patience, remaining
+from p2pfl.results.swarm.headline import estimate_remaining, headline, patience
 from p2pfl.results.swarm.history import History
 from p2pfl.results.swarm.state import Setting, swarm_of
 from swarm_events import PEERS, began, waits
@@ -80,10 +80,10 @@ def test_all_learn():
 
 def test_the_remaining_time_is_that_of_the_slowest_peer_and_unknown_before_three_rounds():
     entries = [(2.0 * (round + 1), ended(peer, round)) for round in range(4) for peer in PEERS]
-    assert remaining(after(*everybody(), *entries[:8])) is None
-    assert remaining(after(*everybody(), *entries, (9.0, ended("ada", 4)))) == 6 * 2.0
+    assert estimate_remaining(after(*everybody(), *entries[:8])) is None
+    assert estimate_remaining(after(*everybody(), *entries, (9.0, ended("ada", 4)))) == 6 * 2.0
     finished = [(21.0, PeerFinished(peer=peer, scores={})) for peer in PEERS]
-    assert remaining(after(*everybody(), *entries, *finished)) is None
+    assert estimate_remaining(after(*everybody(), *entries, *finished)) is None
 
 
 def test_peers_in_several_rounds_are_stated():
@@ -94,9 +94,9 @@ def test_peers_in_several_rounds_are_stated():
 def test_the_sentence_names_the_peer_at_the_end_of_the_chain():
     swarm = after(
         *everybody(),
-        (3.0 + STALLED, waits("ada", "bob")),
-        (4.0 + STALLED, waits("bob", "cy")),
-        (5.0 + STALLED, waits("dan", "cy")),
+        (3.0 + STALLED_REMEDY, waits("ada", "bob")),
+        (4.0 + STALLED_REMEDY, waits("bob", "cy")),
+        (5.0 + STALLED_REMEDY, waits("dan", "cy")),
     )
     found = headline(swarm, now=7.0)
     assert found.peers == ("cy",)
@@ -109,7 +109,7 @@ def test_the_sentence_names_the_peer_at_the_end_of_the_chain():
 
 def test_a_long_wait_is_a_blockage_with_the_usual_duration_of_the_round():
     rounds = [(3.0 * (round + 1), ended(peer, round)) for round in range(5) for peer in PEERS]
-    swarm = after(*everybody(), *rounds, (20.0 + STALLED, waits("ada", "bob", round=5)))
+    swarm = after(*everybody(), *rounds, (20.0 + STALLED_REMEDY, waits("ada", "bob", round=5)))
     assert patience(swarm) == 12.0
     assert headline(swarm, now=31.9).tone == "waiting"
     assert said(swarm, 56.0) == (
@@ -121,9 +121,9 @@ def test_a_long_wait_is_a_blockage_with_the_usual_duration_of_the_round():
 def test_a_cycle_is_stated():
     swarm = after(
         *everybody(),
-        (1.0 + STALLED, waits("ada", "bob")),
-        (2.0 + STALLED, waits("bob", "ada")),
-        (2.0 + STALLED, waits("cy", "bob")),
+        (1.0 + STALLED_REMEDY, waits("ada", "bob")),
+        (2.0 + STALLED_REMEDY, waits("bob", "ada")),
+        (2.0 + STALLED_REMEDY, waits("cy", "bob")),
     )
     found = headline(swarm, now=31.0)
     assert found.peers == ("ada", "bob")
@@ -133,9 +133,9 @@ def test_a_cycle_is_stated():
 def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
     swarm = after(
         *everybody(),
-        (1.0 + STALLED, waits("ada", "dan")),
-        (1.0 + STALLED, waits("bob", "cy")),
-        (1.0 + STALLED, waits("eve", "cy")),
+        (1.0 + STALLED_REMEDY, waits("ada", "dan")),
+        (1.0 + STALLED_REMEDY, waits("bob", "cy")),
+        (1.0 + STALLED_REMEDY, waits("eve", "cy")),
     )
     assert headline(swarm, now=2.0).peers == ("cy",)
     assert headline(swarm, now=2.0).sentence.endswith("Others wait for dan")
@@ -144,10 +144,10 @@ def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
 def test_a_peer_that_gives_no_sign_of_life_comes_before_a_longer_queue():
     """Neighbours have given up the silent peer one after the other, and some of their reports are on their way."""
     entries = [
-        (1.0 + STALLED, waits("ada", "bob", "eve")),
-        (1.0 + STALLED, waits("bob", "cy")),
-        (1.0 + STALLED, waits("cy", "dan")),
-        (1.0 + STALLED, waits("fay", "eve")),
+        (1.0 + STALLED_REMEDY, waits("ada", "bob", "eve")),
+        (1.0 + STALLED_REMEDY, waits("bob", "cy")),
+        (1.0 + STALLED_REMEDY, waits("cy", "dan")),
+        (1.0 + STALLED_REMEDY, waits("fay", "eve")),
     ]
     swarm = after(*everybody(), (0.5, began("eve")), *entries, (11.0, PeerSilent(peer="eve", seconds=11.0)))
     swarm.apply(11.1, WaitEnded(peer="ada"))  # and bob, cy wait for dan, which has not reported its own wait
@@ -160,7 +160,7 @@ def test_a_peer_that_gives_no_sign_of_life_comes_before_a_longer_queue():
 
 def test_a_silent_peer_that_nobody_waits_for_hides_no_blockage():
     silent = (5.0, PeerSilent(peer="dan", seconds=5.0))
-    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), silent)
+    swarm = after(*everybody(), (1.0 + STALLED_REMEDY, waits("ada", "bob")), silent)
     assert headline(swarm, now=20.0).peers == ("bob",)
 
 
@@ -175,33 +175,35 @@ def test_short_waits_do_not_hide_a_peer_that_gives_no_sign_of_life_or_is_gone():
 
 def test_a_wait_began_before_its_report():
     swarm = after(*everybody(), (5.0, waits("ada", "bob")))
-    assert swarm.peers["ada"].waiting_since == 5.0 - STALLED
-    assert [each.ended for each in swarm.lanes.of("ada", since=0.0, until=9.0)] == [5.0 - STALLED, 9.0]
+    assert swarm.peers["ada"].waiting_since == 5.0 - STALLED_REMEDY
+    assert [each.ended for each in swarm.lanes.of("ada", since=0.0, until=9.0)] == [5.0 - STALLED_REMEDY, 9.0]
     assert after((0.5, waits("ada", "bob"))).peers["ada"].waiting_since == 0.0
 
 
 def test_a_wait_ends_by_its_own_event_and_by_the_end_of_the_round():
-    first = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, WaitEnded(peer="ada")))
-    second = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, ended("ada", 0)))
+    first = after(*everybody(), (1.0 + STALLED_REMEDY, waits("ada", "bob")), (2.0, WaitEnded(peer="ada")))
+    second = after(*everybody(), (1.0 + STALLED_REMEDY, waits("ada", "bob")), (2.0, ended("ada", 0)))
     assert waits_of(first) == waits_of(second) == {}
     assert first.peers["ada"].activity == second.peers["ada"].activity == "learning"
 
 
 def test_a_wait_that_changes_keeps_its_beginning():
-    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob", "cy")), (5.0 + STALLED, waits("ada", "cy")))
+    swarm = after(
+        *everybody(), (1.0 + STALLED_REMEDY, waits("ada", "bob", "cy")), (5.0 + STALLED_REMEDY, waits("ada", "cy"))
+    )
     assert swarm.peers["ada"].waits_for == ("cy",)
     assert swarm.peers["ada"].waiting_since == 1.0
 
 
 def test_a_peer_without_the_broker_is_no_part_of_the_waits():
-    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", connected=False)))
+    swarm = after(*everybody(), (1.0 + STALLED_REMEDY, waits("ada", connected=False)))
     assert swarm.peers["ada"].activity == "offline"
     assert said(swarm, 13.0) == ("blocked", "ada has not reached the broker for 12 s")
 
 
 def test_a_failure_comes_first_and_ends_when_the_peer_begins_again():
     failed = PeerFailed(peer="bob", error="StorageError", message="the disk is full", status=1)
-    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, failed))
+    swarm = after(*everybody(), (1.0 + STALLED_REMEDY, waits("ada", "bob")), (2.0, failed))
     assert said(swarm, 3.0) == ("failed", "bob has failed: the disk is full")
     assert [alert.over for alert in alerts(swarm, now=3.0)] == [False]
     swarm.apply(9.0, began("bob", "joining", 1))
@@ -223,7 +225,7 @@ def test_a_device_knows_of_its_neighbours_what_it_sees():
     assert swarm.peers["cy"].activity == "gone"
     assert said(swarm, 3.0) == ("waiting", "cy is gone; the others learn without")
     swarm.apply(4.0, PresenceChanged(peer="ada", came=("cy",)))
-    swarm.apply(5.0 + STALLED, waits("ada", "bob"))
+    swarm.apply(5.0 + STALLED_REMEDY, waits("ada", "bob"))
     assert headline(swarm, now=8.0).sentence == (
         "bob holds up 1 peer: it is present, and nothing more is known of it here; ada waits for it, for 3.0 s"
     )
@@ -303,7 +305,7 @@ def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
 
 
 def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
-    swarm = after(*everybody(), (5.0 + STALLED, waits("ada", "bob")))
+    swarm = after(*everybody(), (5.0 + STALLED_REMEDY, waits("ada", "bob")))
     assert alerts(swarm, now=14.9) == []
     [alert] = alerts(swarm, now=47.0)
     assert (alert.kind, alert.severity, alert.peer, alert.at) == ("blocked", "alarm", "bob", 15.0)

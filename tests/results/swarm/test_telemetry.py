@@ -28,14 +28,14 @@ from p2pfl.results.swarm.headline import headline
 from p2pfl.results.swarm.state import Setting, Swarm, swarm_of
 from p2pfl.results.swarm.telemetry import (
     FIELDS,
-    HEALTH,
+    HEALTH_FIELDS,
     MAX_NAMES,
     RECENT_NOTICES,
-    RECORD,
-    SCORES,
+    RECORD_FIELDS,
+    SCORE_FIELDS,
     Recent,
-    decoded,
-    encoded,
+    decode_entry,
+    encode_entry,
 )
 
 NAMES = ("ada", "bob", "cy")
@@ -78,25 +78,25 @@ NEVER = {"distance", "update", "disagreement", "diversity", "message", "file", "
 
 def passed(entry, level="scores"):
     """Return an entry as an observer receives it."""
-    return decoded(encoded(entry, level=level), peer=entry.peer, names=NAMES)
+    return decode_entry(encode_entry(entry, level=level), peer=entry.peer, names=NAMES)
 
 
 def test_each_kind_is_shared_or_kept_back_for_a_reason():
-    assert {*SCORES} - {RECORD} | {*KEPT_BACK} == {*kinds()}
-    assert not {*SCORES} & {*KEPT_BACK}
+    assert {*SCORE_FIELDS} - {RECORD_FIELDS} | {*KEPT_BACK} == {*kinds()}
+    assert not {*SCORE_FIELDS} & {*KEPT_BACK}
 
 
 def test_health_contains_no_score_and_no_level_a_norm_a_path_or_a_message():
-    assert not SCORED & {field for fields in HEALTH.values() for field in fields}
+    assert not SCORED & {field for fields in HEALTH_FIELDS.values() for field in fields}
     for fields in FIELDS.values():
         assert not NEVER & {field for each in fields.values() for field in each}
-    for kind, fields in SCORES.items():
-        of = Record if kind == RECORD else kinds()[kind]
+    for kind, fields in SCORE_FIELDS.items():
+        of = Record if kind == RECORD_FIELDS else kinds()[kind]
         assert {*fields} <= {*of.__struct_fields__}
 
 
 def test_a_record_at_the_level_health_has_no_number_that_depends_on_data():
-    data = encoded(RECORD_OF_ADA, level="health")
+    data = encode_entry(RECORD_OF_ADA, level="health")
     assert msgspec.msgpack.decode(data) == {
         "kind": "record",
         "round": 4,
@@ -124,18 +124,18 @@ def test_an_alarm_keeps_its_scores_to_itself_at_the_level_health():
     )
     assert (passed(alarm, "health").before, passed(alarm, "health").now) == (None, {})
     assert passed(alarm).now == {"loss": 9.0}
-    assert encoded(LossRose(peer="ada", round=3, now={"loss": 9.0}), level="health") is None
+    assert encode_entry(LossRose(peer="ada", round=3, now={"loss": 9.0}), level="health") is None
 
 
 def test_the_message_of_an_error_stays_on_its_device():
     failed = PeerFailed(peer="ada", error="StorageError", message="/home/ada/secret is full", status=1)
-    assert b"secret" not in encoded(failed, level="scores")
+    assert b"secret" not in encode_entry(failed, level="scores")
     assert passed(failed).error == "StorageError"
 
 
 def test_an_entry_is_of_the_peer_that_sent_it_whatever_it_says():
     data = msgspec.msgpack.encode({"kind": "phase_began", "peer": "bob", "phase": "learning", "round": 1})
-    assert decoded(data, peer="ada", names=NAMES).peer == "ada"
+    assert decode_entry(data, peer="ada", names=NAMES).peer == "ada"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_entry_is_of_the_peer_that_sent_it_whatever_it_says():
 )
 def test_what_is_no_entry_is_refused(table):
     with pytest.raises(DecodeError):
-        decoded(msgspec.msgpack.encode(table), peer="ada", names=NAMES)
+        decode_entry(msgspec.msgpack.encode(table), peer="ada", names=NAMES)
 
 
 def test_names_of_nobody_and_characters_that_control_a_terminal_do_not_pass():
@@ -177,11 +177,11 @@ VALUES = st.recursive(
 )
 
 
-@given(kind=st.sampled_from(sorted(SCORES)), data=st.data())
+@given(kind=st.sampled_from(sorted(SCORE_FIELDS)), data=st.data())
 def test_no_entry_of_a_lying_peer_breaks_the_page(kind, data):
-    fields = data.draw(st.fixed_dictionaries(dict.fromkeys(SCORES[kind], VALUES)))
+    fields = data.draw(st.fixed_dictionaries(dict.fromkeys(SCORE_FIELDS[kind], VALUES)))
     try:
-        entry = decoded(msgspec.msgpack.encode({"kind": kind, **fields}), peer="ada", names=NAMES)
+        entry = decode_entry(msgspec.msgpack.encode({"kind": kind, **fields}), peer="ada", names=NAMES)
     except DecodeError:
         return
     swarm = Swarm(Setting(peers=NAMES, rounds=5, epsilon=8.0))
@@ -201,7 +201,7 @@ def test_a_peer_that_has_finished_and_never_began_breaks_no_headline():
 @given(data=st.binary(max_size=64))
 def test_any_bytes_are_an_entry_or_refused(data):
     try:
-        found = decoded(data, peer="ada", names=NAMES)
+        found = decode_entry(data, peer="ada", names=NAMES)
     except DecodeError:
         return
     assert isinstance(found, Record | Notice)
@@ -266,7 +266,7 @@ def test_a_peer_with_many_neighbours_says_so_in_parts():
     parts = [entry for _, entry in recent.news()]
     assert max(len(entry.came) for entry in parts) <= MAX_NAMES
     assert tuple(name for entry in parts for name in entry.came) == many
-    assert all(len(encoded(entry, level="health")) < 500 for entry in parts)
+    assert all(len(encode_entry(entry, level="health")) < 500 for entry in parts)
 
 
 def test_a_peer_that_ends_says_so():

@@ -12,7 +12,7 @@ from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run import Run
 from p2pfl.results.swarm.headline import headline
 from p2pfl.results.swarm.state import swarm_of
-from p2pfl.results.swarm.timeline import alerts_of_run, beginning, merged, setting_of, swarm_of_run
+from p2pfl.results.swarm.timeline import alerts_of_run, find_start, merge_entries, setting_of, swarm_of_run
 from p2pfl.simulation import simulate
 from swarms import SMALL
 
@@ -33,8 +33,8 @@ def test_a_simulation_ends_with_the_scores_of_its_summary(tmp_path):
 def test_a_live_run_is_told_in_order(tmp_path):
     run = forecast(read(SMALL), network("wan"), folder=tmp_path / "run", baselines=False)
     loaded = Run.load(tmp_path / "run")
-    began = beginning(None, [*loaded.events, *loaded.metrics])
-    timeline = merged([*loaded.events, *loaded.metrics], began=began)
+    began = find_start(None, [*loaded.events, *loaded.metrics])
+    timeline = merge_entries([*loaded.events, *loaded.metrics], began=began)
     times = [at for at, _ in timeline]
     assert times == sorted(times)
     assert len(timeline) == len(loaded.events) + len(loaded.metrics)
@@ -49,7 +49,10 @@ def test_the_times_of_a_run_count_from_its_beginning():
         msgspec.structs.replace(PhaseBegan(peer=peer, phase="learning", round=0), time=BEGAN + timedelta(seconds=at))
         for peer, at in (("ada", 3.0), ("bob", 1.5))
     )
-    assert [(at, entry.peer) for at, entry in merged([first, second], began=BEGAN)] == [(1.5, "bob"), (3.0, "ada")]
+    assert [(at, entry.peer) for at, entry in merge_entries([first, second], began=BEGAN)] == [
+        (1.5, "bob"),
+        (3.0, "ada"),
+    ]
 
 
 def test_an_interrupted_run_shows_the_same_alerts_on_its_page():

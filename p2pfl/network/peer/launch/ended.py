@@ -15,7 +15,7 @@ import torch
 from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Plan
-from p2pfl.experiment.swarm_agreement import alike, reported, scaled
+from p2pfl.experiment.swarm_agreement import alike, report_statistics, scale
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.best import kept
@@ -24,11 +24,11 @@ from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary, Summary
-from p2pfl.results.models.model_description import described
+from p2pfl.results.models.model_description import describe_model
 from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.spending.stated import StatedGuarantee
-from p2pfl.results.summary import Durations, describe, explained, scores, summarise
+from p2pfl.results.summary import Durations, describe, explain, scores, summarise
 
 
 def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
@@ -44,7 +44,7 @@ def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
         unsettled=peer.ended.unsettled or None,
         spent=peer.meter.spent,
         played=None if played is None else played[peer.name],
-        explained=explained(learner, state.rows[0]),
+        explained=explain(learner, state.rows[0]),
     )
 
 
@@ -82,7 +82,7 @@ def summarise_peers(
         records=run.metrics,
         seconds=seconds,
         memory=int(statistics.median(memory)) if memory else None,
-        agreed={"statistics": None if agreed is None else reported(agreed), "common": common},
+        agreed={"statistics": None if agreed is None else report_statistics(agreed), "common": common},
         stopped=stopped([each.stopped for each in done.values()]),
         alarms=alarms,
         unsettled={name: each.unsettled for name, each in ended if each.unsettled},
@@ -216,7 +216,7 @@ class Ended:
         for name in next(iter(self.states.values()))[0].plan.topology.peers:
             peer, state = self.states[name]
             done[name] = done_of(peer, state, memory=None)
-            self.run.describe(described(peer.plan))  # all peers agree
+            self.run.describe(describe_model(peer.plan))  # all peers agree
             own = peer.plan.owned(state.rows[0], peer=name)
             self.run.save({name: peer.plan.saved(state.rows[0])}, round=last, own={name: own} if own else {})
             if peer.best.best is not None and peer.best.rows is not None:
@@ -229,7 +229,7 @@ class Ended:
         """Return the summary of the run, which began then and lasted ``total`` seconds; see :func:`summarise_peers`."""
         agreed = next(iter(self.states.values()))[0].statistics
         return summarise_peers(
-            resolved if agreed is None else scaled(resolved, agreed),
+            resolved if agreed is None else scale(resolved, agreed),
             done,
             self.run,
             agreed=agreed,

@@ -9,7 +9,7 @@ import msgspec
 
 from p2pfl.network.peer.updates import Done, Failed, Progress
 from p2pfl.results import Record, Run
-from p2pfl.results.notices.alarms import raised
+from p2pfl.results.notices.alarms import alarms_among
 from p2pfl.results.notices.kinds import (
     LossRose,
     MasksUncancelled,
@@ -120,4 +120,4 @@ class EventLog:
     @property
     def alarms(self) -> tuple[MasksUncancelled | LossRose, ...]:
         """Alarms of the run, with whether they are over."""
-        return raised(self._run.events)
+        return alarms_among(self._run.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,14 @@ from typing import Any, Unpack
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted
+from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted_experiment
 from p2pfl.learning import Learner
 from p2pfl.network.peer.launch.ended import Ended
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
-from p2pfl.results.progress import progressing
+from p2pfl.results.progress import show_progress
 
 
 async def live(
@@ -92,7 +93,7 @@ async def live(
     ['peer0', 'peer1', 'peer2']
     """
     first, began = time.perf_counter(), datetime.now(UTC)
-    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    made = wanted_experiment(experiment, learner, topology, peers=peers, parts=parts)
     make: Callable[[], Plan]
     if isinstance(made, Plan):
         make = partial(check_live, made)
@@ -106,11 +107,12 @@ async def live(
     names = resolved.topology.peers
     if isinstance(made, Experiment):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+        plans = {name: replace(own, unaccounted=resolved.unaccounted) for name, own in plans.items()}
     else:
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+    with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await ended.run_peers(plans, transport=MemoryTransport(), source=source)
     done = await asyncio.to_thread(ended.keep)

@@ -34,8 +34,9 @@ from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record, Run
-from p2pfl.results.lock import RUN, WITHIN, owned
+from p2pfl.results.lock import LOCK_SECONDS, RUN_LOCK, own_directory
 from p2pfl.results.notices.kinds import PeerResponded, PeerSilent
+from p2pfl.results.spending.ledger import check_runs
 from p2pfl.results.summary import Durations
 
 GRACE = 1.0
@@ -167,6 +168,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
+    check_runs(resolved, resolved.federation.peers)
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -175,7 +177,7 @@ def run(
             observe(event)
 
     with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
-        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        owner = owning.enter_context(own_directory(folder / RUN_LOCK, within=LOCK_SECONDS)) if resume else None
         if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
             return over
         if experiment.transport.broker == "embedded":
@@ -191,12 +193,14 @@ def run(
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
         result = stack.enter_context(opened)
-        owner = owner or owning.enter_context(owned(folder / RUN))
+        owner = owner or owning.enter_context(own_directory(folder / RUN_LOCK))
         swarm = _Swarm()
         stack.callback(swarm.end)
         threads = max(1, (os.cpu_count() or 1) // len(names))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
-        swarm.start(names, Errand(plain(resolved.pinned), urls, folder, threads, roster, together, owner))
+        accepted = resolved.unaccounted or unaccounted
+        errand = Errand(plain(resolved.pinned), urls, folder, accepted, threads, roster, together, owner)
+        swarm.start(names, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:
             log.observe(event)

@@ -38,8 +38,8 @@ from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
-from p2pfl.results.models.model_description import described, metadata
-from p2pfl.results.notices.kinds import STALLED, Notice
+from p2pfl.results.models.model_description import describe_model, metadata
+from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice
 from p2pfl.results.summary import scores as scores_of
 
 WATCH_INTERVAL = 0.25
@@ -105,7 +105,7 @@ async def live(
         nonlocal introduced
         if not introduced:
             introduced = True
-            notify(ModelDescription(name, described(lives.peer.plan)))
+            notify(ModelDescription(name, describe_model(lives.peer.plan)))
 
     sharing, telemetry = resolved.experiment.telemetry, None
     if sharing.share != "none" and sharing.observers is not None:
@@ -116,7 +116,7 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    store.about = lambda: metadata(described(lives.peer.plan))
+    store.about = lambda: metadata(describe_model(lives.peer.plan))
 
     def begun(former: Former | None, incarnation: int) -> Peer:
         return Peer(
@@ -261,7 +261,7 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None]) -> None:
     reported: Progress | None = None
     gossip_step = lives.peer.mailbox.gossip_step
     due = loop.time()
-    stall = Stall(after=STALLED)
+    stall = Stall(after=STALLED_REMEDY)
     while True:
         peer = lives.peer
         progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
@@ -320,6 +320,8 @@ class Errand:
     ----------
     table, urls, folder
         Experiment, addresses of its brokers, and run directory.
+    unaccounted
+        Whether owners accept what their accounts refuse.
     threads
         Number of threads of a process.
     roster
@@ -333,6 +335,7 @@ class Errand:
     table: Mapping[str, Any]
     urls: Sequence[str]
     folder: Path
+    unaccounted: bool
     threads: int
     roster: Mapping[str, bytes] | None
     resume: tuple[int | None] | None
@@ -351,6 +354,7 @@ def main(name: str, errand: Errand, pipe: Connection) -> None:
 
     try:
         resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
+        resolved = replace(resolved, unaccounted=errand.unaccounted)
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:

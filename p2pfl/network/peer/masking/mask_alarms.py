@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.slots import Slot
-from p2pfl.results.notices.alarms import spoiled
+from p2pfl.results.notices.alarms import find_alarm
 from p2pfl.results.notices.kinds import MasksCancelled, Notice
 
 
@@ -43,11 +43,11 @@ class Alarms:
         Parameters
         ----------
         lost
-            Mask partners of which nothing came, as in :func:`p2pfl.results.notices.alarms.spoiled`.
+            Mask partners of which nothing came, as in :func:`p2pfl.results.notices.alarms.find_alarm`.
         slot
             Of the peer's release in this round.
         round, best
-            As in :func:`p2pfl.results.notices.alarms.spoiled`.
+            As in :func:`p2pfl.results.notices.alarms.find_alarm`.
         scores
             After the round.
         deviation
@@ -57,7 +57,7 @@ class Alarms:
         if self.notify is None:
             return
         noise = deviation() if lost else 0.0
-        alarm = spoiled(self.peer, lost, round=round, deviation=noise, before=before, now=scores, best=best)
+        alarm = find_alarm(self.peer, lost, round=round, deviation=noise, before=before, now=scores, best=best)
         if alarm is not None:
             self.notify(alarm)
         if slot is not None:

@@ -11,7 +11,7 @@ from p2pfl.algorithms import places
 from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.core.traits import UNDECLARED
 from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.catalogue import declared_traits
 from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
@@ -153,7 +153,7 @@ class ModelProtection:
                 self.masks,
                 self.meter,
                 plan.topology.at(0),
-                steps=1 if declared(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
+                steps=1 if declared_traits(plan.algorithm, UNDECLARED).single_step else plan.gossip.steps,
                 goes_on=self._goes_on,
                 members=plan.topology.peers,
                 attempt=ledger.attempt,

@@ -15,7 +15,7 @@ from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
 from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
-from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
+from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot
 from p2pfl.privacy.secagg.weighted_sums import portion
@@ -78,10 +78,10 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         """Return the peer's own model in steps of the grid, ``[P]``."""
         points: Floats = grid_points(released, bits=self.relay.bits)[0].cpu().numpy()  # [P]
         largest = np.abs(points).max(initial=0.0)
-        if not largest < LIMIT:
+        if not largest < POINT_LIMIT:
             raise PrivacyError(
-                f"expected every number of the row of {self.name} below {LIMIT} grid points, where sums are exact, got "
-                f"{largest:.3g}; clip, lower the learning rate or use fewer bits."
+                f"expected every number of the row of {self.name} below {POINT_LIMIT} grid points, where "
+                f"sums are exact, got {largest:.3g}; clip, lower the learning rate or use fewer bits."
             )
         return points
 

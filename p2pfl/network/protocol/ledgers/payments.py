@@ -12,7 +12,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.keys import edge_key, epoch_secret
 from p2pfl.privacy.masks import Edge, Masks
-from p2pfl.privacy.normal_stream import BLOCK, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK, Ints, Sampler, spans, to_grid
 
 
 class Mask(NamedTuple):
@@ -81,8 +81,8 @@ def points(payment: Payment, *, masks: Masks, size: int) -> Ints:
     factors = list(payment.terms.values())
     out = np.zeros(size, np.int64)  # [P]
     sampler = Sampler()
-    for columns in spans(size, BLOCK):
-        for group in spans(len(keys), max(1, BLOCK // max(size, 1))):  # short rows: many masks at a time
+    for columns in spans(size, VALUES_PER_BLOCK):
+        for group in spans(len(keys), max(1, VALUES_PER_BLOCK // max(size, 1))):  # short rows: many masks at a time
             noise = to_grid(sampler.window(keys[group], columns), scale=masks.deviation * 2.0**masks.bits)
             for factor, row in zip(factors[group], noise, strict=True):
                 out[columns] += factor * row

@@ -242,9 +242,26 @@ class Family(ABC):
     def deviances(self, targets: Targets, means: Floats) -> Floats:
         """Return what each sample adds to the deviance, ``[n]``."""
 
-    def saturated(self, targets: Targets) -> Floats:
-        """Return the log-likelihood of each sample whose mean is its target, ``[n]``; 0 for classes."""
+    def saturated(self, targets: Targets, weights: Floats) -> Floats:
+        """Return the log-likelihood of each sample whose mean is its target, ``[n]``; 0 for classes.
+
+        With a dispersion it is what does not depend on the fit. ``weights`` divide the variances.
+        """
+        del weights
         return np.zeros(len(targets))
+
+    def log_likelihood(self, deviance: float, *, saturated: float, samples: float, weights: float) -> float:
+        """Return the log-likelihood of a fit, a dispersion being that of the largest likelihood or, as R, the deviance.
+
+        Parameters
+        ----------
+        deviance, saturated
+            Sums over all samples.
+        samples, weights
+            Number of samples, and the sum of their weights.
+        """
+        del samples, weights
+        return saturated - deviance / 2
 
 
 class Binomial(Family):
@@ -300,6 +317,18 @@ class Gaussian(Family):
         residuals = targets - means[:, 0]
         return residuals * residuals
 
+    def saturated(self, targets: Targets, weights: Floats) -> Floats:
+        """Return half the logarithms of weights, by which a sum with weights multiplies."""
+        del targets
+        return np.asarray(np.log(weights) / (2 * weights))
+
+    def log_likelihood(self, deviance: float, *, saturated: float, samples: float, weights: float) -> float:
+        """Return the log-likelihood under the variance of largest likelihood."""
+        del weights
+        if not deviance > 0:
+            return math.nan
+        return saturated - 0.5 * samples * (math.log(2 * math.pi * deviance / samples) + 1)
+
 
 class Poisson(Family):
     """Counts."""
@@ -320,8 +349,9 @@ class Poisson(Family):
         mean = means[:, 0]
         return np.asarray(2 * (scipy.special.xlogy(targets, targets / mean) - (targets - mean)))
 
-    def saturated(self, targets: Targets) -> Floats:
+    def saturated(self, targets: Targets, weights: Floats) -> Floats:
         """Return log-likelihoods."""
+        del weights
         special = scipy.special
         return np.asarray(special.xlogy(targets, targets) - targets - special.gammaln(targets + 1))
 
@@ -345,6 +375,19 @@ class Gamma(Gaussian):
         mean = means[:, 0]
         return np.asarray(2 * ((targets - mean) / mean - np.log(targets / mean)))
 
+    def saturated(self, targets: Targets, weights: Floats) -> Floats:
+        """Return the logarithms of 1 / target."""
+        del weights
+        return np.asarray(-np.log(targets))
+
+    def log_likelihood(self, deviance: float, *, saturated: float, samples: float, weights: float) -> float:
+        """Return the log-likelihood under the mean deviance as dispersion."""
+        del samples
+        if not deviance > 0:
+            return math.nan
+        shape = weights / deviance
+        return saturated - weights * (0.5 + shape + math.lgamma(shape) - shape * math.log(shape))
+
 
 @dataclass(frozen=True)
 class NegativeBinomial(Poisson):
@@ -364,8 +407,9 @@ class NegativeBinomial(Poisson):
         ratio = np.log1p(self.alpha * targets) - np.log1p(self.alpha * mean)
         return np.asarray(2 * (scipy.special.xlogy(targets, targets / mean) - (targets + size) * ratio))
 
-    def saturated(self, targets: Targets) -> Floats:
+    def saturated(self, targets: Targets, weights: Floats) -> Floats:
         """Return log-likelihoods."""
+        del weights
         size, special = 1 / self.alpha, scipy.special
         counted = special.gammaln(targets + size) - special.gammaln(size)
         whole = counted - special.gammaln(targets + 1) + special.xlogy(targets, self.alpha * targets)
@@ -513,7 +557,8 @@ def overdispersion_terms(targets: npt.NDArray[Any], means: Floats, theta: float)
     first = special.digamma(beyond) - special.digamma(theta) + np.log(theta / whole) + 1 - beyond / whole
     second = special.polygamma(1, beyond) - special.polygamma(1, theta) + 1 / theta - 2 / whole + beyond / whole**2
     excess = (targets - means) ** 2 - targets
-    return np.stack([first, second, excess, means * means, NegativeBinomial(1 / theta).saturated(targets)], axis=1)
+    saturated = NegativeBinomial(1 / theta).saturated(targets, np.ones(len(targets)))
+    return np.stack([first, second, excess, means * means, saturated], axis=1)
 
 
 def estimate_alpha(before: float, asked: Callable[[float], Asked[Floats]]) -> Asked[Alpha]:

@@ -17,10 +17,8 @@ from p2pfl.data.data_description import Field
 from p2pfl.learning.exact_model import Own, Owns, Round, Tensors
 from p2pfl.plugins.exact.design_cells import Design
 from p2pfl.plugins.exact.elementary import added, times
+from p2pfl.plugins.exact.regression.inference import reach_of, two_sided
 from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, TensorModel
-
-REACH = 1.959963984540054
-"""Standard errors from an estimate to the end of its 95 % interval."""
 
 DECREMENT = 1e-22
 """A model is final where a step would change the log-likelihood or the deviance by less than this share."""
@@ -70,9 +68,14 @@ class LikelihoodModel(TensorModel):
         return len(own.test) if self.owned and own.test is not None else 0
 
     @property
-    def merges(self) -> bool:
+    def merges_levels(self) -> bool:
         """True if levels with few samples are merged."""
         return self.merge == "rare"
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return self.merges_levels or super().merges
 
     @property
     def design_columns(self) -> Design:
@@ -81,12 +84,12 @@ class LikelihoodModel(TensorModel):
 
     def start(self) -> Tensors:
         """Return the model with zero coefficients, and no level merged."""
-        levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges else {}
+        levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges_levels else {}
         return {**super().start(), **levels}
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round on merged levels, which have one coefficient during the round and equal ones after it."""
-        if not self.merges:
+        if not self.merges_levels:
             return (yield from self.round(tensors, own))
         design = self.design_columns.merging(tensors["levels"])
         first = design.levels == np.arange(self.features)
@@ -95,7 +98,7 @@ class LikelihoodModel(TensorModel):
 
     def merged_labels(self, labels: Sequence[str], tensors: Tensors) -> list[str]:
         """Return names of features that say which levels are merged."""
-        if not self.merges:
+        if not self.merges_levels:
             return [*labels]
         levels = tensors["levels"].astype(np.int64)
         alike = [np.flatnonzero(levels == place).tolist() for place in range(len(labels))]
@@ -139,7 +142,12 @@ class LikelihoodModel(TensorModel):
 
 
 def coefficients(
-    beta: Floats, covariance: Floats, names: Sequence[str], *, penalised: bool = False
+    beta: Floats,
+    covariance: Floats,
+    names: Sequence[str],
+    *,
+    penalised: bool = False,
+    freedom: float | None = None,
 ) -> list[FittedCoefficient]:
     """Return coefficients with standard errors, Wald's tests and intervals.
 
@@ -153,6 +161,8 @@ def coefficients(
         Names of the p coefficients.
     penalised
         True if the covariance is that of a posterior, for which there are no tests.
+    freedom
+        Degrees of freedom of t; ``None`` where estimates are normal.
 
     Examples
     --------
@@ -160,7 +170,7 @@ def coefficients(
     >>> round(found.p, 3), round(found.low, 3)
     (0.05, 0.0)
     """
-    found = []
+    found, reach = [], reach_of(freedom)
     for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
         if math.isnan(variance):
             found.append(FittedCoefficient(name, estimate))
@@ -170,8 +180,8 @@ def coefficients(
             continue
         error = math.sqrt(variance)
         z = None if penalised else estimate / error
-        p = None if z is None else math.erfc(abs(z) / math.sqrt(2))
-        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - REACH * error, estimate + REACH * error))
+        p = None if z is None else two_sided(z, freedom)
+        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - reach * error, estimate + reach * error))
     return found
 
 
@@ -267,6 +277,8 @@ def with_errors(
     *,
     ridge: float,
     errors: str | None = None,
+    freedom: float | None = None,
+    ratio: str = "",
 ) -> Explained:
     """Return coefficients with standard errors from the tensor ``covariance``.
 
@@ -282,20 +294,15 @@ def with_errors(
         Penalty.
     errors
         Kind of the standard errors; by default ``posterior`` with a penalty, else ``likelihood``.
+    freedom
+        Degrees of freedom of t; ``None`` where estimates are normal.
+    ratio
+        Meaning of the exponential of a coefficient; empty where it has none.
     """
     kind = errors or ("posterior" if ridge > 0 else "likelihood")
-    listed = tuple(coefficients(beta, tensors["covariance"], labels, penalised=ridge > 0))
-    return Explained(regression=FittedRegression(model, listed, finite(facts), errors=kind))
-
-
-def with_aic(facts: Mapping[str, float], covariance: Floats, *, penalised: bool) -> dict[str, float]:
-    """Return the facts with Akaike's criterion; without it where a dispersion makes programs differ, or a ridge."""
-    saturated = facts["saturated"]
-    kept = {key: value for key, value in facts.items() if key != "saturated"}
-    if math.isnan(saturated) or penalised:
-        return kept
-    used = int((np.diag(covariance) > 0).sum()) + ("alpha" in facts)
-    return kept | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
+    listed = tuple(coefficients(beta, tensors["covariance"], labels, penalised=ridge > 0, freedom=freedom))
+    fitted = FittedRegression(model, listed, finite(facts), errors=kind, freedom=freedom, ratio=ratio)
+    return Explained(regression=fitted)
 
 
 def path_of(

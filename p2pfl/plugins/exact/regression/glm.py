@@ -20,7 +20,8 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse
 from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estimate_alpha, overdispersion_terms
-from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_aic, with_errors
+from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.inference import used_coefficients, with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
@@ -125,8 +126,28 @@ class GLM(Regression):
         if facts is None:
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
-        facts = with_aic(facts, tensors["covariance"], penalised=self.ridge > 0)
-        return with_errors(self.name, self.stacked(tensors), tensors, labels, facts, ridge=self.ridge)
+        freedom = None
+        if not self.ridge:
+            used = used_coefficients(tensors["covariance"])
+            facts = self._tested(facts, tensors, used=used)
+            freedom = facts["samples"] - used if self.kind.family.dispersed else None
+        facts.pop("saturated")
+        beta = self.stacked(tensors)
+        return with_errors(self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio)
+
+    def _tested(self, facts: dict[str, float], tensors: Tensors, *, used: int) -> dict[str, float]:
+        """Return facts with the test of all coefficients, the likelihood and its criteria."""
+        family = self.kind.family
+        if self.fit_intercept and not self.estimates and not self.roles.shifted:
+            linear = self.chosen == "gaussian"
+            facts = with_global_test(
+                facts, used=used, intercepts=self.kind.predictors, dispersed=family.dispersed, linear=linear
+            )
+        weights, samples = float(tensors["weight_sum"][0]), facts["samples"]
+        likelihood = family.log_likelihood(
+            facts["deviance"], saturated=facts["saturated"], samples=samples, weights=weights
+        )
+        return with_criteria(facts, likelihood, parameters=used + family.dispersed + self.estimates)
 
     def _risen(self, objective: float, tensors: Tensors) -> bool:
         """Return whether the last step has raised the objective."""
@@ -176,7 +197,6 @@ class GLM(Regression):
             null, start = yield from self._null(self.kind, start, own)
         else:
             null = yield from self._constant(np.array(observed) / weights, own)
-        saturated = math.nan if self.kind.family.dispersed else saturated
         new = scalars(
             samples=samples,
             held_out=held if self.owned else UNKNOWN,
@@ -202,7 +222,7 @@ class GLM(Regression):
 
         def each(where: slice) -> Floats:
             targets = part.targets[where]
-            saturated = self.kind.family.saturated(targets)
+            saturated = self.kind.family.saturated(targets, self.roles.precisions(part.features[where]))
             return np.column_stack([self.kind.observed(targets), np.ones(len(targets)), saturated])
 
         return np.append(self._summed(part, terms, each), [count, self.held_out(own)])

@@ -39,6 +39,16 @@ ESTIMATE = "estimate"
 """Value of ``alpha`` with which it is estimated."""
 
 
+RATIOS = {
+    ("binomial", "logit"): "odds ratio",
+    ("multinomial", "logit"): "odds ratio",
+    ("poisson", "log"): "rate ratio",
+    ("negative_binomial", "log"): "rate ratio",
+    ("gamma", "log"): "ratio of means",
+}
+"""Meaning of the exponential of a coefficient, by family and link."""
+
+
 @dataclass(frozen=True)
 class Roles:
     """Positions of the columns of numbers that have a role, and of the features.
@@ -129,6 +139,11 @@ class Roles:
                 found = found * features[:, place].astype(np.float64)
         return found
 
+    def precisions(self, features: FloatArray) -> Floats:
+        """Return what divides the variance of each sample, ``[n]``."""
+        place = self.place("var_weights")
+        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+
     def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
         place = self.place("freq_weights")
@@ -206,6 +221,11 @@ class Regression(LikelihoodModel):
         """The family with its link; that of alpha = 1 if alpha is estimated."""
         return self.response(self.alpha if isinstance(self.alpha, float | int) else 1.0)
 
+    @property
+    def ratio(self) -> str:
+        """Meaning of the exponential of a coefficient; empty where it has none."""
+        return RATIOS.get((self.chosen, self.kind.link.name), "")
+
     def response(self, alpha: float) -> Response:
         """Return the family with its link under some alpha."""
         return response(self.chosen, self.link, alpha=alpha, classes=self.classes)
@@ -241,7 +261,7 @@ class Regression(LikelihoodModel):
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
         shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
 
     @property
     def shapes(self) -> Shapes:
@@ -268,9 +288,9 @@ class Regression(LikelihoodModel):
         design = yield from self.design_columns.find_pairs(agreed)
         outcomes = [f"class {each} of the target" for each in range(self.classes or 1)]
         design = yield from check_design(
-            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges, parts=len(self.parts)
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels, parts=len(self.parts)
         )
-        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges else tensors
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         """Return the number of people of a peer in each cell, by part."""

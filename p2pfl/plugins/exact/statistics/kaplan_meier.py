@@ -12,11 +12,14 @@ import numpy as np
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact.columns import located
-from p2pfl.plugins.exact.survival.grid import MAX_TIMES, UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.design_cells import Singled
+from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of, scalars
 
 
@@ -31,7 +34,7 @@ class KaplanMeier(Statistic, TimedModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid.
+        Width of a cell of the grid; ``auto`` for cells that are cut in two as long as few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     group
@@ -41,7 +44,8 @@ class KaplanMeier(Statistic, TimedModel):
     owned
         True if peers own their data, so that the test part of each is counted as well.
     least
-        A peer with fewer samples takes no part.
+        Least number of samples that leave in a cell, of a group, with the event or without it; 1 if a single one may be
+        shown. A peer with fewer samples takes no part.
 
     References
     ----------
@@ -70,7 +74,7 @@ class KaplanMeier(Statistic, TimedModel):
     @property
     def cells(self) -> int:
         """Number of cells that the tensors have room for."""
-        return MAX_TIMES + 1 if self.united else self.grid({}).cells
+        return self.room + 1 if self.listed else self.grid({}).cells
 
     @property
     def _column(self) -> tuple[Field, slice] | None:
@@ -87,7 +91,7 @@ class KaplanMeier(Statistic, TimedModel):
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
         shape = (len(self.groups), self.cells)
-        return {"samples": (1,), "events": shape, "leaving": shape} | (UNION_SHAPES if self.united else {})
+        return {"samples": (1,), "events": shape, "leaving": shape} | self.time_shapes
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds change nothing."""
@@ -96,13 +100,28 @@ class KaplanMeier(Statistic, TimedModel):
         times = yield from self.unite(
             lambda peer: np.concatenate([each.targets for each in self._parts(peer, own(peer))])
         )
-        grid = self.grid(times)
+        grid = self.grid({**tensors, **times})
         shape = (2, len(self.groups), grid.cells)
         total = yield Question(lambda peer: self.counts(self._parts(peer, own(peer)), grid), size=math.prod(shape))
         counts = np.zeros((2, len(self.groups), self.cells))
         counts[:, :, : grid.cells] = total.reshape(shape)
         events, leaving = counts
-        return Outcome({**scalars(samples=leaving.sum()), "events": events, "leaving": leaving, **times}, over=True)
+        found = {**scalars(samples=leaving.sum()), "events": events, "leaving": leaving}
+        return Outcome({**tensors, **times, **found}, over=True)
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or widen cells of time in which few samples of a group leave with the event, or without it."""
+        agreed = yield from check.agree()
+        if agreed.least == 1 and not self.auto:
+            return tensors
+        sets = list[Singled]()
+        if self._column is not None:
+            names = feature_names(self.features, self.fields)
+            sets = [
+                Singled(names[place], (place,), 1.0) for place in range(self._column[1].start, self._column[1].stop)
+            ]
+        cells = TimeCells(self.grid(tensors), sets, lambda own: parts_of(own, owned=self.owned))
+        return (yield from check_time(self, tensors, agreed, cells))
 
     def _parts(self, peer: str, own: Own) -> list[Part]:
         """Return the samples of a peer, which are not few."""

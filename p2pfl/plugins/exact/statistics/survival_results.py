@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +10,13 @@ import numpy as np
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
 from p2pfl.learning.exact_model import Tensors
-from p2pfl.plugins.exact.regression.fits import REACH
+from p2pfl.plugins.exact.regression.inference import REACH
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.plugins.exact.survival.curves import BANDS, SurvivalCurve, band, kaplan_meier, log_rank, time_of_share
-from p2pfl.plugins.exact.survival.grid import Grid, UnionGrid
+from p2pfl.plugins.exact.survival.grid import Grid, UnionGrid, round_times
 
 SPARSE_CELL = 3
 """Number of departures of a cell below which they concern single samples."""
-
-RISK_TIMES = 6
-"""Number of times after the begin that a table of numbers at risk has at most."""
-
-STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-"""Steps between round times, up to a power of ten."""
 
 
 def survival(
@@ -31,15 +24,15 @@ def survival(
 ) -> dict[str, Any]:
     """Return what the counts of a model say, as JSON values.
 
-    ``groups`` has the curve of each group at the times of its events: ``name``, ``samples`` and ``events``; the
-    ``median`` time by which half have had the event, ``None`` if fewer have, with the ends ``median_low`` and
-    ``median_high`` of its 95 % interval, where the ends of the band reach one half; with an end ``rmean`` the ``mean``
-    time without the event up to it, with ``mean_error``, ``mean_low`` and ``mean_high``; and by cell with an event its
-    begin (``times``), samples ``at_risk`` and events (``died``), the share that survives it (``survival``), Greenwood's
-    standard ``error``, and ``low`` and ``high`` ends of the 95 % ``interval``. ``remaining`` counts those at risk at
-    each of ``risk_times``. ``statistic`` and ``p`` are of the log-rank test that all groups have one hazard, ``None``
-    for one group, and with private noise (``private``), which errors include. ``sparse`` counts the cells in which one
-    or two samples leave.
+    ``predicted`` is false. ``groups`` has the curve of each group at the times of its events: ``name``, ``samples`` and
+    ``events``; the ``median`` time by which half have had the event, ``None`` if fewer have, with the ends
+    ``median_low`` and ``median_high`` of its 95 % interval, where the ends of the band reach one half; with an end
+    ``rmean`` the ``mean`` time without the event up to it, with ``mean_error``, ``mean_low`` and ``mean_high``; and by
+    cell with an event its begin (``times``), samples ``at_risk`` and events (``died``), the share that survives it
+    (``survival``), Greenwood's standard ``error``, and ``low`` and ``high`` ends of the 95 % ``interval``.
+    ``remaining`` counts those at risk at each of ``risk_times``. ``statistic`` and ``p`` are of the log-rank test that
+    all groups have one hazard, ``None`` for one group, and with private noise (``private``), which errors include.
+    ``sparse`` counts the cells in which one or two samples leave.
 
     Parameters
     ----------
@@ -73,6 +66,7 @@ def survival(
         sparse = int(((leaving[:, :-1] > 0) & (leaving[:, :-1] < SPARSE_CELL)).sum())
     statistic, p = test or (None, None)
     return {
+        "predicted": False,
         "group": model.group,
         "groups": groups,
         "risk_times": estimate.risk_times,
@@ -91,30 +85,6 @@ def _end(grid: Grid | UnionGrid, leaving: Ints) -> float:
         return grid.horizon
     last = np.flatnonzero(leaving[:, : grid.cells - 1].sum(axis=0))
     return float(grid.times[last[-1]]) if len(last) else 0.0
-
-
-def round_times(end: float, width: float | None = None) -> list[float]:
-    """Return round times from 0 to an end.
-
-    Parameters
-    ----------
-    end
-        Largest time.
-    width
-        Width of the cells, of which all times are multiples; any times if ``None``.
-
-    Examples
-    --------
-    >>> round_times(1022.0), round_times(52.0, 7.0)
-    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.0, 14.0, 28.0, 42.0])
-    """
-    if not end > 0:
-        return [0.0]
-    scale = 10.0 ** math.floor(math.log10(end / RISK_TIMES))
-    step = next(scale * each for each in STEPS if scale * each * RISK_TIMES >= end * (1 - 1e-12))
-    if width is not None:
-        step = width * math.ceil(step / width - 1e-9)
-    return [float(f"{place * step:.12g}") for place in range(int(end / step + 1e-9) + 1)]
 
 
 @dataclass(frozen=True)

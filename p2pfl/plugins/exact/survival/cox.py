@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 import torch
 
 from p2pfl.core.encodings import Floats, Ints
@@ -17,12 +17,26 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
-from p2pfl.plugins.exact.columns import labels_of
-from p2pfl.plugins.exact.elementary import added, inverse, log, times
+from p2pfl.plugins.exact.columns import labels_of, located
+from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
+from p2pfl.plugins.exact.elementary import added, inverse, times
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
-from p2pfl.plugins.exact.survival.grid import UNION_SHAPES, Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
+from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
+from p2pfl.plugins.exact.survival.proportionality import proportionality
+from p2pfl.plugins.exact.survival.risk_sets import (
+    TRANSFORMS,
+    CellSums,
+    drift,
+    hazards,
+    partial_likelihood,
+    transformed,
+)
+from p2pfl.plugins.exact.survival.roles import TimeRoles
+from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
 STEEPEST = 40.0
@@ -40,20 +54,15 @@ SCALARS = (
 FACTS = ("samples", "held_out", "events", "likelihood", "null_likelihood", "steps", "converged")
 """Numbers that are printed with the coefficients."""
 
-MAX_RISK_BINS, MIN_RISK_BINS = 256, 16
-"""Bins of the risk in a histogram: as many as fit, within these."""
-
-MAX_TALLY = 2**16
-"""Numbers of a histogram of cells and bins, as long as there are more bins than the fewest."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cox(LikelihoodModel, TimedModel):
     r"""Proportional hazards, with standard errors.
 
-    A round is one step of Newton's method on the partial likelihood. Peers add up, by the cell in which a sample
-    leaves, :math:`w, w x, w x x^T` with :math:`w = e^{x^T \beta}`, and the same of those with the event. Risk sets
-    are sums of later cells, so they need no total of their own.
+    A round is one step of Newton's method on the partial likelihood. Peers add up, by the stratum and the cell in which
+    a sample leaves, :math:`w, w x, w x x^T` with :math:`w = e^{x^T \beta}`, and the same of those with the event, and
+    of those that enter in a cell. Risk sets are differences of sums of later cells, so they need no total of their own.
+    A sample whose features change over time is several rows, each with its time of entry.
 
     Parameters
     ----------
@@ -64,15 +73,26 @@ class Cox(LikelihoodModel, TimedModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid; times within a cell are tied.
+        Width of a cell of the grid; times within a cell are tied. ``auto`` for cells that are cut in two as long as
+        few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     ties
         ``efron`` or ``breslow``.
+    strata
+        Column with levels, each of which has a hazard of its own.
+    entry
+        Column of numbers: the time after which a row is at risk. All are from the begin on if ``None``.
+    transform
+        Function of time with which coefficients change in the test of proportional hazards: ``km``, ``identity`` or
+        ``rank``, as in R's ``cox.zph``.
     ridge
         Half of this times the squared norm of the coefficients is subtracted from the log-likelihood.
     least
-        A peer with fewer training samples takes no part.
+        Least number of samples of whatever a total singles out; 1 if a single one may be shown. A peer with fewer
+        training samples takes no part.
+    merge
+        ``rare`` to merge levels with fewer samples; ``""`` to refuse them.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
     fields
@@ -92,28 +112,94 @@ class Cox(LikelihoodModel, TimedModel):
     name: ClassVar[str] = "cox"
     shows: ClassVar[str] = (
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
-        "a cell that one sample leaves shows all features of that sample"
+        "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
     ties: str = "efron"
+    strata: str | None = None
+    entry: str | None = None
+    transform: str = "km"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ties not in {"efron", "breslow"}:
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
+        if self.transform not in TRANSFORMS:
+            raise ModelError(f'model.options.transform is "{self.transform}"; choose from {", ".join(TRANSFORMS)}')
         self.check_limits()
+        _ = self.roles  # checks the columns
+
+    @cached_property
+    def roles(self) -> TimeRoles:
+        """Columns that are no features."""
+        return TimeRoles.of(self.features, self.fields, strata=self.strata, entry=self.entry)
+
+    @property
+    def unscaled(self) -> tuple[int, ...]:
+        """Positions of the columns that must keep their units."""
+        return self.roles.unscaled
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns on which log risks do not depend."""
+        return tuple(name for name in (self.strata, self.entry) if name is not None)
 
     @property
     def scored(self) -> str:
         """Kind of the score."""
-        return "risks"
+        return "risks" if self.strata is None and self.entry is None else "tallied risks"
+
+    @property
+    def cells(self) -> int:
+        """Number of cells that the tensors have room for."""
+        return self.room + 1 if self.listed else self.grid({}).cells
 
     @property
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
-        width, square = (self.features,), (self.features, self.features)
-        shapes: Shapes = {"weight": (1, self.features), "means": width, "step": width}
-        shapes |= {"covariance": square, "moments": square} | dict.fromkeys(SCALARS, (1,))
-        return shapes | UNION_SHAPES if self.united else shapes
+        width, by_cell = len(self.roles.kept), (len(self.roles.levels), self.cells)
+        shapes: Shapes = {"weight": (1, self.features), "means": (self.features,), "step": (width,)}
+        shapes |= dict.fromkeys(("covariance", "moments", "drift_variance"), (width, width)) | {"drift": (width,)}
+        shapes |= {"hazard": by_cell, "hazard_square": by_cell, "hazard_means": (*by_cell, width)}
+        shapes |= dict.fromkeys(SCALARS, (1,))
+        shapes |= {"levels": (self.features,)} if self.merges_levels else {}
+        return shapes | self.time_shapes
+
+    @property
+    def design_columns(self) -> Design:
+        """Columns that have coefficients."""
+        return Design.of(self.features, self.fields, kept=self.roles.kept)
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse or merge levels and cells of time in which few samples leave or enter, by stratum, event and feature.
+
+        With times of entry, each row of a sample counts.
+        """
+        agreed = yield from check.agree()
+        if agreed.least == 1 and not self.auto:
+            return tensors
+        design = yield from self.design_columns.find_pairs(agreed)
+        outcomes = ("rows without the event", "rows with the event")
+        design = yield from check_design(
+            design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
+        )
+        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways)
+        tensors = yield from check_time(self, tensors, agreed, cells)
+        return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
+        _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
+        return cells.count(own.train, event.astype(np.int64))
+
+    @property
+    def _ways(self) -> int:
+        return len(self.roles.levels) * (2 if self.entry is None else 3)
+
+    def _moves(self, part: Part, grid: Grid | UnionGrid) -> list[Ints]:
+        """Return the cell of each sample that leaves without the event, with it, or enters, by stratum; -1 for none."""
+        cell, event, entered = self._cells(part, grid)
+        moves = [np.where(event, -1, cell), np.where(event, cell, -1), *([] if entered is None else [entered])]
+        strata = range(len(self.roles.levels))
+        return [np.where(each // grid.cells == stratum, each % grid.cells, -1) for stratum in strata for each in moves]
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
@@ -128,154 +214,187 @@ class Cox(LikelihoodModel, TimedModel):
             samples, held = (int(count) for count in total[-2:])
             if not samples:
                 return Outcome(tensors, over=True)
-            self.check_coefficients(self.features, samples)
+            self.check_coefficients(len(self.roles.kept), samples)
             means = sums.numbers(total[:-2]) / samples
             counts = scalars(samples=samples, held_out=held if self.owned else UNKNOWN)
             tensors = {**tensors, **counts, "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
-        beta = tensors["weight"][0]
-        found = yield from self._derived(beta, tensors, own)
-        return self._step(beta, found, tensors)
+        summed = yield from self._summed(tensors, own)
+        return self._step(summed, tensors)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the log of the risk relative to a sample of mean features, ``[n, 1]``."""
-        return self._risk(tensors["weight"][0], tensors["means"], part.features)[:, None]
+        return self._risk(tensors, part)[:, None]
 
     def tally(self, tensors: Tensors, part: Part) -> Ints:
-        """Return histograms of risks by cell of time, see :func:`tally`."""
-        beta = tensors["weight"][0]
+        """Return histograms of risks by cell of time, see :func:`p2pfl.plugins.exact.survival.concordance.tally`."""
+        beta, grid = self._beta(tensors), self.grid(tensors)
         variance = added(beta * times(tensors["moments"], beta)) / max(1.0, float(tensors["samples"][0]))
-        grid = self.grid(tensors)
-        cell, event = grid.placed(part.targets)
-        risks = self._risk(beta, tensors["means"], part.features)
-        return tally(risks, cell, event, spread=math.sqrt(max(0.0, variance)), cells=grid.cells)
+        spread, cells = math.sqrt(max(0.0, variance)), grid.cells * len(self.roles.levels)
+        cell, event, entered = self._cells(part, grid)
+        return tally(self._risk(tensors, part), cell, event, spread=spread, cells=cells, entered=entered)
 
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from the sum of histograms over all peers."""
-        found = concordance_of(total, cells=self.grid(tensors).cells)
+        strata = len(self.roles.levels)
+        found = concordance_of(total, cells=self.grid(tensors).cells * strata, strata=strata)
         return {"loss": 1 - found["concordance"], **found} if found else {}
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
-        """Return the coefficients, once the steps have converged."""
+        """Return the coefficients, once the steps have converged, and the test of proportional hazards."""
         del classes
         facts = converged(tensors, FACTS)
         if facts is None:
             return None
-        return with_errors(self.name, tensors["weight"][0], tensors, labels_of(fields), facts, ridge=self.ridge)
+        labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
+        beta, names = self._beta(tensors), [labels[place] for place in kept]
+        found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio="hazard ratio")
+        if self.ridge or found.regression is None:
+            return found
+        tests = proportionality(tensors, kept, located(self.features, fields))
+        return replace(found, regression=replace(found.regression, tests=tests))
 
-    def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
-        return times(features.astype(np.float64) - means, beta)
+    def _beta(self, tensors: Tensors) -> Floats:
+        """Return the coefficients, ``[p]``."""
+        return np.asarray(tensors["weight"][0][self.roles.kept])
+
+    def _weighing(self, beta: Floats) -> Floats:
+        """Return coefficients as the tensor of weights, in which columns with a role have none."""
+        weight = np.zeros((1, self.features))
+        weight[0, self.roles.kept] = beta
+        return weight
+
+    def _centred(self, tensors: Tensors, features: np.ndarray) -> Floats:
+        """Return the features less their means, ``[n, p]``."""
+        kept = self.roles.kept
+        return np.asarray(features[:, kept].astype(np.float64) - tensors["means"][kept])
+
+    def _risk(self, tensors: Tensors, part: Part) -> Floats:
+        return times(self._centred(tensors, part.features), self._beta(tensors))
 
     def _counted(self, peer: str, own: Own) -> Ints:
         part = own.train
         check_least(peer, len(part), least=self.least)
         part.check_complete(peer, model=self.name)
+        self.roles.check(peer, part.features, part.targets)
         wide = part.features.astype(np.float64)
         counts = [len(part), self.held_out(own)]
         return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), counts)
 
-    def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
-        """Ask for the sums by cell, and return likelihood, score and information."""
-        upper = np.triu_indices(self.features)
-        grid = self.grid(tensors)
-        terms, cells = 1 + self.features + len(upper[0]), grid.cells
-        size = sums.size(2 * cells * terms + self.features) + cells
-        total = yield Question(
-            lambda peer: self._terms(own(peer).train, beta, tensors["means"], upper, grid), size=size
-        )
-        first = sums.size(2 * cells * terms)
-        by_cell = sums.numbers(total[:first]).reshape(2, cells, terms)
-        events, covered = total[-cells:], sums.numbers(total[first:-cells])
-        return self._likelihood(beta, by_cell, events, covered)
+    def _cells(self, part: Part, grid: Grid | UnionGrid) -> tuple[Ints, npt.NDArray[np.bool_], Ints | None]:
+        """Return the cells in which samples leave, whether with the event, and in which they enter; -1 for none.
 
-    def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints], grid: Grid | UnionGrid) -> Ints:
-        """Return the sums of a peer by cell: of samples that leave, of those with the event, and numbers of events."""
+        The cells of a stratum follow those of the one before. Whoever has the event in the cell in which they enter is
+        at risk in it.
+        """
         cell, event = grid.placed(part.targets)
-        cells, count = grid.cells, 1 + self.features + len(upper[0])
+        begin = self.roles.stratum(part.features) * grid.cells
+        times_of_entry = self.roles.entered(part.features)
+        if times_of_entry is None:
+            return begin + cell, event, None
+        entered = grid.entered(times_of_entry)
+        entered = np.where(event, np.minimum(entered, cell - 1), np.minimum(entered, cell))
+        return begin + cell, event, np.where(entered >= 0, begin + entered, -1)
 
-        def summed(some: Part, cell: Ints) -> Ints:
+    def _summed(self, tensors: Tensors, own: Owns) -> Asked[CellSums]:
+        """Ask for the sums by stratum and cell at the coefficients of a model."""
+        width, grid, strata = len(self.roles.kept), self.grid(tensors), len(self.roles.levels)
+        groups, terms = strata * grid.cells, 1 + width + width * (width + 1) // 2
+        blocks = 2 if self.entry is None else 3
+        size = sums.size(groups * (blocks * terms + width))
+        total = yield Question(lambda peer: self._terms(own(peer).train, tensors, grid), size=size + blocks * groups)
+        numbers = sums.numbers(total[:size])
+        by_cell = numbers[: blocks * groups * terms].reshape(blocks, strata, grid.cells, terms)
+        counts = total[size:].reshape(blocks, strata, grid.cells)
+        nobody = (np.zeros_like(by_cell[0]), np.zeros_like(counts[0]))
+        entering, entered = nobody if self.entry is None else (by_cell[2], counts[2])
+        covered = numbers[blocks * groups * terms :].reshape(strata, grid.cells, width)
+        return CellSums(by_cell[0], by_cell[1], entering, covered, counts[0], counts[1], entered)
+
+    def _terms(self, part: Part, tensors: Tensors, grid: Grid | UnionGrid) -> Ints:
+        """Return the sums of a peer by stratum and cell: of samples that leave, have the event, and enter."""
+        beta, groups = self._beta(tensors), len(self.roles.levels) * grid.cells
+        upper = np.triu_indices(len(beta))
+
+        def centred(chosen: Ints) -> Callable[[slice], Floats]:
+            return lambda where: self._centred(tensors, part.features[chosen[where]])
+
+        def weighted(chosen: Ints) -> Callable[[slice], Floats]:
             def each(where: slice) -> Floats:
-                centred = some.features[where].astype(np.float64) - means
-                risk = np.exp(np.clip(times(centred, beta), -STEEPEST, STEEPEST))[:, None]
-                return np.concatenate(
-                    [risk, risk * centred, risk * centred[:, upper[0]] * centred[:, upper[1]]], axis=1
-                )
+                values = self._centred(tensors, part.features[chosen[where]])
+                risk = np.exp(np.clip(times(values, beta), -STEEPEST, STEEPEST))[:, None]
+                return np.concatenate([risk, risk * values, risk * values[:, upper[0]] * values[:, upper[1]]], axis=1)
 
-            return sums.summed(len(some), count, each, groups=cell, number=cells).reshape(sums.WORDS, -1)
+            return each
 
-        chosen = np.flatnonzero(event)
-        some = Part(part.features[chosen], part.targets[chosen])
-        both = np.stack([summed(part, cell), summed(some, cell[chosen])], axis=1)
-        centred = some.features.astype(np.float64) - means
-        covered = sums.summed(len(some), self.features, lambda where: centred[where])
-        return np.concatenate([both.ravel(), covered, np.bincount(cell[chosen], minlength=cells)])
+        cell, event, entered = self._cells(part, grid)
+        blocks = [(np.arange(len(part)), cell), (np.flatnonzero(event), cell[event])]
+        if entered is not None:
+            blocks.append((np.flatnonzero(entered >= 0), entered[entered >= 0]))
+        terms = 1 + len(beta) + len(upper[0])
+        found = [
+            sums.summed(len(chosen), terms, weighted(chosen), groups=where, number=groups) for chosen, where in blocks
+        ]
+        chosen, where = blocks[1]
+        found.append(sums.summed(len(chosen), len(beta), centred(chosen), groups=where, number=groups))
+        counts = [np.bincount(where, minlength=groups) for _, where in blocks]
+        return np.concatenate(
+            [np.concatenate([each.reshape(sums.WORDS, -1) for each in found], axis=1).ravel(), *counts]
+        ).astype(np.int64)
 
-    def _likelihood(self, beta: Floats, by_cell: Floats, events: Ints, covered: Floats) -> dict[str, Any]:
-        """Return the partial likelihood with its derivatives."""
-        at_risk = np.cumsum(by_cell[0][::-1], axis=0)[::-1]  # [cells, terms]
-        likelihood = added(beta * covered)
-        score, information = covered.copy(), np.zeros((self.features, self.features))
-        for cell in np.flatnonzero(events).tolist():
-            tied = int(events[cell])
-            for place in range(tied):
-                share = place / tied if self.ties == "efron" else 0.0
-                sums_of = at_risk[cell] - share * by_cell[1, cell]
-                if not sums_of[0] > 0:
-                    raise LearningError(
-                        "the totals of the times cannot be right, because a peer has added what it does not have; "
-                        "compare with the other owners which peers take part"
-                    )
-                mean = sums_of[1 : 1 + self.features] / sums_of[0]
-                square = symmetric(sums_of[1 + self.features :] / sums_of[0], size=self.features)
-                likelihood -= log(float(sums_of[0]))
-                score = score - mean
-                information = information + square - mean[:, None] * mean[None, :]
-        penalty = np.full(self.features, self.ridge)
-        return {
-            "likelihood": likelihood,
-            "objective": likelihood - 0.5 * added(penalty * beta * beta),
-            "score": score - penalty * beta,
-            "information": information + np.diag(penalty),
-            "events": int(events.sum()),
-            "moments": symmetric(at_risk[0, 1 + self.features :], size=self.features),  # read before the first step
-        }
-
-    def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
+    def _step(self, summed: CellSums, tensors: Tensors) -> Outcome:
         """Return the model after a step, or after half of the last one if that lowered the likelihood."""
+        beta, efron = self._beta(tensors), self.ties == "efron"
         taken, before = int(tensors["steps"][0]), float(tensors["objective"][0])
-        events = scalars(events=found["events"])
-        loss = -found["likelihood"] / max(1, found["events"])
-        if taken and found["objective"] < before - 1e-10 * max(1.0, abs(before)):
+        found = partial_likelihood(summed, beta, efron=efron)
+        events = int(summed.died.sum())
+        objective = found.value - 0.5 * self.ridge * added(beta * beta)
+        tensors = {**tensors, **scalars(events=events), **({} if taken else {"moments": summed.moments})}
+        loss = -found.value / max(1, events)
+        if taken and objective < before - 1e-10 * max(1.0, abs(before)):
             half, halvings = tensors["step"] / 2, tensors["halvings"] + 1
             if halvings[0] > HALVINGS:
                 raise self._endless(_steepest(beta, tensors["moments"]))
-            return Outcome(
-                {**tensors, **events, "weight": (beta - half)[None], "step": half, "halvings": halvings}, loss
-            )
-        if found["likelihood"] > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
+            shorter = {"weight": self._weighing(beta - half), "step": half, "halvings": halvings}
+            return Outcome({**tensors, **shorter}, loss)
+        if found.value > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
             raise self._endless(_steepest(beta, tensors["moments"]))
-        covariance, _ = inverse(found["information"])
-        moments = tensors["moments"] if taken else found["moments"]
+        covariance, _ = inverse(found.information + self.ridge * np.eye(len(beta)))
         gained = float(tensors["decrement"][0]) if taken else None
-        new = newton(covariance, found["score"], moments, before=gained, size=found["likelihood"])
+        score = found.score - self.ridge * beta
+        new = newton(covariance, score, tensors["moments"], before=gained, size=found.value)
         if new.endless is not None:
             raise self._endless(new.endless)
-        weight = beta if new.converged else beta + new.step
-        given = {"weight": weight[None], "step": new.step, "covariance": covariance}
-        given |= {"moments": moments} | scalars(
-            likelihood=found["likelihood"],
-            objective=found["objective"],
-            null_likelihood=tensors["null_likelihood"][0] if taken else found["likelihood"],
+        weight = self._weighing(beta if new.converged else beta + new.step)
+        given = {"weight": weight, "step": new.step, "covariance": covariance} | scalars(
+            likelihood=found.value,
+            objective=objective,
+            null_likelihood=tensors["null_likelihood"][0] if taken else found.value,
             decrement=new.decrement,
             steps=taken + (not new.converged),
             halvings=0.0,
             converged=new.converged,
         )
-        return Outcome({**tensors, **events, **given}, loss, over=new.converged)
+        if new.converged:
+            given |= self._over_time(summed, tensors)
+        return Outcome({**tensors, **given}, loss, over=new.converged)
+
+    def _over_time(self, summed: CellSums, tensors: Tensors) -> Tensors:
+        """Return the hazards of a model that has converged, and how its coefficients change over time."""
+        efron, grid = self.ties == "efron", self.grid(tensors)
+        found = hazards(summed, efron=efron)
+        begins = np.append(grid.begins(np.arange(grid.cells - 1)), 0.0)  # nobody has the event beyond the last
+        change = drift(summed, transformed(summed, begins, transform=self.transform), efron=efron)
+        room = {"hazard": found.hazard, "hazard_square": found.square, "hazard_means": found.means}
+        shapes = self.shapes
+        padded = {name: np.zeros(shapes[name]) for name in room}
+        for name, values in room.items():
+            padded[name][:, : grid.cells] = values
+        return {**padded, "drift": change.score, "drift_variance": change.variance}
 
     def _endless(self, place: int) -> LearningError:
         """Return the error of a coefficient that grows without bound."""
-        name = feature_names(self.features, self.fields)[place]
+        name = feature_names(self.features, self.fields)[self.roles.kept[place]]
         return LearningError(
             f'the likelihood has no maximum, because whoever has the event is always extreme in "{name}" among those '
             "at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"
@@ -303,75 +422,3 @@ class Risk(TensorModule):
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
         risks: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
         return risks
-
-
-def risk_bins(cells: int) -> int:
-    """Return the number of bins of the risk.
-
-    Examples
-    --------
-    >>> risk_bins(53), risk_bins(1000), risk_bins(100_000)
-    (256, 65, 16)
-    """
-    return min(MAX_RISK_BINS, max(MIN_RISK_BINS, MAX_TALLY // cells))
-
-
-def tally(risks: Floats, cell: Ints, event: npt.NDArray[np.bool_], *, spread: float, cells: int) -> Ints:
-    r"""Return events, and departures with or without the event, by cell and bin, ``[2 cells bins]``.
-
-    Samples fall into cells of time, and their risks into bins. With :math:`e_{cb}` events of bin b in cell c, and
-    :math:`l_{cb}` samples of bin b that leave in a later cell, or in cell c without the event,
-
-    .. math:: C = \frac{1}{P} \sum_c \sum_b e_{cb} \Bigl( \sum_{a < b} l_{ca} + \tfrac{1}{2} l_{cb} \Bigr), \qquad
-              P = \sum_c \sum_b e_{cb} \sum_a l_{ca}
-
-    is Harrell's concordance of times rounded down to their cell and risks rounded to their bin. Rounding of risks moves
-    it by at most :math:`\sum_{cb} e_{cb} l_{cb} / (2 P)`.
-
-    Parameters
-    ----------
-    risks
-        Log risks relative to the mean, ``[n]``.
-    cell, event
-        Cell in which each sample leaves, and whether with the event, ``[n]``.
-    spread
-        Deviation of log risks as all peers know it: bins have equal shares of a normal distribution.
-    cells
-        Number of cells.
-
-    References
-    ----------
-    Harrell et al., Evaluating the yield of medical tests, JAMA 247, 1982.
-    """
-    count = risk_bins(cells)
-    share: Floats = scipy.special.ndtr(risks / spread) if spread > 0 else np.zeros(len(risks))
-    place = cell * count + np.minimum((share * count).astype(np.int64), count - 1)
-    found = [np.bincount(each, minlength=cells * count) for each in (place[event], place)]
-    return np.concatenate(found).astype(np.int64)
-
-
-def concordance_of(total: Ints, *, cells: int) -> dict[str, float]:
-    """Return the concordance and by how much that of the risks themselves can differ; nothing without a pair.
-
-    Parameters
-    ----------
-    total
-        Sum of :func:`tally` over all peers.
-    cells
-        Number of cells.
-
-    Examples
-    --------
-    >>> found = tally(np.array([3.0, 2.0, 1.0]), np.array([0, 1, 2]), np.ones(3, bool), spread=1.0, cells=4)
-    >>> concordance_of(found, cells=4)
-    {'concordance': 1.0, 'concordance_bound': 0.0}
-    """
-    events, leaving = total.reshape(2, cells, -1)
-    later = np.cumsum(leaving[::-1], axis=0)[::-1] - events  # those of the same cell without the event remain
-    below = np.cumsum(later, axis=1) - later
-    pairs = int((events * later.sum(axis=1, keepdims=True)).sum())
-    if not pairs:
-        return {}
-    tied = int((events * later).sum())
-    right = int((events * below).sum())
-    return {"concordance": (2 * right + tied) / (2 * pairs), "concordance_bound": tied / (2 * pairs)}

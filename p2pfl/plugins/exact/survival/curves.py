@@ -10,7 +10,7 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.regression.fits import REACH
+from p2pfl.plugins.exact.regression.inference import REACH
 
 BANDS = ("log-log", "log", "plain")
 """Transformations on which an interval is symmetric; lifelines and Stata take the first by default, R the second."""
@@ -149,7 +149,7 @@ def time_of_share(times: Floats, shares: Floats, share: float, *, end: float) ->
     return first if len(passed) and passed[0] == reached[0] else (first + until) / 2
 
 
-def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
+def kaplan_meier(events: Ints, leaving: Ints, entering: Ints | None = None) -> SurvivalCurve:
     r"""Return the curve that follows from totals.
 
     .. math:: S(c) = \prod_{c' \le c} \Bigl(1 - \frac{d_{c'}}{n_{c'}}\Bigr), \qquad
@@ -159,6 +159,8 @@ def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
     ----------
     events, leaving
         Events in each cell, and samples that leave in it with or without the event, ``[cells]``.
+    entering
+        Samples that enter in each cell, and are at risk in later ones; all enter before the first one if ``None``.
 
     Examples
     --------
@@ -169,7 +171,8 @@ def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
     ----------
     Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53, 1958.
     """
-    at_risk = np.cumsum(leaving[::-1])[::-1]
+    present = leaving if entering is None else leaving - entering
+    at_risk = np.cumsum(present[::-1])[::-1]
     survival, hazard = np.ones(len(events)), np.zeros(len(events))
     alive, spread = 1.0, 0.0
     for cell, (died, there) in enumerate(zip(events.tolist(), at_risk.tolist(), strict=True)):

@@ -28,8 +28,14 @@ MAX_TIMES = 4096
 TIME_DIGITS = (9, 7, 8, 8)
 """Bits of a time, as an ordered float32, that the totals show one after another."""
 
-UNION_SHAPES: Shapes = {"times": (MAX_TIMES,), "time_count": (1,)}
-"""Tensors of a model with such a grid: its times, ascending, and how many there are."""
+MAX_CELLS = 128
+"""Largest number of cells of time that are found by cutting."""
+
+RISK_TIMES = 6
+"""Number of times after the begin that tables have at most."""
+
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Steps between round times, up to a power of ten."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +76,11 @@ class Grid:
         cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        cell = np.minimum(np.floor(times / self.width), self.cells - 2)
+        return np.where(times > 0, cell, -1).astype(np.int64)
+
 
 @dataclass(frozen=True, eq=False)
 class UnionGrid:
@@ -105,13 +116,17 @@ class UnionGrid:
         before = np.maximum(np.searchsorted(self.times, passed.astype(np.float32), side="right") - 1, 0)
         return np.where(beyond, self.cells - 1, before).astype(np.int64), ~np.signbit(targets) & ~beyond
 
+    def entered(self, times: Floats) -> Ints:
+        """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
+        return np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
+
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""
         return self.times[cells]
 
 
 def united(targets: Callable[[str], npt.NDArray[Any]], *, horizon: float) -> Asked[dict[str, Floats]]:
-    """Return the different times of all samples, under the names of :data:`UNION_SHAPES`.
+    """Return the different times of all samples, under the names of :attr:`TimedModel.time_shapes`.
 
     Four totals count the samples by ever more digits of their times.
 
@@ -161,7 +176,8 @@ class TimedModel(TensorModel):
     horizon
         End of the grid of times.
     width
-        Width of a cell of the grid; times within a cell are tied.
+        Width of a cell of the grid; times within a cell are tied. ``auto`` for cells that are cut in two as long as
+        few samples leave in neither.
     times
         ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     """
@@ -169,7 +185,7 @@ class TimedModel(TensorModel):
     features: int
     classes: int | None
     horizon: float | None = None
-    width: float = 1.0
+    width: float | str = 1.0
     times: str = "grid"
 
     def __post_init__(self) -> None:
@@ -189,8 +205,15 @@ class TimedModel(TensorModel):
                 'model.options.horizon is missing; set it to the end of the grid of times, or set times = "union", '
                 "with which every peer learns the times of all samples"
             )
-        if not self.united:
+        if not self.listed:
             _ = self.grid({})  # checks the width
+        elif self.auto and not (self.horizon or 0.0) > 0:
+            raise ModelError(f"model.options.horizon = {self.horizon:g} leaves no time; set it above 0")
+        if self.united and self.least > 1:
+            raise ModelError(
+                'model.options.times = "union" shows every peer the time of each sample, which only least = 1 allows; '
+                'set width = "auto" instead'
+            )
         if self.classes is not None:
             raise ModelError(f"model.name: {self.name} takes times until an event, not classes; choose another target")
 
@@ -204,16 +227,68 @@ class TimedModel(TensorModel):
         """True if cells begin at the times of all samples."""
         return self.times == "union"
 
+    @property
+    def auto(self) -> bool:
+        """True if cells are cut as long as few samples leave in none."""
+        return self.width == "auto"
+
+    @property
+    def listed(self) -> bool:
+        """True if a tensor has the begins of all cells."""
+        return self.united or self.auto
+
+    @property
+    def room(self) -> int:
+        """Largest number of begins of cells."""
+        return MAX_CELLS if self.auto else MAX_TIMES
+
+    @property
+    def time_shapes(self) -> Shapes:
+        """Tensors of the begins of cells, ascending, and how many there are; none where they follow from options."""
+        return {"times": (self.room,), "time_count": (1,)} if self.listed else {}
+
+    @property
+    def merges(self) -> bool:
+        """True if the check of small cells may merge them."""
+        return self.auto or super().merges
+
     def grid(self, tensors: Tensors) -> Grid | UnionGrid:
         """Return the cells of time."""
-        if not self.united:
+        if not self.listed:
+            if isinstance(self.width, str):
+                raise ModelError(f'model.options.width is "{self.width}"; set it to "auto" or a number above 0')
             return Grid(width=self.width, horizon=self.horizon or 0.0)
-        return UnionGrid(tensors["times"][: int(tensors["time_count"][0])], self._last)
+        return UnionGrid(tensors["times"][: int(tensors["time_count"][0])], self.last)
 
     def unite(self, targets: Callable[[str], npt.NDArray[Any]]) -> Asked[dict[str, Floats]]:
         """Ask for the times of all samples if cells begin at them; return the tensors that hold them."""
-        return (yield from united(targets, horizon=self._last)) if self.united else {}
+        return (yield from united(targets, horizon=self.last)) if self.united else {}
 
     @property
-    def _last(self) -> float:
+    def last(self) -> float:
+        """Time beyond which nobody is observed."""
         return math.inf if self.horizon is None else self.horizon
+
+
+def round_times(end: float, width: float | None = None) -> list[float]:
+    """Return round times from 0 to an end.
+
+    Parameters
+    ----------
+    end
+        Largest time.
+    width
+        Width of the cells, of which all times are multiples; any times if ``None``.
+
+    Examples
+    --------
+    >>> round_times(1022.0), round_times(52.0, 7.0)
+    ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.0, 14.0, 28.0, 42.0])
+    """
+    if not end > 0:
+        return [0.0]
+    scale = 10.0 ** math.floor(math.log10(end / RISK_TIMES))
+    step = next(scale * each for each in STEPS if scale * each * RISK_TIMES >= end * (1 - 1e-12))
+    if width is not None:
+        step = width * math.ceil(step / width - 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(int(end / step + 1e-9) + 1)]

@@ -55,6 +55,11 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
     count = int(tensors["trees"][0]) * (1 if averaged else module.columns)
     names = ("feature", "threshold", "left", "missing", "value", "categories")
     columns = msgspec.to_builtins(inputs.columns or ())
+    if dates := [field.name for field in predictor.fields if field.since is not None]:
+        raise ModelError(
+            f'column "{dates[0]}" has dates, which an estimator of scikit-learn does not read; export to onnx, and '
+            "give the days since the date of the column"
+        )
     return {
         "columns": columns,
         "absent": sorted(predictor.saved.missing),

@@ -44,8 +44,8 @@ def test_a_peer_with_few_samples_takes_no_part(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_with_many_coefficients_for_all_samples_is_refused(name):
     with pytest.raises(LearningError, match=r"[89] coefficients for the 24 samples of all peers are more than"):
-        run(MODELS[name](), [6, 6, 6, 6])
-    run(MODELS[name](coefficients_per_sample=0.5), [6, 6, 6, 6])
+        run(MODELS[name](least=1), [6, 6, 6, 6])
+    run(MODELS[name](least=1, coefficients_per_sample=0.5), [6, 6, 6, 6])
 
 
 def test_a_peer_that_learns_alone_has_no_limits():

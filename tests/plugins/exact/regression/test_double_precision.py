@@ -11,7 +11,7 @@ import torch
 from p2pfl.core.draws import draw
 from p2pfl.data import Table, gather
 from p2pfl.experiment import read
-from p2pfl.experiment.resolving import federated
+from p2pfl.experiment.resolving import federate_data
 from p2pfl.learning import ExactLearner
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import GLM, Boosting, Cox
@@ -125,7 +125,7 @@ def experiment(tmp_path):
 )
 def test_torch_models_and_trees_keep_the_memory_of_single_precision(experiment, model, dtype):
     privacy = {} if model == "linear" else experiment["privacy"]
-    data = federated(read(experiment | {"model": {"name": model}, "privacy": privacy}), ("peer0", "peer1", "peer2"))
+    data = federate_data(read(experiment | {"model": {"name": model}, "privacy": privacy}), ("peer0", "peer1", "peer2"))
     assert data.dataset.features.dtype == data.dataset.targets.dtype == dtype
 
 

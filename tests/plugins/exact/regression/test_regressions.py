@@ -83,7 +83,7 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
     printed = capsys.readouterr().out
     assert "No estimate: the features above determine it" in printed
     assert f"{oracle.bse[0]:.5g}" in printed
-    assert f"{by_name['age']['low']:.5g} to {by_name['age']['high']:.5g}" in printed
+    assert f"{by_name['age']['ratio_low']:.5g} to {by_name['age']['ratio_high']:.5g}" in printed
 
 
 def test_a_model_without_coefficients_is_refused(clinic, tmp_path, capsys):
@@ -141,6 +141,7 @@ def test_cox_regression_of_tables_is_that_of_statsmodels(tmp_path, capsys):
         event="arrest",
     )
     assert read(wanted).learning.algorithm == "exact"
+    wanted["data"]["test"] = 0.2
     run = simulate(wanted, folder=tmp_path / "run")
     assert run.summary["metric"] == "concordance"
     saved = str(tmp_path / "run" / "peers" / "peer1.safetensors")

@@ -19,7 +19,8 @@ from p2pfl.learning import ExactLearner
 from p2pfl.learning.metrics import concordance
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact.regression.fits import coefficients
-from p2pfl.plugins.exact.survival.cox import Cox, risk_bins
+from p2pfl.plugins.exact.survival.concordance import risk_bins
+from p2pfl.plugins.exact.survival.cox import Cox
 from p2pfl.plugins.exact.survival.curves import kaplan_meier, log_rank
 from p2pfl.plugins.exact.survival.grid import Grid
 from p2pfl.privacy.keys import SeededSource
@@ -87,7 +88,7 @@ def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
 def test_the_union_of_times_takes_times_as_they_are(rossi):
     features, times, events = rossi
     exact = (times + np.random.default_rng(0).random(len(times))).astype(np.float32).astype(float)
-    model = Cox(features=7, classes=None, times="union").alone
+    model = Cox(features=7, classes=None, times="union", least=1).alone
     federation = shared_out(features, np.where(events, exact, -exact), classes=None, peers=6)
     learner = ExactLearner(model, federation)
     privacy = Pairwise(mask_graph="complete")

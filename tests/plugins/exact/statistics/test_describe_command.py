@@ -201,7 +201,16 @@ def test_exact_statistics_of_data_with_an_account_need_to_be_asked_for(clinic, t
     assert f"UNACCOUNTED: {account} does not count this run" in said.err
     assert "two such results of which one lacks a sample, or a peer, show by their difference exactly" in said.err
     assert json.loads(said.out)["samples"] >= 240
-    assert account.read_text() == kept
+    assert account.read_text().startswith(kept)
+    runs = [json.loads(line) for line in account.read_text().removeprefix(kept).splitlines()]
+    assert [run["peer"] for run in runs] == ["peer0", "peer1", "peer2", "peer3"]
+    assert all(run["accepted"] == ["no cost of this run is counted"] for run in runs)
+
+
+def remove_account(path):
+    """Remove an account and its key, so that the data begin anew."""
+    path.unlink()
+    path.with_name(f"{path.name}.key").unlink()
 
 
 @pytest.mark.slow
@@ -221,12 +230,12 @@ def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, cap
     assert found["columns"][0]["mean"] == pytest.approx(frame["age"].mean(), abs=10)
     assert sum(found["columns"][2]["levels"].values()) == pytest.approx(300, abs=60)
     assert "Every number has private noise" in page.read_text()
-    assert len(account.read_text().splitlines()) == PEERS
+    assert sum('"round"' in line for line in account.read_text().splitlines()) == PEERS
     assert main(["describe", str(path), *sets]) == 2
     assert (
         f"as 4 is spent already by {account}; raise it and set privacy.noise, or stop here" in capsys.readouterr().err
     )
-    account.unlink()
+    remove_account(account)
     simulate(read(path, changes=[each.replace('":', '" =') for each in changes]), folder=folder, baselines=False)
     assert main(["describe", str(folder / "peers" / "peer0.safetensors")]) == 0
     assert "samples of all peers; with private noise" in capsys.readouterr().out
@@ -314,11 +323,11 @@ def test_private_statistics_run_as_the_experiment_says(trial, tmp_path, capsys):
         assert samples == pytest.approx(120, abs=60)
         page = tmp_path / "page.html"
         assert main([command, str(path), *sets, "--html", str(page)]) == 2
-        (tmp_path / command).unlink()
+        remove_account(tmp_path / command)
         assert main([command, str(path), *sets, "--html", str(page)]) == 0
         assert ("no test" in capsys.readouterr().out) == (command == "survival")
         assert "with private noise" in page.read_text()
-        (tmp_path / command).unlink()
+        remove_account(tmp_path / command)
         folder = tmp_path / f"{command}-run"
         simulate(read(path, changes=[*changes, *private, account]), folder=folder, baselines=False)
         assert main([command, str(folder / "peers" / "peer0.safetensors")]) == 0

@@ -79,7 +79,7 @@ def test_cells_of_single_samples_are_counted(rossi):
 def test_the_union_of_times_makes_the_curves_of_lifelines_for_any_times(rossi):
     features, times, events = rossi
     exact = (times + np.random.default_rng(0).random(len(times))).astype(np.float32).astype(float)
-    model = KaplanMeier(features=3, classes=None, times="union", group="aid", fields=COLUMNS)
+    model = KaplanMeier(features=3, classes=None, times="union", least=1, group="aid", fields=COLUMNS)
     federation = shared_out(features, np.where(events, exact, -exact), classes=None, peers=4)
     tensors = trained(model, federation, rounds=1)[1]
     assert np.array_equal(model.grid(tensors).times, np.unique(exact))
@@ -94,7 +94,7 @@ def test_the_union_of_times_makes_the_curves_of_lifelines_for_any_times(rossi):
 
 def test_the_union_of_times_leaves_out_what_comes_after_the_horizon(rossi):
     _, times, events = rossi
-    model = KaplanMeier(features=1, classes=None, times="union", horizon=30.0)
+    model = KaplanMeier(features=1, classes=None, times="union", horizon=30.0, least=1)
     federation = shared_out(np.ones((len(times), 1)), np.where(events, times, -times), classes=None, peers=4)
     tensors = trained(model, federation, rounds=1)[1]
     assert model.grid(tensors).times.max() == 30
@@ -107,7 +107,7 @@ def test_too_many_times_for_a_union_are_refused():
     with pytest.raises(LearningError, match="more than 4,096 different times, too many for their union; leave out"):
         simulate(
             Exact(),
-            ExactLearner(KaplanMeier(features=1, classes=None, times="union"), federation),
+            ExactLearner(KaplanMeier(features=1, classes=None, times="union", least=1), federation),
             topology.ring(3),
             rounds=1,
             baselines=False,
@@ -139,7 +139,14 @@ def test_the_command_takes_the_union_of_times(trial, tmp_path, capsys):
 
 def test_a_statistic_has_no_scores_and_names_the_command_that_prints_it(trial, tmp_path, capsys):
     folder = tmp_path / "runs"
-    change = ["--set", "model.name=kaplan_meier", "--set", "model.options={ horizon = 30 }", "--set", "rounds=1"]
+    change = [
+        "--set",
+        "model.name=kaplan_meier",
+        "--set",
+        "model.options={ horizon = 30, least = 1 }",
+        "--set",
+        "rounds=1",
+    ]
     change += ["--set", "privacy.mode=pairwise"]
     assert main(["simulate", str(trial), "--runs", str(folder), *change]) == 0
     [run] = folder.iterdir()

@@ -133,7 +133,21 @@ def trial(lung, tmp_path_factory):
 
 
 def survive(trial, *more):
-    return main(["survival", str(trial), "--horizon", "1022", "--group", "sex", "--unit", "days", *map(str, more)])
+    return main(
+        [
+            "survival",
+            str(trial),
+            "--horizon",
+            "1022",
+            "--group",
+            "sex",
+            "--unit",
+            "days",
+            "--least",
+            "1",
+            *map(str, more),
+        ]
+    )
 
 
 def test_the_command_prints_the_groups_with_names_units_and_numbers_at_risk(trial, capsys):

@@ -1,0 +1,159 @@
+"""Samples that leave in the cells of a grid of times, by event and feature, and grids on which they are not few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError
+from p2pfl.learning.exact_model import Asked, Own, Part, Tensors
+from p2pfl.learning.small_cells import AgreedCheck, Cells
+from p2pfl.plugins.exact.design_cells import Singled
+from p2pfl.plugins.exact.survival.grid import MAX_CELLS, Grid, TimedModel, UnionGrid
+
+SHARES = (0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875)
+"""Where a cell of time is cut in two, as shares of its width, the first that leaves no small cell."""
+
+MAX_BATCH = 512
+"""Cells of time whose samples are looked at together, so that a grid that is too fine is refused soon."""
+
+
+def departures(part: Part, grid: Grid | UnionGrid) -> list[Ints]:
+    """Return the cell in which each sample leaves without the event, and with it; -1 for none, ``[n]`` each."""
+    cell, event = grid.placed(part.targets)
+    return [np.where(event, -1, cell), np.where(event, cell, -1)]
+
+
+@dataclass(frozen=True, eq=False)
+class TimeCells:
+    """Samples that leave in a cell of time or enter in it: all of them, and those that a feature singles out.
+
+    Parameters
+    ----------
+    grid
+        Cells of time.
+    sets
+        Samples that features single out.
+    parts
+        Function that returns the parts of a peer's samples that are summed.
+    moves
+        Function that returns the cells in which samples leave, or enter, in each of some ways.
+    ways
+        Number of these.
+    """
+
+    grid: Grid | UnionGrid
+    sets: Sequence[Singled]
+    parts: Callable[[Own], Sequence[Part]]
+    moves: Callable[[Part, Grid | UnionGrid], list[Ints]] = departures
+    ways: int = 2
+
+    @property
+    def kinds(self) -> int:
+        """Number of counts of a cell of time."""
+        return 1 + self.ways * (1 + len(self.sets))
+
+    def count(self, own: Own) -> Ints:
+        """Return how many samples leave in each cell, and then how many by way and feature, ``[cells, kinds]``."""
+        cells = self.grid.cells
+        counts = np.zeros((cells, self.kinds), np.int64)
+        for part in self.parts(own):
+            leaving = self.grid.placed(part.targets)[0]
+            every = [np.ones(len(part), np.bool_), *(each.among(part.features) for each in self.sets)]
+            moves = [move[chosen] for chosen in every for move in self.moves(part, self.grid)]
+            counts += np.stack([np.bincount(move[move >= 0], minlength=cells) for move in (leaving, *moves)], axis=1)
+        return counts
+
+    def check(self, check: AgreedCheck[Own]) -> Asked[None]:
+        """Ask whether few samples leave in a cell of time.
+
+        Raises
+        ------
+        DataError
+            They do.
+        """
+        for sets in ((), self.sets):
+            cells = replace(self, sets=sets)
+            for start in range(0, self.grid.cells, MAX_BATCH):
+                batch = slice(start, min(self.grid.cells, start + MAX_BATCH))
+
+                def counted(own: Own, cells: TimeCells = cells, batch: slice = batch) -> Ints:
+                    return cells.count(own)[batch].ravel()
+
+                size = (batch.stop - batch.start) * cells.kinds
+                if (yield from check.find(Cells.of({"the time": size}), counted)):
+                    shared = " and share a value of a feature" if sets else ""
+                    raise DataError(
+                        f"fewer than {check.least} people leave in a cell of time, or with or without the event"
+                        f'{shared}, so totals would show single people; set model.options.width = "auto", or to more'
+                    )
+
+
+def cut_time(check: AgreedCheck[Own], cells: TimeCells, *, horizon: float) -> Asked[Floats]:
+    """Return where cells of time begin that few samples leave in none of.
+
+    The time up to the horizon is cut in two, and so is each piece, where this leaves no small cell and no empty one. So
+    nothing shows of a small cell but that a larger one around it cannot be cut.
+
+    Parameters
+    ----------
+    check
+        Check under the least number of all peers.
+    cells
+        Samples by cell, of any grid.
+    horizon
+        End of the last cell.
+
+    Raises
+    ------
+    DataError
+        Few samples are under observation beyond the horizon, or leave before it.
+    """
+    yield from replace(cells, grid=UnionGrid(np.zeros(1), horizon)).check(check)
+    pieces = {0.0: (horizon, 0)}  # the end of each piece, and how many cuts were tried
+    while True:
+        tried = {low: low + (end - low) * SHARES[tries] for low, (end, tries) in pieces.items() if tries < len(SHARES)}
+        tried = dict(list(tried.items())[: MAX_CELLS - len(pieces)])
+        if not tried:
+            return np.array(sorted(pieces))
+        grid = UnionGrid(np.array(sorted({*pieces, *tried.values()})), horizon)
+        cut = replace(cells, grid=grid)
+        rows = np.array([np.searchsorted(grid.times, [low, middle]) for low, middle in tried.items()])
+
+        def counted(own: Own, cut: TimeCells = cut, rows: Ints = rows) -> Ints:
+            return cut.count(own)[rows.ravel()].ravel()
+
+        groups = {f"{low:g}": 2 * cells.kinds for low in tried}
+        nobody = np.tile(np.arange(cells.kinds) == 0, 2 * len(tried)).astype(np.int64)  # so that no cell is empty
+        small = yield from check.find(Cells.of(groups), counted, nobody=nobody)
+        for number, (low, middle) in enumerate(tried.items()):
+            end, tries = pieces[low]
+            if number in small:
+                pieces[low] = end, tries + 1
+            else:
+                pieces |= {low: (middle, 0), middle: (end, 0)}
+
+
+def check_time(model: TimedModel, tensors: Tensors, check: AgreedCheck[Own], cells: TimeCells) -> Asked[Tensors]:
+    """Refuse cells of time that few samples leave in, or return the model with cells that are wide enough.
+
+    Raises
+    ------
+    DataError
+        Few samples leave in a cell, or by event, or by event with one value of a feature.
+    """
+    if model.united:
+        raise DataError(
+            f"a peer wants at least {check.least} people in a cell, but the union of times shows that of each; set "
+            'model.options.width = "auto" and a horizon instead of times = "union"'
+        )
+    if not model.auto:
+        yield from cells.check(check)
+        return tensors
+    begins = yield from cut_time(check, cells, horizon=model.last)
+    times = np.zeros(model.room)
+    times[: len(begins)] = begins
+    return {**tensors, "times": times, "time_count": np.array([float(len(begins))])}

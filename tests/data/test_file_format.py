@@ -1,0 +1,131 @@
+"""How one owner's table is written: separator, decimal, encoding and dates, in a file beside it."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.core.errors import DataError
+from p2pfl.data import Table
+from p2pfl.data.tables import propose, read
+from p2pfl.data.tables.common_table import csv
+from p2pfl.data.tables.file_format import FileFormat
+
+PLAIN_TEXT = "born,weight,name,ill\n1970-01-31,81.5,Zoë,1\n1971-12-01,-70,Bo,0\n"
+EUROPEAN = "born;weight;name;ill\n31.01.1970;81,5;Zoë;1\n01.12.1971;-70;Bo;0\n"
+FORMAT = 'separator = ";"\ndecimal = ","\nencoding = "latin-1"\ndates = "%d.%m.%Y"\n'
+COLUMNS = {"born": {"type": "date", "since": "1970-01-01"}, "weight": "number", "name": ["Bo", "Zoë"], "ill": [0, 1]}
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text, form=None, encoding="utf-8"):
+        path = tmp_path / "north.csv"
+        path.write_text(text, encoding=encoding)
+        if form is not None:
+            (tmp_path / "north.csv.toml").write_text(form)
+        return path
+
+    return write
+
+
+def test_a_european_table_gives_what_a_plain_one_gives(table):
+    plain = Table(COLUMNS, target="ill").read(table(PLAIN_TEXT))
+    european = Table(COLUMNS, target="ill").read(table(EUROPEAN, FORMAT, encoding="latin-1"))
+    for one, other in zip(plain, european, strict=True):
+        assert one.tolist() == other.tolist()
+    assert plain[0].tolist() == [[30, 0, 1, 81.5], [699, 1, 0, -70]]
+
+
+def test_one_table_for_everybody_may_be_european_too(table):
+    path = table("weight;ill\n81,5;1\n70,0;0\n64,5;0\n", 'separator = ";"\ndecimal = ","')
+    assert csv(None, path=path, target="ill").columns["weight"].tolist() == [81.5, 70.0, 64.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "sentence"),
+    [
+        (EUROPEAN, None, r'is separated by semicolons; write separator = ";" and decimal = "," to north\.csv\.toml'),
+        ("a;b\n1;2\n", None, r'is separated by semicolons; write separator = ";" to north\.csv\.toml beside it$'),
+        ("a\tb\n1\t2\n", None, r'is separated by tabs; write separator = "\\t" to north\.csv\.toml beside it$'),
+        ("a,b\n1,2\n", 'separator = ";"', r'is separated by commas; write separator = "," to north\.csv\.toml'),
+        ("a,b\n1,2\n", 'seperator = ";"', r'toml has the unknown key "seperator"; did you mean "separator"\?'),
+        ("a,b\n1,2\n", "separator = 1", r"toml: separator is 1; write a text$"),
+        ("a,b\n1,2\n", 'separator = ";;"', r"toml: separator is ';;'; write one character, such as ;$"),
+        ("a,b\n1,2\n", 'decimal = ","', r"toml: decimal is ','; write a point or a comma that is not the separator"),
+        ("a,b\n1,2\n", 'encoding = "latin-0"', r"toml: encoding 'latin-0' is unknown; write one of Python, such as"),
+        ("a,b\n1,2\n", 'dates = "%d.%B"', r"toml: dates is '%d\.%B'; write %d, %m and %Y, such as %d\.%m\.%Y$"),
+        ("a,b\n1,2\n", "separator = ;", r"toml is no TOML file \(.*\); correct it, or remove it$"),
+    ],
+)
+def test_a_table_that_is_written_otherwise_is_recognised(table, text, form, sentence):
+    with pytest.raises(DataError, match=sentence):
+        read(table(text, form))
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "sentence"),
+    [
+        (
+            EUROPEAN,
+            'separator = ";"',
+            r'line 2: "31\.01\.1970" in column "born" is no date .*; write it as 2020-12-31, or',
+        ),
+        (
+            EUROPEAN,
+            'separator = ";"\ndates = "%d.%m.%Y"',
+            r'line 2: "81,5" in column "weight" is no finite number; correct the cell, or write decimal = "," to north',
+        ),
+        (
+            EUROPEAN.replace("81,5", "1.081,5"),
+            'separator = ";"\ndecimal = ","\ndates = "%d.%m.%Y"',
+            r'line 2: "1\.081,5" in column "weight" is no finite number; correct the cell$',
+        ),
+        (
+            EUROPEAN.replace("81,5", "81.5"),
+            'separator = ";"\ndecimal = ","\ndates = "%d.%m.%Y"',
+            r'line 2: "81\.5" in column "weight" is no finite number',
+        ),
+    ],
+)
+def test_a_cell_of_another_format_says_what_to_state(table, text, form, sentence):
+    with pytest.raises(DataError, match=sentence):
+        Table(COLUMNS, target="ill").read(table(text, form))
+
+
+def test_a_whole_number_with_a_decimal_comma_is_its_level(table):
+    path = table("stage;ill\n1,0;0\n2,00;1\n", 'separator = ";"\ndecimal = ","')
+    assert Table({"stage": [1, 2], "ill": [0, 1]}, target="ill").read(path)[0].tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_file_beside_a_table_belongs_to_its_owner_alone(table):
+    """The declaration, which peers compare, has no trace of it."""
+    path = table(EUROPEAN, FORMAT, encoding="latin-1")
+    assert propose(read(path), target="ill")[0]["weight"] == "number"
+    with pytest.raises(DataError, match='has the unknown key "separator"'):
+        Table(COLUMNS | {"weight": {"type": "number", "separator": ";"}}, target="ill")
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9))
+def test_a_decimal_comma_changes_no_number(number):
+    assert FileFormat(decimal=",").number(str(number).replace(".", ",")) == FileFormat().number(str(number))
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "days"),
+    [
+        ("%Y-%m-%d", "2020-01-02", 1),
+        ("%Y-%m-%d", "2020-01-02T06:00:00.5", 1.25 + 0.5 / 86_400),
+        ("%d.%m.%Y", "2.1.2020 12:00", 1.5),
+        ("%m/%d/%y", "01/02/20", 1),
+        ("%m/%d/%y", "12/31/99", -7306),
+        ("%d%m%Y", "03012020", 2),
+        ("%Y-%m-%d", "2020-02-30", None),
+        ("%Y-%m-%d", "today", None),
+        ("%d.%m.%Y", "2020-01-02", None),
+    ],
+)
+def test_a_date_is_read_in_its_form_or_is_none(form, cell, days):
+    found = FileFormat(dates=form).days(cell, since="2020-01-01")
+    assert found == pytest.approx(math.nan if days is None else days, abs=1e-9, nan_ok=True)
