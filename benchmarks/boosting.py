@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50)
     options = parser.parse_args()
     wanted = experiment(peers=options.peers, rounds=options.rounds)
-    with server.running():
+    with server.run_server():
         marks = list[float]()
         simulated = p2pfl.simulate(wanted, baselines=False, observe=lambda _: marks.append(time.process_time()))
         busy = (marks[-1] - marks[0]) * options.rounds / (options.rounds - 1)

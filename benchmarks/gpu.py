@@ -47,7 +47,7 @@ from p2pfl.privacy import Masks, Settings, private
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.recording import moved
+from p2pfl.simulation.round_records import move_state
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights, metropolis, random_regular
 
@@ -91,7 +91,7 @@ class Rounds:
         self.peers = tuple(self.learner.federation.peers)
         self.weights = [task.weights(self.peers)]
         self.mixer = Mixer(self.weights)
-        self.state: State = moved(start(self.learner, self.peers), home(self.learner))
+        self.state: State = move_state(start(self.learner, self.peers), home(self.learner))
         there = torch.ones(len(self.peers), dtype=torch.bool)
         self.inline = Inline(self.learner, present=lambda _: there, clock=time.perf_counter)
         self.number = 0

@@ -24,7 +24,7 @@ def measure(peers: int, data: str, hidden: int) -> dict[str, float]:
     from p2pfl.core.process import peak_memory  # noqa: PLC0415
     from p2pfl.experiment import plan, read  # noqa: PLC0415 (in a process of its own)
     from p2pfl.simulation import simulate  # noqa: PLC0415
-    from p2pfl.simulation.memory_estimate import estimated  # noqa: PLC0415
+    from p2pfl.simulation.memory_estimate import estimate  # noqa: PLC0415
 
     table = {
         "rounds": 2,
@@ -36,7 +36,7 @@ def measure(peers: int, data: str, hidden: int) -> dict[str, float]:
         "privacy": {"mode": "none"},
     }
     made = plan(read(table))
-    needed = estimated(made, baselines=False)
+    needed = estimate(made, baselines=False)
     with tempfile.TemporaryDirectory() as folder:
         simulate(made, baselines=False, folder=Path(folder) / "run")
     return {"estimated": needed.total, "measured": peak_memory() or 0, "models": needed.models}

@@ -27,7 +27,7 @@ from p2pfl.privacy.keys import SeededSource
 from p2pfl.results import Run
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import StackedNeighbourhood, simulate
-from p2pfl.simulation.curator import compare, needed
+from p2pfl.simulation.curator import break_even, compare
 from p2pfl.simulation.inline import Inline
 
 PEERS, SIZE, STEPS, RATE = 16, 10, 3500, 1.668e-3
@@ -192,7 +192,7 @@ def forecast(swarms: Sequence[Experiment]) -> list[str]:
     curators = [math.nan if each.curator is None else each.curator for each in found]
     pays = sum(each.pays for each in found)
     asked = [
-        needed(one, each)[0] if each.share else math.inf
+        break_even(one, each)[0] if each.share else math.inf
         for one, each in zip(plans, found, strict=True)
         if not each.pays
     ]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from benchmarks.timing import pair
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Pulse
-from p2pfl.network.protocol.wire.tags import authentic, parts, tagged
+from p2pfl.network.protocol.wire.tags import add_tags, authentic, parts
 from p2pfl.network.protocol.wire.wire_codec import encode
 from p2pfl.privacy.keys import ExchangeKey, Identity, SecretSource, SenderKey, verify
 
@@ -113,7 +113,7 @@ def authentication() -> None:
 
         def tagging(bare=bare, sealed=sealed, prefix=prefix, tags=tags) -> None:
             bare()
-            tagged(prefix, sealed, keys=tags)
+            add_tags(prefix, sealed, keys=tags)
 
         def signing(bare=bare, signed=signed, header=header, prefix=prefix, sealed=sealed) -> None:
             bare()

@@ -72,8 +72,8 @@ from .network.peer.launch.in_loop import live as live
 from .network.transport import MemoryTransport as MemoryTransport
 from .network.transport.mqtt import MqttTransport as MqttTransport
 from .results import Run as Run
-from .results.comparing.finished import Sweep as Sweep
-from .results.comparing.finished import compare as compare
+from .results.comparisons.sweep_runs import Sweep as Sweep
+from .results.comparisons.sweep_runs import compare as compare
 from .results.models import Predictor as Predictor
 from .simulation import simulate as simulate
 

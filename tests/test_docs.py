@@ -20,7 +20,7 @@ from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Own, Part
 from p2pfl.plugins.study.study import cells
-from p2pfl.plugins.study.sweep_command import studied
+from p2pfl.plugins.study.sweep_command import study_of
 from p2pfl.testing import check_model
 
 ROOT = Path(__file__).parent.parent
@@ -225,7 +225,7 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
     for command in commands:
         options = parse(shlex.split(command.removeprefix("p2pfl"), comments=True))
         if options.command == "sweep":
-            assert cells(studied(options))
+            assert cells(study_of(options))
         elif getattr(options, "experiment", None) and "changes" in options:
             read(options.experiment, changes=options.changes)
 

@@ -5,7 +5,7 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from p2pfl.network.transport.broker import Broker, Program, mosquitto, running
+from p2pfl.network.transport.broker import Broker, Program, mosquitto, run_program
 
 
 class Mortal:
@@ -41,7 +41,7 @@ class Mortal:
 
     def start(self) -> str:
         """Start it; its address stays the same."""
-        self.broker = self._stack.enter_context(running(self.program, host=self.host, port=self.port))
+        self.broker = self._stack.enter_context(run_program(self.program, host=self.host, port=self.port))
         self.port = int(self.broker.url.rpartition(":")[2])
         return self.broker.url
 

@@ -30,7 +30,7 @@ from p2pfl.experiment.accounts import data_folder
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 
 PEERS, DEGREE = 64, 4
 EVERY = 4
@@ -91,7 +91,7 @@ def curve(way: str, *, share: float = 1.0) -> Curve:
             found.append((float(sent.double().mean()) / 1e6, float(score)))
 
     last = range(max(EVERY, int(share * rounds)))
-    run_without_loop(playing(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe))
+    run_without_loop(play_rounds(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe))
     megabytes, accuracy = zip(*found, strict=True)
     return Curve(megabytes, accuracy)
 

@@ -30,7 +30,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 
 ROUNDS, EVERY, LATE = 200, 2, 50
 """Rounds, how often the model is scored, and how many of the last rounds count."""
@@ -91,7 +91,9 @@ def computed(name: str, share: float, arm: str) -> Curve:
         right = learner.evaluate(state.rows, peers=peers, part="test")["accuracy"].tolist()
         points.append((round + 1, mean(loss, held["train"]), mean(right, held["test"])))
 
-    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe))
+    run_without_loop(
+        play_rounds(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe)
+    )
     return points
 
 

@@ -28,7 +28,7 @@ from p2pfl.experiment import Plan, plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 
 
 @lru_cache
@@ -113,7 +113,9 @@ def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, flo
         if {round + 1, round + 2} & set(rounds):
             common[round + 1] = state.public.rows
 
-    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe))
+    run_without_loop(
+        play_rounds(resolved, source=SeededSource(0), rounds=range(last), faults=Faults(), observe=observe)
+    )
     own = {each: alone(resolved, common[each - 1], round=each - 1) for each in rounds}
     return {each: (score(own[each].rows), score(own[each].public.rows), score(common[each])) for each in rounds}
 

@@ -16,7 +16,7 @@ from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 
 TARGET, MOST, LATE = 0.8, 100, 20
 """Accuracy to be reached, in so many rounds; and how many of the last rounds' accuracies are averaged."""
@@ -48,7 +48,9 @@ def accuracies(algorithm: str, epochs: int, rate: float) -> list[float]:
     async def observe(_round: int, state: State, _net: object, _learner: object) -> None:
         found.append(float(resolved.learner.evaluate(state.rows[:1], peers=one)["accuracy"]))
 
-    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe))
+    run_without_loop(
+        play_rounds(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe)
+    )
     return found
 
 

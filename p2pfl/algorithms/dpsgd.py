@@ -56,10 +56,10 @@ class DPSGD:
         mixed = (await self.gossip(net, released)).public
         if first:
             return State(mixed.rows, mixed, fitted.memory, report=fitted.report)
-        rows = blockwise(_stepped, mixed.rows, fitted.rows, before, out=fitted.rows if fitted.owned else None)
+        rows = blockwise(_step, mixed.rows, fitted.rows, before, out=fitted.rows if fitted.owned else None)
         return State(rows, mixed, fitted.memory, report=fitted.report)
 
 
-def _stepped(mixed: Rows, after: Rows, before: Rows) -> Rows:
+def _step(mixed: Rows, after: Rows, before: Rows) -> Rows:
     """Return mixed models after the step that moved ``before`` to ``after``."""
     return mixed + (after - before)

@@ -52,7 +52,7 @@ class FedOpt(Local):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, fitted.rows, since=state.public, masses=masses)
-        return replace(self._stepped(state, mean), report=fitted.report)
+        return replace(self._step(state, mean), report=fitted.report)
 
     def settle(self, state: State, average: Public) -> State:
         """Return the state after a step towards the average.
@@ -60,9 +60,9 @@ class FedOpt(Local):
         The step is not linear in the average, so it does not exactly revert what a mask changed. Both changes are as
         short as any other step, however large the mask is.
         """
-        return self._stepped(state, average)
+        return self._step(state, average)
 
-    def _stepped(self, state: State, mean: Public) -> State:
+    def _step(self, state: State, mean: Public) -> State:
         """Return the state after the optimiser's step towards a mean."""
         change = mean.rows - state.public.rows
         step, kept = self.step(change, state.extra)  # moments are made of changes, which are public

@@ -77,12 +77,12 @@ class PFedMe:
         active = self.average.participants(peers, round=round)  # [R]
         masses = await self.average.masses(learner, net, active)
         mean = await self.average(net, local, since=state.public, masses=masses)
-        return State(personal, self._relaxed(state, mean))
+        return State(personal, self._relax(state, mean))
 
     def settle(self, state: State, average: Public) -> State:
         """Return the state with w moved as a round moves it; the personal model does not depend on the w before."""
-        return replace(state, public=self._relaxed(state, average))
+        return replace(state, public=self._relax(state, average))
 
-    def _relaxed(self, state: State, mean: Public) -> Public:
+    def _relax(self, state: State, mean: Public) -> Public:
         """Return w moved towards a mean."""
         return derived(partial(torch.lerp, weight=self.relax), state.public, mean)

@@ -142,7 +142,7 @@ class PowerGossip:
         """
         odd, graph = bool(number % 2), self.topology.at(0)
         matrices, vectors = self._split(rows, odd=odd)  # [R, n, m] each, [R, V]
-        previous = self._found(warm, rows, number=number)  # [R, D, F]
+        previous = self._previous(warm, rows, number=number)  # [R, D, F]
         flags = previous.any(-1).to(rows)  # [R, D]
         along = self._orthonormal(net.peers, previous, number=number)  # [R, D, m, r] each
         products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
@@ -199,7 +199,7 @@ class PowerGossip:
         parts = torch.split(blocks[..., : sum(sizes)], sizes, dim=-1)
         return [part.view(*part.shape[:-1], n, r) for part, (n, _, r) in zip(parts, shapes, strict=True)]
 
-    def _found(self, warm: Mapping[str, torch.Tensor], rows: Rows, *, number: int) -> torch.Tensor:
+    def _previous(self, warm: Mapping[str, torch.Tensor], rows: Rows, *, number: int) -> torch.Tensor:
         """Return the directions from the previous gossip step, ``[R, D, F]``; zero where there are none."""
         longest = max(sum(self._sizes(odd=odd)) for odd in (False, True))
         nothing = rows.new_zeros(len(rows), width(self.topology.at(0)), longest)  # [R, D, F]
@@ -215,12 +215,12 @@ class PowerGossip:
         real = to_device(torch.arange(previous.shape[1]) < counts.unsqueeze(-1), previous.device)  # [R, D]
         cold = [real & ~part.flatten(2).any(-1) for part in parts]  # [R, D] each
         if previous.device.type != "cpu" or any(bool(each.any()) for each in cold):
-            drawn = self._parts(self._drawn(peers, previous, number=number), odd=odd)
+            drawn = self._parts(self._draw(peers, previous, number=number), odd=odd)
             parts = [torch.where(c[..., None, None], n, p) for c, n, p in zip(cold, drawn, parts, strict=True)]
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
         return [(each * real[..., None, None]).to(previous) for each in wide]
 
-    def _drawn(self, peers: tuple[str, ...], previous: torch.Tensor, *, number: int) -> torch.Tensor:
+    def _draw(self, peers: tuple[str, ...], previous: torch.Tensor, *, number: int) -> torch.Tensor:
         """Return a direction for each edge, ``[R, D, F]``: numbers uniform in [-1, 1), the same at both ends."""
         count, degree, longest = previous.shape
         names = [["\0".join(sorted((peer, other))) for other in self.topology.at(0).senders(peer)] for peer in peers]

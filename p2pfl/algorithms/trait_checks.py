@@ -64,20 +64,20 @@ class CheckedAlgorithm:
         watched = CheckedNeighbourhood(net, self, waits)
         shape, dtype = state.rows.shape, state.rows.dtype
         played = self.algorithm.round(state, CheckedLearner(learner, waits), watched, round)
-        return self._played(played, waits, shape, dtype)
+        return self._play(played, waits, shape, dtype)
 
-    async def _played(
+    async def _play(
         self, played: Coroutine[Any, Any, State], waits: _Waits, shape: Sequence[int], dtype: torch.dtype
     ) -> State:
         if not isinstance(played, Coroutine):
             raise RunError(f"{self.name}: round is a plain function; define it by `async def round`")
-        after = await _driven(played, waits, self.name)
+        after = await _drive(played, waits, self.name)
         if not isinstance(after, State):
             raise RunError(f"{self.name}: round returned {type(after).__name__}; return the State after the round")
         if after.rows.shape != shape or after.rows.dtype != dtype:
             raise RunError(
-                f"{self.name}: round returned rows {_described(after.rows)} of a model that was "
-                f"{[*shape]} of {_named(dtype)}; return rows of the same shape and type"
+                f"{self.name}: round returned rows {_describe(after.rows)} of a model that was "
+                f"{[*shape]} of {_dtype_name(dtype)}; return rows of the same shape and type"
             )
         return after
 
@@ -104,7 +104,8 @@ class CheckedAlgorithm:
             )
         if rows.dtype not in ((torch.int64,) if whole else FLOATS):
             raise RunError(
-                f"{self.name}: {to} got rows of {_named(rows.dtype)}, which do not travel; pass floating-point numbers"
+                f"{self.name}: {to} got rows of {_dtype_name(rows.dtype)}, which do not travel; "
+                "pass floating-point numbers"
             )
         self._check_room(rows, torch.int64 if whole else self.dtype, to=to)
 
@@ -114,8 +115,8 @@ class CheckedAlgorithm:
         if length > room:
             needed = -(-length // dtype.itemsize) - self.size
             raise RunError(
-                f"{self.name}: {to} got rows {_described(rows)} for a model of {self.size} parameters of "
-                f"{_named(dtype)}, which do not fit into a message; declare a property `beside` that returns the "
+                f"{self.name}: {to} got rows {_describe(rows)} for a model of {self.size} parameters of "
+                f"{_dtype_name(dtype)}, which do not fit into a message; declare a property `beside` that returns the "
                 f"numbers sent beside a model, here {needed}"
             )
 
@@ -152,7 +153,7 @@ class _Waits:
 
 
 @coroutine
-def _driven(played: Coroutine[Any, Any, Result], waits: _Waits, name: str) -> Generator[Any, Any, Result]:
+def _drive(played: Coroutine[Any, Any, Result], waits: _Waits, name: str) -> Generator[Any, Any, Result]:
     """Run a round, and end it if it waits for anything but its neighbourhood and its learner."""
     answer: Any = None
     error: BaseException | None = None
@@ -290,9 +291,9 @@ class CheckedLearner:
         return self._waits.within(self._training.gradient(rows, **options))
 
 
-def _described(rows: torch.Tensor) -> str:
-    return f"{[*rows.shape]} of {_named(rows.dtype)}"
+def _describe(rows: torch.Tensor) -> str:
+    return f"{[*rows.shape]} of {_dtype_name(rows.dtype)}"
 
 
-def _named(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

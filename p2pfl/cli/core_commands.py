@@ -94,7 +94,7 @@ class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
 
 
 class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
-    """The guarantee by observer, and whether learning together can pay."""
+    """The guarantee by observer, and whether learning together can pay; of a table, the record of its runs."""
 
     no_baselines: Annotated[bool, Option("do not compare with peers that learn alone")] = False
     plot: Annotated[str | None, Option("draw epsilon over rounds", "FILE")] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,8 +117,23 @@ def warn_unaccounted(resolved: Plan) -> None:
 
 def note_tables(resolved: Plan) -> None:
     """Print what the owner of a table should know of it; nothing of this leaves the computer."""
-    for peer, sentences in sorted(resolved.federation.notes.items()):
-        for sentence in sentences:
+    _note(resolved.federation.notes)
+
+
+def note_comparisons(resolved: Plan) -> None:
+    """Print to each owner how its samples differ from those of the others, which totals of a run have shown it."""
+    from p2pfl.learning import ExactLearner  # noqa: PLC0415 (it imports torch)
+
+    if isinstance(learner := resolved.learner, ExactLearner):
+        _note({peer: learner.compared(peer) for peer in resolved.federation.peers})
+        if learner.shared_keys is not None:
+            again = f"{learner.shared_keys} times a person of one site is at another one, too, by the key"
+            print(f"note: {again}; agree on which site keeps each", file=sys.stderr)
+
+
+def _note(sentences: Mapping[str, Sequence[str]]) -> None:
+    for peer, own in sorted(sentences.items()):
+        for sentence in own:
             print(printable(f"note: table of {peer}: {sentence}"), file=sys.stderr)
 
 

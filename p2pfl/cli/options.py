@@ -39,10 +39,17 @@ class PageOptions(JsonOptions):
     csv: Annotated[str | None, Option("write the table", "FILE")] = None
 
 
+class TableOptions(PageOptions):
+    """Files of tables, also for a paper."""
+
+    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
+    docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
+
+
 class AccountingOptions(Options):
     """Option of commands that may run outside of the account of the data."""
 
-    unaccounted: Annotated[bool, Option("run although the privacy account of the data cannot count it")] = False
+    unaccounted: Annotated[bool, Option("run although the account of the data refuses it; it is recorded")] = False
 
 
 class ExperimentOptions(Options):
@@ -100,4 +107,4 @@ def fork_server(options: ExperimentOptions, module: str) -> AbstractContextManag
     file = Path(options.experiment or "")
     texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
     trains = any("optimizer" in text for text in texts)
-    return fork_server.running(module, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else []))
+    return fork_server.run_server(module, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else []))

@@ -9,10 +9,10 @@ from p2pfl.cli import tables, terminal
 from p2pfl.cli.core_commands import ReportOptions
 from p2pfl.core.errors import InputError
 from p2pfl.results import Run, tensorboard
-from p2pfl.results.comparing import figures, wording
-from p2pfl.results.comparing.comparison import Comparison, RunOutcome
-from p2pfl.results.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
-from p2pfl.results.comparing.outcomes import compare_runs, is_sweep, load_sweep
+from p2pfl.results.comparisons import figures, wording
+from p2pfl.results.comparisons.comparison import Comparison, RunOutcome
+from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
+from p2pfl.results.comparisons.outcomes import compare_runs, is_sweep, load_sweep
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run_files import explanation_of

@@ -72,7 +72,7 @@ def evaluate(options: EvaluateOptions) -> int:
 def export(options: ExportOptions) -> int:
     """``p2pfl export``."""
     from p2pfl.results.models import export as exported  # noqa: PLC0415
-    from p2pfl.results.models.exporting import exporter_of  # noqa: PLC0415
+    from p2pfl.results.models.exporters import exporter_of  # noqa: PLC0415
 
     out = options.out or Path(options.model).with_suffix(exporter_of(options.to).suffix)
     print(exported(predictor(options), out, to=options.to))

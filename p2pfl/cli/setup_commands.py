@@ -68,7 +68,7 @@ def _configure(options: BrokerOptions, folder: Path) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415
     from p2pfl.network.protocol.wire.message_codec import rights  # noqa: PLC0415
-    from p2pfl.network.transport.hardened import closed, configure  # noqa: PLC0415
+    from p2pfl.network.transport.hardened import configure, find_closed_folder  # noqa: PLC0415
     from p2pfl.topology.graph import NAME  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
@@ -87,7 +87,7 @@ def _configure(options: BrokerOptions, folder: Path) -> int:
     named = configure(folder, rights=rights(swarm), peers=names, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
-    if (wall := closed(folder)) is not None:
+    if (wall := find_closed_folder(folder)) is not None:
         print(
             f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start: name a "
             f"DIR elsewhere, or run chmod o+x {wall}",

@@ -14,22 +14,22 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import model_traits
-from p2pfl.results.comparing import comparison_tables
-from p2pfl.results.comparing import wording as comparing
+from p2pfl.results.comparisons import comparison_tables
+from p2pfl.results.comparisons import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import describe_exchange, number, size
-from p2pfl.results.notices.grouping import group_notices
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
 from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
 from p2pfl.results.records import by_round, mean_scores
-from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
-from p2pfl.results.saved import SavedModels
+from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, explanation_of, stop_of
+from p2pfl.results.saved_models import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
     from p2pfl.core.explanations import FeatureImportance, FittedRegression
     from p2pfl.results import Run  # what it prints need not be imported twice
-    from p2pfl.results.comparing.comparison import Comparison
+    from p2pfl.results.comparisons.comparison import Comparison
     from p2pfl.results.models import Evaluation
     from p2pfl.results.models.model_evaluation import Score
 
@@ -77,6 +77,9 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
         lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.describe_gain(result)]
         lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
+    explanation = explanation_of(result)
+    if explanation is not None and explanation.regression is not None:
+        lines.append(Text(f"regression of {explanation.regression.size}"))
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
         lines += [Text(sentence) for sentence in _usable(folder)]
@@ -217,7 +220,7 @@ def comparison(outcome: Comparison, *, console: Console) -> None:
 def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
     console = terminal.console()
-    console.print(render(coefficient_table(fitted)))
+    console.print(render(_fitting(coefficient_table(fitted), console)))
     if fitted.tests:
         tests = proportionality_table(fitted)
         console.print()
@@ -231,6 +234,14 @@ def regression(fitted: FittedRegression) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
     console.print()
     facts(fit_facts(fitted))
+
+
+def _fitting(table: FactTable, console: Console) -> FactTable:
+    """Return a table of coefficients without the columns for which a terminal is too narrow."""
+    left_out = ((), ("z", "t"), ("z", "t", "std. error"))
+    choices = [table.without(*heads) for heads in left_out]
+    fitting = (each for each in choices if max(map(len, each.lines())) <= console.width)
+    return next(fitting, choices[-1])
 
 
 def importances(ranking: Sequence[FeatureImportance]) -> None:
@@ -258,7 +269,8 @@ def evaluation(result: Evaluation) -> None:
     table = grid("score", "value", "95 % interval")
     for name, score in result.whole.scores.items():
         table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
-    console.print(f"{result.whole.samples} samples")
+    left_out = f", {result.left_out} rows left out because a cell is missing" if result.left_out else ""
+    console.print(f"{result.whole.samples} samples{left_out}")
     console.print(table)
     if (test := result.goodness) is not None:
         statistic = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"

@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from p2pfl.cli.options import JsonOptions, PageOptions
+from p2pfl.cli.options import JsonOptions, PageOptions, TableOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
 from p2pfl.core.texts import printable, write_csv
+
+if TYPE_CHECKING:
+    from p2pfl.results.table_files import Paper
 
 
 class _Console(Console):
@@ -96,6 +99,30 @@ def write(
         with output(options.html) as file:
             file.write(page())
     return answer(options, results, show)
+
+
+def write_paper(options: TableOptions, paper: Callable[[], Paper]) -> None:
+    """Write the tables of a paper to the files that the options name.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command; ``tex`` and ``docx`` are paths or ``None``.
+    paper
+        Function that returns the tables.
+
+    Raises
+    ------
+    InputError
+        A file cannot be written, or python-docx is not installed.
+    """
+    if options.tex:
+        with output(options.tex) as file:
+            file.write(paper().tex())
+    if options.docx:
+        document = paper().docx()
+        with output(options.docx) as file:
+            file.buffer.write(document)
 
 
 def answer(options: JsonOptions, results: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> int:

@@ -101,7 +101,7 @@ class Codec(Protocol):
         ...
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Return what the tensors that encode a row of ``length`` numbers have, in their order."""
+        """Return the parts of the tensors that encode a row of ``length`` numbers, in their order."""
         ...
 
     def encode(self, rows: Rows, *, at: At) -> Codes:

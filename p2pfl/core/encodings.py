@@ -28,7 +28,7 @@ _LOW_BITS = 48  # bits of the second integer of a wide number
 
 
 def limit(participants: int, *, bits: int = 64) -> int:
-    """Return what every integer of a contribution must stay below in magnitude, so that no total wraps around.
+    """Return the bound of the magnitude of each integer of a contribution, below which no total wraps around.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def check_contribution(values: Ints, *, peer: str, size: int, participants: int,
 
 
 def largest_wide(*, words: int = 2, fraction: int = FRACTION_BITS) -> float:
-    """Return what every number must stay below in magnitude to be encoded as :func:`wide`.
+    """Return the bound of the magnitude of each number that :func:`wide` encodes.
 
     Examples
     --------

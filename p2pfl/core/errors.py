@@ -165,7 +165,7 @@ class StorageError(RunError):
 
 
 OUT_OF_MEMORY = ("alloc_cpu", "DefaultCPUAllocator", "not enough memory", "out of memory", "can't start new thread")
-"""Parts of the messages of :class:`RuntimeError` with which torch and Python say that memory ran out."""
+"""Parts of the messages of :class:`RuntimeError` by which torch and Python report that memory ran out."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

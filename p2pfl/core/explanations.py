@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MANY_CLUSTERS = 40
+"""Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
+
 MAX_EXPONENT = 700.0
 """Largest number whose exponential is stated."""
 
@@ -47,7 +50,7 @@ class FittedCoefficient:
         Null for a feature that others determine.
     error
     z
-        Wald's statistic, which has a t distribution where the regression says with how many degrees of freedom.
+        Wald's statistic, which has a t distribution where the regression has degrees of freedom.
     p
         Its two-sided p-value.
     low, high
@@ -63,8 +66,8 @@ class FittedCoefficient:
 
     @property
     def intercept(self) -> bool:
-        """True for an intercept."""
-        return self.name.endswith("(intercept)")
+        """True for an intercept, or a threshold of ordered classes."""
+        return self.name.endswith("(intercept)") or self.name.startswith("(threshold)")
 
     @property
     def ratio(self) -> tuple[float | None, float | None, float | None]:
@@ -116,7 +119,8 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``cluster``, ``posterior`` (ridge), ``private`` (with private
+        noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
     freedom
@@ -176,6 +180,14 @@ class FittedRegression:
             notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+        elif self.errors in {"HC0", "HC1"}:
+            notes.append(f"Standard errors are robust to another variance than that of the family ({self.errors}).")
+        elif self.errors == "cluster":
+            clusters = self.facts.get("clusters") or 0
+            few = (
+                f", which are few: below {MANY_CLUSTERS} they tend to be too small" if clusters < MANY_CLUSTERS else ""
+            )
+            notes.append(f"Standard errors are robust to dependence within the {clusters:.0f} clusters{few}.")
         elif self.errors == "posterior":
             notes.append(
                 "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "

@@ -8,7 +8,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-CORE = "draws encodings errors explanations files importing neighbourhood process rows texts traits"
+CORE = "draws encodings errors explanations files neighbourhood process rows texts traits"
 NETWORK = "peer protocol transport virtual"
 MOVED_MODULES = (
     {name: f"core.{name}" for name in CORE.split()}
@@ -19,6 +19,7 @@ MOVED_MODULES = (
         "deploy": "plugins.operate",
         "exact": "plugins.exact",
         "identity": "privacy.keys",
+        "importing": "core.imports",
         "inference": "results.models",
         "privacy.stream": "privacy.normal_stream",
         "report": "results",

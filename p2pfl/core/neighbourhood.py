@@ -202,7 +202,7 @@ def release_bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     """Return weighted but unprotected rows, as a neighbourhood without wrappers releases them."""
     if masses is None:
         return Released(rows)
-    return Released(blockwise(lambda x, mass: (x * mass).to(x.dtype), rows, to_device(masses, rows.device)), masses)
+    return Released(blockwise(lambda x, weight: (x * weight).to(x.dtype), rows, to_device(masses, rows.device)), masses)
 
 
 def measure_step(before: Released, after: Released) -> torch.Tensor:

@@ -94,7 +94,7 @@ def find_used_generators(before: Mapping[str, Any]) -> list[str]:
 
 
 def one_at_a_time() -> contextlib.AbstractContextManager[object]:
-    """Return what one thread at a time can enter, and enter again inside."""
+    """Return a reentrant lock for one thread at a time."""
     return threading.RLock()
 
 
@@ -315,18 +315,18 @@ def _mallopt(option: int, value: int) -> None:
 
 
 def private_memory() -> int | None:
-    """Return the bytes of memory that this process shares with no other, where the system tells (Linux)."""
+    """Return the bytes of memory that this process shares with no other, where the system reports it (Linux)."""
     sizes = _kilobytes(Path("/proc/self/smaps_rollup"))
     return sum(size for name, size in sizes.items() if name.startswith("Private_")) if sizes else None
 
 
 def peak_memory() -> int | None:
-    """Return the bytes of the largest resident memory that this process had, where the system tells (Linux)."""
+    """Return the bytes of the largest resident memory that this process had, where the system reports it (Linux)."""
     return _kilobytes(Path("/proc/self/status")).get("VmHWM")
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process holds; 0 where the system does not tell (other than Linux)."""
+    """Return the bytes of memory that this process holds; 0 where the system does not report it (other than Linux)."""
     return _kilobytes(Path("/proc/self/status")).get("VmRSS", 0)
 
 
@@ -346,7 +346,7 @@ class FreeMemory(NamedTuple):
 
 
 def free_memory(groups: Path = GROUP_FOLDER) -> FreeMemory | None:
-    """Return the memory that this process can still take; ``None`` where the system does not tell (other than Linux).
+    """Return the memory that this process can still take; ``None`` where the system does not report it.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.importing import describe_error
+from p2pfl.core.imports import describe_error
 
 
 def find_entry_points(group: str) -> Mapping[str, EntryPoint]:

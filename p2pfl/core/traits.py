@@ -2,7 +2,8 @@
 
 Each class has a class attribute ``traits``. The rules of an experiment read nothing else, so a class of your own
 that declares its traits is validated like a built-in one. A trait that permits something is false by default; a trait
-that forbids something is a text, empty by default, that says why and completes a sentence such as "..., which ...".
+that forbids something is a text, empty by default, that gives the reason and completes
+a sentence such as "..., which ...".
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class LearnerTraits:
     additive
         True if its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
     noisy
-        True if it asks for one total a round and says by how much a sample can change it, so that private noise works.
+        True if it asks for one total a round and bounds the change by a sample, so that private noise works.
     converges
         True if further rounds change nothing in the end.
 
@@ -220,7 +221,7 @@ class ModelTraits:
     Parameters
     ----------
     noisy
-        True if it asks for one total a round, says by how much one sample can change it, and takes nothing else from
+        True if it asks for one total a round, bounds the change by one sample, and takes nothing else from
         the data, so that private noise works.
     converges
         True if further rounds change nothing in the end.

@@ -106,6 +106,8 @@ class Description:
         :math:`\mu_y` and :math:`\sigma_y`.
     cells
         Format of the text of a cell; ``None`` where raw values are numbers.
+    table
+        Columns of the table from which a formula makes those of the features; ``None`` without a formula.
     declared
         True if the columns are as their owners have declared them, not as p2pfl has found them in the data.
 
@@ -127,6 +129,7 @@ class Description:
     target_deviation: float = 1.0
     cells: Cells | None = None
     declared: bool = False
+    table: tuple[Field, ...] | None = None
 
     @property
     def lacking(self) -> bool:

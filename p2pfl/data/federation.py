@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import DataError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 from p2pfl.data.dataset import Dataset, FloatArray, IntArray
 from p2pfl.data.sources import nearest
 
@@ -54,6 +54,8 @@ class Federation:
         What is known of peers whose samples other processes hold; ``None`` if there are none.
     notes
         By local peer, sentences on its table for its owner alone.
+    keys
+        By local peer, private keys of its persons, if peers count those whom several have.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class Federation:
     test: Mapping[str, IntArray]
     elsewhere: Elsewhere | None = None
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -67,7 +67,8 @@ def load_peers(
     elsewhere = None if total is None else loading.exchanged(total, refused=refused)
     samples = torch.cat(loading.features), torch.cat(loading.targets)
     dataset = Dataset(*samples, loading.classes, {}, source.description)
-    return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere, loading.notes)
+    parts = loading.train, loading.validations, loading.tests
+    return Federation(dataset, *parts, elsewhere, loading.notes, loading.keys)
 
 
 class _Loading:
@@ -90,6 +91,7 @@ class _Loading:
         self.classes: int | None = source.classes
         self.count = 0
         self.notes: dict[str, tuple[str, ...]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
         self.train: dict[str, IntArray] = {}
         self.validations: dict[str, IntArray] = {}
         self.tests: dict[str, IntArray] = {}
@@ -98,6 +100,8 @@ class _Loading:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
         if isinstance(loaded, OwnSamples):
+            if loaded.keys is not None:
+                self.keys[peer] = loaded.keys
             self.notes[peer], loaded = loaded.notes, (loaded.features, loaded.targets)
         features, targets = tensors(loaded, giver=f'peer "{peer}" has', dtype=self.dtype)
         self.kinds.add(_kind(features, targets))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import DataError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 
 PAIR = "return (features, targets) as arrays of numbers, or a map-style Dataset of torch whose samples are such pairs"
 """Advice for data of another kind."""

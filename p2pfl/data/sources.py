@@ -64,11 +64,14 @@ class OwnSamples:
         ``[n, *shape]`` and ``[n]``.
     notes
         Sentences on the table for its owner alone, such as how many rows were left out.
+    keys
+        Keys of the persons, to be compared with those of other peers; ``None`` if they are not compared.
     """
 
     features: npt.NDArray[Any]
     targets: npt.NDArray[Any]
     notes: tuple[str, ...] = ()
+    keys: tuple[str, ...] | None = None
 
 
 class Load(Protocol):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from p2pfl.core import importing
+from p2pfl.core import imports
 from p2pfl.core.errors import DataError
-from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.imports import describe_error, kind_of
 from p2pfl.data.data_description import Description
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import clash
@@ -45,7 +45,7 @@ def import_source(name: str, options: Mapping[str, Any]) -> Private:
         The function cannot be imported or does not take these arguments; when called, it raises or returns anything
         but samples of finite numbers.
     """
-    function = importing.import_callable(name, key="data.name", sought="a function", refused=DataError)
+    function = imports.import_callable(name, key="data.name", sought="a function", refused=DataError)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -126,7 +126,7 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
         The function cannot be imported or raises, or returns no positions, none for a peer, one for two peers, or
         others when it is called again.
     """
-    function = importing.import_callable(name, key="data.split", sought="a function", refused=DataError)
+    function = imports.import_callable(name, key="data.split", sought="a function", refused=DataError)
     try:
         takes = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -117,6 +117,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accepted: tuple[str, ...] = ()
     signer: str | None = None
 
+    def results(self) -> dict[str, Any]:
+        """Return the fields that say something to a reader, as values for JSON."""
+        table: dict[str, Any] = msgspec.to_builtins(self)
+        return {key: value for key, value in table.items() if key not in {"parts", "rows"}}
+
 
 AccountEntry = Entry | SampleEntry | RunEntry
 """A line of an account."""

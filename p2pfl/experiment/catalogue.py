@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
 
-from p2pfl.core import importing
+from p2pfl.core import imports
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.registry import find_entry_points, load
 from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModelTraits, ModeTraits, RuleTraits, Traits
@@ -281,4 +281,4 @@ def import_reference(reference: str, *, key: str) -> Callable[..., Any]:
     ExperimentError
         It cannot be imported or called.
     """
-    return importing.import_callable(reference, key=key, refused=ExperimentError)
+    return imports.import_callable(reference, key=key, refused=ExperimentError)

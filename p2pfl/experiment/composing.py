@@ -16,7 +16,7 @@ from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
 from p2pfl.algorithms.robust import Attack, Krum, NearestMixed, Rule
 from p2pfl.core.codecs import Codec, Half
 from p2pfl.core.errors import ExperimentError, InputError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 from p2pfl.core.traits import UNDECLARED, CodecTraits, ModeTraits, RuleTraits
 from p2pfl.data import Federation, check_positions, no_data
 from p2pfl.experiment import schema

@@ -142,7 +142,7 @@ class Composition:
         given = self.experiment.data.test
         if given is not None:
             return given
-        named = self.algorithm.additive and self.learner is None
+        named = self.algorithm.additive and self.experiment.learning.learner is None
         return (exact_traits(self.experiment.model.name) if named else ModelTraits()).test
 
     @property

@@ -41,7 +41,7 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import KeepsOwn
+from p2pfl.learning.learner import ChecksCells, KeepsOwn
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
@@ -286,7 +286,9 @@ class Plan:
         protection = replace(self.protection, secret=source.secret)
         outside = self.unaccounted or unaccounted
         peers = self.topology.peers if live else ()
-        learner = self.learner.drawing(source, peers=peers, least=least)
+        learner = self.learner.drawing(source)
+        if isinstance(learner, ChecksCells):
+            learner = learner.checking_cells(source, peers=peers, least=least)
         made = replace(self, learner=learner, protection=protection, unaccounted=outside)
         return _admitted_again(made)
 

@@ -22,6 +22,7 @@ from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
 from p2pfl.experiment.parts.codec_parts import codec
+from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
@@ -248,7 +249,7 @@ def federate_data(
     """
     data, options = experiment.data, split_options(experiment.data)
     exact = experiment.learning.algorithm == ADDITIVE
-    return federate(
+    federation = federate(
         data.name,
         peers=peers,
         only=only if share is None else share.peers,
@@ -265,6 +266,7 @@ def federate_data(
         options=options_of(experiment),
         dtype=torch.float64 if exact and not model_traits(experiment.model.name).single else torch.float32,
     )
+    return with_formula(experiment, federation)
 
 
 SPLIT_OPTIONS: Mapping[str, Mapping[str, Any]] = {

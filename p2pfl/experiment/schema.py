@@ -292,8 +292,8 @@ class ModelSettings(Section, frozen=True):
     name
         ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME``, ``timm:NAME`` or ``transformers:CLASS``; a
         ``package.module:Class``; a model from exact totals: ``boosting``, ``random_boosting``, ``forest``, ``glm``,
-        ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``, ``private_description``,
-        ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
+        ``private_glm``, ``ordinal``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``,
+        ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
@@ -558,8 +558,8 @@ class PrivacySettings(Section, frozen=True):
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that adds up what runs on the same data spend, which ``epsilon`` bounds together; beside the data file by
-        default.
+        File that lists the runs on the same data, and adds up what they spend, which ``epsilon`` bounds together;
+        beside the data file by default.
     """
 
     mode: Reference = "none"

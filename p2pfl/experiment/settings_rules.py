@@ -325,6 +325,13 @@ UNSCORED = (
         "with {algorithm}, whose models are compared by their scores on samples that nobody trains on",
         "set it above 0, or take a model from exact totals",
     ),
+    SettingsRule(
+        "data.options",
+        lambda it: bool(it.experiment.data.options.get("key_across")) and not it.algorithm.additive,
+        "with {algorithm}, which takes no totals",
+        "leave it out, or take a model from exact totals",
+        "key_across = true",
+    ),
 )
 """Models without scores."""
 

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from p2pfl.core.errors import LearningError, ModelError, P2PFLError
-from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.imports import describe_error, kind_of
 from p2pfl.data import Dataset
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy

@@ -17,13 +17,14 @@ from p2pfl.core.rows import Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.data_description import Field
-from p2pfl.learning.additive import Asking, Step, answer_questions
-from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
+from p2pfl.learning.additive import Asking, Questions, Step, answer_questions
+from p2pfl.learning.exact_model import Comparing, ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, score_histograms
 from p2pfl.learning.learner import SequentialLearner
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
 from p2pfl.learning.set_scores import FunctionScore, SetScore, r2
+from p2pfl.learning.shared_keys import count_shared_keys
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.privacy.keys import Source
 
@@ -77,6 +78,11 @@ class ExactLearner(SequentialLearner):
             any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
         )
         self._parts: dict[int, tuple[IntArray, Part]] = {}
+        self._shared_keys = list[int]()  # one number, once it is known; copies share the list
+        if federation.keys and own.noisy:
+            raise ModelError(
+                f"data.options.key_across counts persons without noise, but {model.name} adds noise; leave it out"
+            )
         kind = torch.float32 if own.single else torch.float64
         self._features = federation.dataset.features.flatten(1).to(kind).numpy()  # [n, F]
         targets = federation.dataset.targets
@@ -106,7 +112,12 @@ class ExactLearner(SequentialLearner):
         other._least = self._least  # noqa: SLF001
         return other
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
+        """Return the learner itself; :meth:`checking_cells` hides its counts."""
+        del source
+        return self
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Self:
         """Return the learner that hides from ``peers`` which cells are small, and wants ``least`` samples in each."""
         other = copy(self)
         if peers:
@@ -133,7 +144,24 @@ class ExactLearner(SequentialLearner):
         if not round and (len(self._everyone) > 1 or self.model.merges):
             check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
             tensors = yield from self.model.check_cells(tensors, check)
+        if not round and self.federation.keys:
+            self._shared_keys[:] = yield from self._shared()
         return (yield from self._asking(self.model, tensors))
+
+    @property
+    def shared_keys(self) -> int | None:
+        """Number of persons whom a peer has that another one has, too; ``None`` if it is not known."""
+        return next(iter(self._shared_keys), None)
+
+    def _shared(self) -> Questions[list[int]]:
+        """Return the number of persons that several peers have; nothing where a process has a part of the peers."""
+        keys = self.federation.keys
+        if self._source is not None:
+            return [(yield from count_shared_keys(keys.__getitem__, peers=self._everyone, source=self._source))]
+        if self.federation.elsewhere is not None:
+            return []
+        sets = [set(own) for own in keys.values()]  # of a simulation, which hides nothing
+        return [sum(map(len, sets)) - len(set[str]().union(*sets))]
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model of a peer that learns alone, which takes its own answers for totals.
@@ -220,6 +248,12 @@ class ExactLearner(SequentialLearner):
         """Return the samples of a peer, which only the answer of a question and scores may read."""
         parts = (self.federation.train, self.federation.validation, self.federation.test)
         return Own(*(self._part(part[peer]) for part in parts))
+
+    def compared(self, peer: str) -> tuple[str, ...]:
+        """Return sentences for a peer alone on how its samples differ from those of the others; nothing if unknown."""
+        if not isinstance(self.model, Comparing):
+            return ()
+        return self.model.compared(self.own(peer), self.federation.dataset.description)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""

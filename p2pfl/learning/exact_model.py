@@ -16,7 +16,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Field, FloatArray
+from p2pfl.data.data_description import Description, Field, FloatArray
 from p2pfl.learning.additive import Questions, Result
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.small_cells import CellCheck
@@ -146,6 +146,8 @@ class ExactModel(ABC):
         Facts about all data that its totals show, to complete the sentence "every peer learns ...".
     traits
         Offers of the model.
+    column_options
+        Names of the options that name columns which are no features, such as weights.
 
     See Also
     --------
@@ -156,6 +158,7 @@ class ExactModel(ABC):
     name: ClassVar[str]
     shows: ClassVar[str]
     traits: ClassVar[ModelTraits] = ModelTraits()
+    column_options: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -230,6 +233,11 @@ class ExactModel(ABC):
         return ()
 
     @property
+    def event_kinds(self) -> str | None:
+        """Name of the column that says which kind of event happened, which is no feature."""
+        return None
+
+    @property
     def training_only(self) -> tuple[str, ...]:
         """Names of the columns that a table for predictions may lack."""
         return ()
@@ -275,6 +283,15 @@ class Tallied(Protocol):
 
     def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
         """Return the scores that follow from their sum over all peers, by name."""
+        ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A model whose totals show an owner how its samples differ from those of the others."""
+
+    def compared(self, own: Own, meaning: Description) -> tuple[str, ...]:
+        """Return sentences for an owner alone, after a round; nothing before."""
         ...
 
 

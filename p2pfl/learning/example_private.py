@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Self
+from pathlib import Path
+from typing import Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +29,18 @@ from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.set_scores import SetScore
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmentation import sample_keys, step_keys
+from p2pfl.learning.steps.augmentation import Augment, sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate, StepClock
+from p2pfl.learning.steps.optimisers import Factor, PlainUpdate, StackedUpdate, StepClock
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
 MAX_NOISE = 2.0**15
-"""Largest noise multiplier: the points of larger noise would not be told apart by a double."""
+"""Largest noise multiplier: the points of larger noise would not be distinct as doubles."""
 
 MAX_BATCH = 2**21
 """Batches have fewer samples in the mean: a sum of twice as many is a whole number that a double counts exactly."""
@@ -46,6 +50,32 @@ CLIP_SLACK = 2.0**-24
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
 """Function ``normals(key, size)`` that returns the first standard normal numbers of a key of 32 bytes."""
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Arguments of :class:`~p2pfl.learning.TorchLearner` that :class:`ExamplePrivateLearner` passes on."""
+
+    seed: int | None
+    optimizer: str | type[torch.optim.Optimizer]
+    rate: float
+    options: Mapping[str, object] | None
+    schedule: str | Factor | None
+    schedule_options: Mapping[str, object] | None
+    schedule_by: Literal["round", "step"]
+    warmup: int
+    max_norm: float | None
+    epochs: int
+    steps: int | None
+    stragglers: float
+    loss: PerSample | str | None
+    augment: Augment | None
+    metrics: Mapping[str, PerSample | SetScore | str] | None
+    pretrained: Mapping[str, torch.Tensor] | str | Path | None
+    frozen: Sequence[str]
+    norm: Norm | None
+    device: str | torch.device
+    dtype: torch.dtype
+    precision: Literal["full", "mixed"]
 
 
 class ExamplePrivateLearner(TorchLearner):
@@ -65,7 +95,7 @@ class ExamplePrivateLearner(TorchLearner):
 
     With noise, each clipped gradient is rounded towards zero to a grid of :func:`grid_step`, which makes none longer,
     and the noise is a point of that grid. So sums and noise are whole numbers, added exactly, in which no last bits
-    tell whether a sample was there: with the exact sampler a step is the Gaussian mechanism, rounded, and its
+    decide whether a sample was there: with the exact sampler a step is the Gaussian mechanism, rounded, and its
     sensitivity is C, not C and an error of rounding. Gradients are clipped to :math:`C (1 - 2^{-24})`, because their
     computed lengths are rounded too.
 
@@ -121,7 +151,7 @@ class ExamplePrivateLearner(TorchLearner):
         source: Source,
         normals: Normals,
         batch: int | None = 32,
-        **options: Any,
+        **options: Unpack[TrainingOptions],
     ) -> None:
         if importlib.util.find_spec("dp_accounting") is None:
             raise InputError(
@@ -169,9 +199,8 @@ class ExamplePrivateLearner(TorchLearner):
         self.grid = grid_step(clip) if noise else 0.0
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the same learner with another source of secrets."""
-        del peers, least
         other = copy.copy(self)
         other.source = source
         return other

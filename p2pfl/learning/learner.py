@@ -108,18 +108,8 @@ class Learner(Protocol):
         """Return the same learner on other data of the same shape."""
         ...
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
-        """Return the same learner with another source for the secrets that hide single samples, if it uses any.
-
-        Parameters
-        ----------
-        source
-            The source.
-        peers
-            Names of all peers, where each of them hides its samples from the others; empty in a simulation.
-        least
-            Least number of samples that this site lets any total single out.
-        """
+    def drawing(self, source: Source) -> Self:
+        """Return the same learner with another source for the secrets that hide single samples, if it uses any."""
         ...
 
     def start(self, peers: Sequence[str]) -> Rows:
@@ -191,9 +181,9 @@ class SequentialLearner(ABC):
         """The learner itself."""
         return self
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets through p2pfl."""
-        del source, peers, least
+        del source
         return self
 
     @abstractmethod
@@ -256,7 +246,7 @@ class SequentialLearner(ABC):
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A learner that a run tells how much to train, and with which seed."""
+    """A learner whose amount of training and seed a run sets."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -308,6 +298,25 @@ class Tallies(Protocol):
 
 
 @runtime_checkable
+class ChecksCells(Protocol):
+    """A learner whose totals single out cells of samples, so that it looks for small ones first."""
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Learner:
+        """Return the same learner, which hides the counts of its samples from the other peers.
+
+        Parameters
+        ----------
+        source
+            Source of the numbers that hide counts.
+        peers
+            Names of all peers, where each of them hides its samples from the others; empty in a simulation.
+        least
+            Least number of samples that this site lets any total single out.
+        """
+        ...
+
+
+@runtime_checkable
 class KeepsOwn(Protocol):
     """A learner whose models have effects of each peer's own, which stay there."""
 
@@ -332,10 +341,10 @@ class Predicts(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A learner whose models say something of their features."""
+    """A learner whose models explain the role of their features."""
 
     def explained(self, row: torch.Tensor) -> Explained | None:
-        """Return what a model ``[P]`` says of its features; ``None`` if that is nothing."""
+        """Return the explanation of a model ``[P]``; ``None`` if it has none."""
         ...
 
 
@@ -347,7 +356,7 @@ class Federated(Protocol):
 
 
 def learner_traits(learner: Learner) -> LearnerTraits:
-    """Return what a learner declares, beneath what wraps it; the neutral traits where it declares none."""
+    """Return the traits of a learner, beneath its wrappers; the neutral ones where it declares none."""
     traits: LearnerTraits = getattr(learner.bare, "traits", LearnerTraits())
     return traits
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.core.errors import LearningError
-from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.imports import describe_error, kind_of
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import import_callable, kind_of
+from p2pfl.core.imports import import_callable, kind_of
 from p2pfl.learning.modules.references import build_reference, is_reference, read_weights
 
 

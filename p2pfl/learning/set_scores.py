@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.importing import describe_error, import_callable
+from p2pfl.core.imports import describe_error, import_callable
 from p2pfl.data import Dataset
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
@@ -39,7 +39,7 @@ class SetScore(Protocol):
     """A score of a whole set of samples, computed from what it keeps of each batch."""
 
     def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> KeptBatch:
-        """Return what the score needs of a batch, ``[B, *outputs]`` and ``[B, ...]``."""
+        """Return the part of a batch, ``[B, *outputs]`` and ``[B, ...]``, that the score needs."""
         ...
 
     def score(self, kept: Sequence[KeptBatch]) -> float:
@@ -258,7 +258,7 @@ def choose_metrics(
 
 
 def _check_score(score: Any, *, key: str, choices: Mapping[str, object]) -> Any:
-    """Return what is no name, and refuse what is no loss or metric, either."""
+    """Return a function, and refuse everything that is no loss or metric."""
     if isinstance(score, SetScore):
         return score
     if not callable(score):

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
 from p2pfl.learning.additive import Question, Questions
-from p2pfl.privacy.commuting import POINT_LENGTH, hash_to_point, multiply
+from p2pfl.privacy.commutative_powers import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
 
 Samples = TypeVar("Samples")

@@ -326,9 +326,9 @@ class TorchLearner:
             made.steps = steps
         return made
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as it draws no secrets."""
-        del source, peers, least
+        del source
         return self
 
     def start(self, peers: Sequence[str]) -> Rows:
@@ -407,7 +407,7 @@ class TorchLearner:
     def _train(
         self, start: training.Work, *, correction: Correction | None = None, slope: training.Slope | None = None
     ) -> training.Work:
-        """Return what all steps of a round make of a copy of rows and memory.
+        """Return a copy of rows and memory after all steps of a round.
 
         Code of the user that draws or keeps state is refused; the code of kernels is all p2pfl's.
         """
@@ -439,7 +439,7 @@ class TorchLearner:
     def _score(
         self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
     ) -> Result:
-        """Return what models compute in evaluation."""
+        """Return the scores of models in evaluation."""
         with self.alone, checks.blame_model(self.model, doing=f"on the {part} part"):
             self.model.eval()
             return self.repeatable(compute, numbers=numbers)

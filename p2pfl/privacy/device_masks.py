@@ -165,7 +165,7 @@ def _table(device: str) -> tuple[torch.Tensor, ...]:
 def mask_sums(
     masks: Masks, peers: Sequence[str], *, round: int, size: int, device: torch.device, attempt: int = 0
 ) -> torch.Tensor:
-    """Return what :meth:`p2pfl.privacy.masks.Masks.sums` does, ``[R, P]`` int64, drawn by a device.
+    """Return the sums of :meth:`p2pfl.privacy.masks.Masks.sums`, ``[R, P]`` int64, drawn by a device.
 
     The CPU derives one key for each edge, and does not wait for the device.
 

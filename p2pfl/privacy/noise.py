@@ -54,7 +54,7 @@ CLOSE_SHARE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
 
 MAX_GRID_DEVIATION = 2.0**46
-"""Largest deviation in grid points of which a double tells all points apart that the sampler draws."""
+"""Largest deviation in grid points at which a double distinguishes all points that the sampler draws."""
 
 LOW_BITS = 44  # bits that choose the point within a cell
 BIN_BITS = 13  # bits that choose a bin of the alias table

@@ -144,7 +144,7 @@ class PrivateNeighbourhood(Wrapped):
         rows, since
             ``[R, P]``; the difference is private.
         masses
-            ``[R, 1]`` public weights. A peer that sits out openly has mass 0 and still releases noise and masks.
+            ``[R, 1]`` public weights. A peer that sits out openly has weight 0 and still releases noise and masks.
 
         Returns
         -------

@@ -10,7 +10,7 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.exact_statistics import without_exact
 from p2pfl.results.facts import FactTable
 from p2pfl.results.formats import number
-from p2pfl.results.notices.grouping import group_notices
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.rendering import markdown
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import alarms_of, scores_alone
@@ -62,24 +62,26 @@ def card(run: Run, *, exact: bool = False) -> str:
     columns = (
         None if listed is None else FactTable("", COLUMN_HEADS, [*map(_column, listed, shown["inputs"]["columns"])])
     )
-    return markdown(
-        "card.md",
-        about=about,
-        outputs=about["outputs"],
-        experiment=run.experiment,
-        summary=summary,
-        traits=traits,
-        privacy=privacy,
-        columns=columns,
-        scores=_scores(summary) if traits.predicts else None,
-        most=MAX_LISTED_PEERS,
-        noisy=bool(privacy["noise"]) or privacy["participation"] < 1 or privacy["examples"] is not None,  # a seed tells
-        hidden=not exact and not about["inputs"].get("declared"),
-        alarms=[
+    facts = {
+        "about": about,
+        "outputs": about["outputs"],
+        "experiment": run.experiment,
+        "summary": summary,
+        "traits": traits,
+        "privacy": privacy,
+        "columns": columns,
+        "scores": _scores(summary) if traits.predicts else None,
+        "most": MAX_LISTED_PEERS,
+        "noisy": bool(privacy["noise"])
+        or privacy["participation"] < 1
+        or privacy["examples"] is not None,  # a seed shows it
+        "hidden": not exact and not about["inputs"].get("declared"),
+        "alarms": [
             f"Alarm of {alarm.peer}: {alarm}{'; this is over' if alarm.cancelled else ''}{more}."
             for alarm, more in group_notices(alarms_of(summary))
         ],
-    )
+    }
+    return markdown("card.md", facts)
 
 
 def _column(column: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:

@@ -66,6 +66,11 @@ EXACT_STATISTICS = (
         "not in it",
     ),
     ExactStatistic(
+        "keyed digests of the rows of a table, and the number of people of each run",
+        ("*.budget.jsonl beside the table",),
+        "not in it",
+    ),
+    ExactStatistic(
         "losses, scores and numbers of samples, also of test data",
         ("metrics.jsonl", "events.jsonl", "summary.json", "sweep.json", "sweep.csv", "comparison.csv"),
         "printed",

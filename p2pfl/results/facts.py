@@ -47,15 +47,15 @@ class FactTable:
 
     def dense(self) -> FactTable:
         """Return the table without columns that are empty."""
-        return self._of(
+        return self._select(
             column for column in range(len(self.heads)) if any(row[column] not in {"", None} for row in self.rows)
         )
 
     def without(self, *heads: str) -> FactTable:
         """Return the table without some columns of numbers."""
-        return self._of(column for column, head in enumerate(self.heads) if head not in heads)
+        return self._select(column for column, head in enumerate(self.heads) if head not in heads)
 
-    def _of(self, columns: Iterable[int]) -> FactTable:
+    def _select(self, columns: Iterable[int]) -> FactTable:
         kept = [*columns]
         rows = [[row[column] for column in kept] for row in self.rows]
         return replace(self, heads=[self.heads[column] for column in kept], rows=rows)

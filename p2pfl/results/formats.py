@@ -63,7 +63,7 @@ def format_value(value: Any) -> str:
 
 
 def describe_exchange(steps: int) -> str:
-    """Return what peers take in a round: gossip steps, or exact totals where there are none.
+    """Return the name of the exchanges of a round: gossip steps, or exact totals where there are none.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.results.comparing.outcomes import SweepFile
+from p2pfl.results.comparisons.outcomes import SweepFile
 from p2pfl.results.content import PeerSummary, Summary
 from p2pfl.results.notices.kinds import kinds
 from p2pfl.results.provenance import Provenance

@@ -101,7 +101,7 @@ def own_directory(path: Path, *, within: float = 0.0, pause: Callable[[float], o
 
 
 def alive(path: Path) -> bool:
-    """Return whether a process that has owned a run directory lives, as far as this machine can tell.
+    """Return whether a process that has owned a run directory is alive, as far as this machine can see.
 
     It does not touch the lock, so that whoever takes it at this moment is not refused.
 
@@ -135,7 +135,7 @@ def _locked(descriptor: int, folder: Path) -> bool:
 
 
 def _who(descriptor: int) -> str:
-    """Return the first owner that is alive, as far as this machine can tell."""
+    """Return the first owner that is alive, as far as this machine can see."""
     signed = [int(each) for each in os.pread(descriptor, _MAX_OWNER_BYTES, 0).split() if each.isdigit()]
     first = next((pid for pid in signed if _runs(pid)), signed[0] if signed else None)
     return "another process" if first is None else f"process {first}"

@@ -8,9 +8,10 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.core.errors import InputError
@@ -249,15 +250,15 @@ def legend_of(labels: Sequence[str], *, width: float) -> tuple[int, list[str], f
     return columns, texts, ENTRY * high * math.ceil(len(labels) / columns) if len(labels) > 1 else 0.0
 
 
-def draw_curve(axes: Any, curve: Curve, **look: Any) -> None:
-    """Draw a curve with its band; a look is that of the line in matplotlib."""
+def draw_curve(axes: Any, curve: Curve, look: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Draw a curve with its band; a look has further properties of the line in matplotlib."""
     style = curve.style
     colour = GREY if style is None else COLOURS[style % len(COLOURS)]
     stroke = "-" if style is None else STROKES[(style + style // len(COLOURS)) % len(STROKES)]
     if curve.low:
         axes.fill_between(curve.xs, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
     usual = {"linewidth": 1.8, "marker": "o" if len(curve.xs) == 1 else None, "label": curve.label}
-    axes.plot(curve.xs, curve.ys, color=colour, linestyle=stroke, **usual | look)
+    axes.plot(curve.xs, curve.ys, color=colour, linestyle=stroke, **{**usual, **look})
 
 
 def intervals(entries: Sequence[Interval], *, x: str) -> Any:

@@ -45,7 +45,7 @@ from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.provenance import OWN_CODE, provenance
 from p2pfl.results.records import Record, columns_of, frame
 from p2pfl.results.run_files import events_of, records_of, table_of
-from p2pfl.results.saved import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
+from p2pfl.results.saved_models import BEST_SUFFIX, OWN_SUFFIX, SavedModels, model_file
 
 
 class Run:
@@ -196,7 +196,7 @@ class Run:
         Parameters
         ----------
         digests
-            Result of :func:`p2pfl.results.repeating.digests.digests`; nothing is written if it is empty.
+            Result of :func:`p2pfl.results.repetitions.digests.digests`; nothing is written if it is empty.
 
         Raises
         ------

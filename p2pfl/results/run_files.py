@@ -128,7 +128,7 @@ def _read(path: Path) -> bytes:
 
 
 def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
-    """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
+    """Return the stop of a run by the budget, as read from ``summary.json``; ``None`` if there was none."""
     return msgspec.convert(summary.get("stopped"), BudgetStop | None)
 
 
@@ -149,7 +149,7 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
 
 
 def explanation_of(summary: Mapping[str, Any]) -> Explained | None:
-    """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
+    """Return the explanation of a model, as read from ``summary.json``; ``None`` if it has none."""
     return msgspec.convert(summary.get("explained"), Explained | None)
 
 

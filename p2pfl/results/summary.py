@@ -20,7 +20,7 @@ from p2pfl.experiment.accounts import beside
 from p2pfl.learning import Learner, Pools, learner_traits
 from p2pfl.learning.learner import Explains
 from p2pfl.privacy.accounting.examples import SampledSteps
-from p2pfl.results.comparing.gaining import gain_interval, share_interval
+from p2pfl.results.comparisons.gain_intervals import gain_interval, share_interval
 from p2pfl.results.content import (
     BestKept,
     Evaluated,
@@ -209,7 +209,7 @@ def summarise(
 
 
 def explain(learner: Learner, row: torch.Tensor | None) -> Explained | None:
-    """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
+    """Return the explanation of a model ``[P]``; ``None`` if it has none, or there is no model."""
     bare = learner.bare
     return bare.explained(row) if row is not None and isinstance(bare, Explains) else None
 
@@ -217,7 +217,7 @@ def explain(learner: Learner, row: torch.Tensor | None) -> Explained | None:
 def _explain_common(
     plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]
 ) -> Explained | None:
-    """Return what the model that all peers have says of its features."""
+    """Return the explanation of the common model of all peers."""
     if not plan.protection.totals:
         return None
     final = models()

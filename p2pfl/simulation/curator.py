@@ -29,7 +29,7 @@ from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 from p2pfl.simulation.stacked import Faults
 
 HALVINGS = 6
@@ -124,13 +124,13 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
         plan,
         topology=complete,
         weights=(graphs.metropolis(complete),),
-        algorithm=_averaging(plan.algorithm),
+        algorithm=_to_averaging(plan.algorithm),
         protection=replace(protection, settings=replace(settings, noise=noise, mask=0.0), graph=complete, sums=None),
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # there are no links that could be lossy
     source = SeededSource(plan.experiment.seed)  # only scores leave this process, which no guarantee covers
-    state, _ = run_without_loop(playing(trusted, source=source, rounds=range(_rounds(plan)), faults=faults))
+    state, _ = run_without_loop(play_rounds(trusted, source=source, rounds=range(_rounds(plan)), faults=faults))
     return plan.learner.evaluate(state.rows, peers=peers)
 
 
@@ -178,7 +178,7 @@ def compare(plan: Plan) -> CuratorComparison:
     return CuratorComparison(metric, own, reached, noiseless, share, length)
 
 
-def needed(plan: Plan, comparison: CuratorComparison) -> tuple[int, float]:
+def break_even(plan: Plan, comparison: CuratorComparison) -> tuple[int, float]:
     """Return the number of peers, or alternatively the epsilon, at which the noise is low enough to pay.
 
     Raises
@@ -204,7 +204,7 @@ def _rounds(plan: Plan) -> int:
     return plan.protection.affordable or plan.protection.rounds
 
 
-def _averaging(algorithm: Algorithm) -> Algorithm:
+def _to_averaging(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm with one gossip step per round."""
     settings: Any = algorithm  # built-in algorithms are dataclasses
     average = average_of(algorithm)

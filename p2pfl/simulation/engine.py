@@ -25,23 +25,23 @@ from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.model_description import describe_model
 from p2pfl.results.progress import show_progress
-from p2pfl.results.repeating.digests import digests
-from p2pfl.results.saved import best_file
+from p2pfl.results.repetitions.digests import digests
+from p2pfl.results.saved_models import best_file
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import Durations, summarise
-from p2pfl.simulation.agreeing import closed, everyone, opened
+from p2pfl.simulation.agreement import close_run, everyone, open_statistics
+from p2pfl.simulation.best_models import BestModels, judge_of
 from p2pfl.simulation.evaluation_size import Evaluator, MeanModel, Scores, train_apart
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.judging import BestModels, judge_of
 from p2pfl.simulation.memory_estimate import check_memory, memory_errors
-from p2pfl.simulation.playing import playing
-from p2pfl.simulation.recording import HOST, moved, records_of
+from p2pfl.simulation.playing import play_rounds
+from p2pfl.simulation.round_records import HOST, move_state, records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.group import WorkerGroup
-from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, opened_run
-from p2pfl.simulation.sharding.workers import RunOptions, divided, sharded, source_of
-from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
+from p2pfl.simulation.sharding.shared_checkpoint import keeper_of, open_run
+from p2pfl.simulation.sharding.workers import RunOptions, divide_plan, shard_simulation, source_of
+from p2pfl.simulation.simulation_checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining_rounds
 from p2pfl.simulation.simulation_checkpoint import after as checkpointed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -135,10 +135,13 @@ def simulate(
     if isinstance(made, partial):
         made = made(unaccounted=unaccounted)
     options, begun = RunOptions(baselines, resume, source), RunStart(first, began)
-    with sharded(made, workers=workers, follow=follow, options=options, unaccounted=unaccounted) as (planned, shard):
+    with shard_simulation(made, workers=workers, follow=follow, options=options, unaccounted=unaccounted) as (
+        planned,
+        shard,
+    ):
         drawn = source_of(planned, shard, source)
         resolved = planned.drawing(drawn, unaccounted=unaccounted)
-        simulated = partial(simulating, resolved, shard, source=drawn)
+        simulated = partial(simulate_part, resolved, shard, source=drawn)
         if not shard.leads:
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
         check_runs(resolved, shard.peers)
@@ -156,10 +159,12 @@ def follow(experiment: Experiment, group: WorkerGroup, options: RunOptions) -> N
     keep_freed_memory()
     with one_thread():
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
-        resolved, shard = divided(experiment, group)
+        resolved, shard = divide_plan(experiment, group)
         source = source_of(resolved, shard, options.source)
         run_without_loop(
-            simulating(resolved, shard, begun=begun, source=source, baselines=options.baselines, resume=options.resume)
+            simulate_part(
+                resolved, shard, begun=begun, source=source, baselines=options.baselines, resume=options.resume
+            )
         )
 
 
@@ -177,7 +182,7 @@ class RunStart:
     began: datetime
 
 
-async def simulating(
+async def simulate_part(
     resolved: Plan,
     shard: Shard,
     *,
@@ -213,7 +218,7 @@ async def simulating(
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     statistics: Statistics | None = None
     with (
-        opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
+        open_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, None if resolved.asynchronous else folder, clock=time.perf_counter) as keeper,
     ):
         if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
@@ -223,11 +228,11 @@ async def simulating(
             resolved = resolved.continuing(secret=left.facts.secret)
         if wanted.data.scale:
             record_runs(resolved, shard.peers, now=begun.began)
-            resolved, statistics = opened(resolved, shard, sent=sent)
+            resolved, statistics = open_statistics(resolved, shard, sent=sent)
             agreed["statistics"] = report_statistics(statistics)
         run.describe(describe_model(resolved))
         evaluator = Evaluator(resolved, shard)
-        state, work, meter, final, best = await _recorded(
+        state, work, meter, final, best = await _play(
             resolved,
             shard,
             run,
@@ -241,10 +246,10 @@ async def simulating(
         )
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
-            state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
+            state, agreed["common"] = close_run(resolved, shard, state, round=ended + 1)
             final = evaluator.full(state.rows)
         last = time.perf_counter()
-        _write_models(resolved, shard, run, moved(state, HOST), round=ended)
+        _write_models(resolved, shard, run, move_state(state, HOST), round=ended)
         kept = None if best is None else _write_best(resolved, shard, run, best)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
@@ -258,7 +263,7 @@ async def simulating(
         )
         summary = summarise(
             resolved,
-            together={name: evaluator.tested(scores) for name, scores in together.items()},
+            together={name: evaluator.test_scores(scores) for name, scores in together.items()},
             records=run.metrics,
             seconds=seconds,
             agreed=agreed,
@@ -271,7 +276,7 @@ async def simulating(
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
             workers=workers,
-            models=lambda: dict(zip(names, moved(state, HOST).rows, strict=False)),
+            models=lambda: dict(zip(names, move_state(state, HOST).rows, strict=False)),
         )
         run.finish(summary)
     return run
@@ -307,7 +312,7 @@ def _write_best(resolved: Plan, shard: Shard, run: Run, best: BestModels) -> dic
     return models
 
 
-async def _recorded(
+async def _play(
     resolved: Plan,
     shard: Shard,
     run: Run,
@@ -388,9 +393,9 @@ async def _recorded(
             observe(records)
 
     faults = Faults.of(resolved.experiment.simulation)
-    own = range(0) if meter is None else remaining(meter, left)
+    own = range(0) if meter is None else remaining_rounds(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
-    state, work = await playing(
+    state, work = await play_rounds(
         resolved,
         source=source,
         rounds=rounds,

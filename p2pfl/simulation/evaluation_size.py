@@ -136,10 +136,10 @@ class Evaluator:
         peers, count = self.scope.peers, len(self.shard.everyone)
         return Evaluated(self.scope.every, count if peers is None else peers)
 
-    def judged(self, rows: Rows) -> torch.Tensor:
+    def judge(self, rows: Rows) -> torch.Tensor:
         """Return the losses of all peers on all samples of their validation parts, ``[R]``.
 
-        The scores of these rows are not computed again until :meth:`judged` gets others.
+        The scores of these rows are not computed again until :meth:`judge` gets others.
         """
         scores = self.plan.learner.evaluate(rows, peers=self.names, part="validation")
         self._judged = rows, scores
@@ -147,15 +147,15 @@ class Evaluator:
 
     def full(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples."""
-        return self._assessed(rows, self.names, validation=self._held(rows))
+        return self._assess(rows, self.names, validation=self._judged_scores(rows))
 
-    def _held(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
+    def _judged_scores(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
         """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
         if self._judged is None or self._judged[0] is not rows:
             return None
         return {name: each if where is None else each[where.to(each.device)] for name, each in self._judged[1].items()}
 
-    def tested(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def test_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the scores of a peer on its test part, out of those on all parts."""
         return {
             name: value for name, value in scores.items() if not (self.validates and name.startswith("validation_"))
@@ -172,13 +172,13 @@ class Evaluator:
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]
         if self.chosen is None:
-            return self._assessed(rows, self.names, validation=self._held(rows))
+            return self._assess(rows, self.names, validation=self._judged_scores(rows))
         where = to_device(torch.from_numpy(self.chosen), rows.device)
-        scored = self._assessed(rows[where], self.some, validation=self._held(rows, where))
+        scored = self._assess(rows[where], self.some, validation=self._judged_scores(rows, where))
         by_name = dict(zip(self.some, scored, strict=True))
         return [by_name.get(name, {}) for name in self.names]
 
-    def _assessed(
+    def _assess(
         self, rows: Rows, peers: tuple[str, ...], *, validation: dict[str, torch.Tensor] | None
     ) -> list[dict[str, float]]:
         """Return scores on the test part, and with a validation part also those under ``validation_...``."""

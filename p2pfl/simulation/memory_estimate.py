@@ -102,7 +102,7 @@ class MemoryEstimate:
         return self.held + self.further
 
 
-def estimated(plan: Plan, *, peers: int | None = None, baselines: bool = True) -> MemoryEstimate:
+def estimate(plan: Plan, *, peers: int | None = None, baselines: bool = True) -> MemoryEstimate:
     """Estimate the memory of the simulation of a plan.
 
     Parameters
@@ -166,7 +166,7 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
     Parameters
     ----------
     plan, peers, baselines
-        Arguments of :func:`estimated`.
+        Arguments of :func:`estimate`.
     workers
         Number of processes on this machine.
 
@@ -178,18 +178,18 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
     free = free_memory()
     if free is None or home(plan.learner).type != "cpu":
         return
-    needed = estimated(plan, peers=peers, baselines=baselines)
+    needed = estimate(plan, peers=peers, baselines=baselines)
     together = needed.further if free.limit == "process" else workers * needed.further
     if together > free.bytes:
         fitting = max(FEWEST_PEERS, int(len(plan.topology.peers) * free.bytes / together * ROUNDING))
         raise InputError(
             f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, but "
-            f"{_stated(free)}; simulate fewer peers (about {fitting:,} fit) or a smaller model, leave the "
+            f"{_describe_limit(free)}; simulate fewer peers (about {fitting:,} fit) or a smaller model, leave the "
             "baselines out (--no-baselines), or divide the peers with --workers or torchrun"
         )
 
 
-def _stated(free: FreeMemory) -> str:
+def _describe_limit(free: FreeMemory) -> str:
     """Return how much memory is free, and which limit says so."""
     limited = "process (ulimit -v)" if free.limit == "process" else free.limit
     return f"the limit of the {limited} leaves {size(free.bytes)}"
@@ -215,7 +215,7 @@ def memory_errors() -> Iterator[None]:
 def out_of_memory() -> str:
     """Return the sentence of a process whose memory ran out."""
     free = free_memory()
-    left = "" if free is None else f", and {_stated(free)}"
+    left = "" if free is None else f", and {_describe_limit(free)}"
     return (
         f"memory ran out: the process holds {size(resident_memory())}{left}; simulate fewer peers or a smaller model, "
         "or divide the peers with --workers or torchrun"

@@ -154,12 +154,12 @@ class _Operator:
         if self.alike:
             return (self.data @ values).repeat(self.count, 1)  # [N, P]
         if values.device.type != "cpu":
-            return self._mixed(values, slice(0, self.count))
+            return self._mix(values, slice(0, self.count))
         mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]
-        for_each_block(lambda part: mixed[part].copy_(self._mixed(values, part)), mixed)
+        for_each_block(lambda part: mixed[part].copy_(self._mix(values, part)), mixed)
         return mixed
 
-    def _mixed(self, values: Rows, part: slice) -> Rows:
+    def _mix(self, values: Rows, part: slice) -> Rows:
         """Return the mixed rows of some receivers."""
         low, high = self.ends[part.start], self.ends[min(part.stop, self.count)]
         begins = self.begins[part] - low

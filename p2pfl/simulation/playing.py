@@ -21,14 +21,14 @@ from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.recording import moved
-from p2pfl.simulation.secagg import summing
+from p2pfl.simulation.round_records import move_state
+from p2pfl.simulation.secagg import sum_neighbourhoods
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.simulation_checkpoint import SimulationCheckpoint
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 
 
-class Attending:
+class AttendanceAlgorithm:
     """Algorithm that leaves the state of absent peers unchanged.
 
     Parameters
@@ -56,7 +56,7 @@ class Attending:
         return (await self.algorithm.round(state, learner, net, round)).where(present, state)
 
 
-async def playing(
+async def play_rounds(
     resolved: Plan,
     *,
     source: Source,
@@ -98,7 +98,7 @@ async def playing(
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     shard = shard or Shard(names)
     masks = _masks(resolved, source) if resolved.masked else None
-    faults, end = _limited(resolved, faults, rounds, left)
+    faults, end = _limit_faults(resolved, faults, rounds, left)
     neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard)
 
     def everyone(round: int) -> torch.Tensor:
@@ -145,7 +145,7 @@ async def playing(
             await observe(round, state, net, learner)
 
     coroutine = learn(
-        Attending(resolved.played, present=present),
+        AttendanceAlgorithm(resolved.played, present=present),
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
@@ -164,7 +164,9 @@ async def playing(
     return state, learner
 
 
-def _limited(resolved: Plan, faults: Faults, rounds: range, left: SimulationCheckpoint | None) -> tuple[Faults, int]:
+def _limit_faults(
+    resolved: Plan, faults: Faults, rounds: range, left: SimulationCheckpoint | None
+) -> tuple[Faults, int]:
     """Return the faults with the limits of a plan, and the round after the last one, in which slow peers end theirs."""
     end = rounds.stop
     if faults.slow:
@@ -183,16 +185,16 @@ def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, s
     state = start(resolved.learner, shard.peers) if left is None else left.state
     if left is not None:
         learner.steps, learner.seconds = left.facts.steps, left.facts.seconds
-    return moved(state, home(resolved.learner))
+    return move_state(state, home(resolved.learner))
 
 
 def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable[[int], StackedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round."""
     if resolved.protection.sums is not None:
-        return summing(resolved, faults=faults, shard=shard)
+        return sum_neighbourhoods(resolved, faults=faults, shard=shard)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
     flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
-    totals, mixer = totalling(resolved), Mixer(weights)
+    totals, mixer = total_arguments(resolved), Mixer(weights)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if flight is not None:

@@ -19,11 +19,13 @@ from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows, senders
 from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.sharding import Near, Shard
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, total_arguments
 from p2pfl.topology import Schedule, Topology, Weights
 
 
-def summing(plan: Plan, *, faults: Faults, shard: Shard | None = None) -> Callable[[int], SummedNeighbourhood]:
+def sum_neighbourhoods(
+    plan: Plan, *, faults: Faults, shard: Shard | None = None
+) -> Callable[[int], SummedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round with ``privacy.mode = "secagg"``.
 
     Parameters
@@ -33,7 +35,7 @@ def summing(plan: Plan, *, faults: Faults, shard: Shard | None = None) -> Callab
     faults, shard
         Arguments of :class:`SummedNeighbourhood`.
     """
-    settings, experiment, totals = plan.protection.settings, plan.experiment, totalling(plan)
+    settings, experiment, totals = plan.protection.settings, plan.experiment, total_arguments(plan)
 
     def neighbourhood(round: int) -> SummedNeighbourhood:
         return SummedNeighbourhood(
@@ -105,7 +107,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         (check if largest.device.type == "cpu" else partial(self.check_later, check))()
         sums = self._sums(near)  # [R, P]
         self._count(phase, matrix, size=values.shape[-1])
-        masses = self.mixed_masses(matrix, released.masses)  # [R, 1]
+        masses = self.mix_masses(matrix, released.masses)  # [R, 1]
         mixed = Released(sums, masses, grid=self.bits, dtype=values.dtype)
         self.record_step(released, mixed)
         return mixed

@@ -18,7 +18,7 @@ from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.results.spending.meter import Meter
-from p2pfl.simulation.judging import BestModels
+from p2pfl.simulation.best_models import BestModels
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""
@@ -111,7 +111,7 @@ class SimulationCheckpoint:
     @classmethod
     def of(cls, facts: Facts, tensors: dict[str, torch.Tensor]) -> Self:
         """Return the checkpoint of the numbers and the :meth:`tensors` of one, which are taken from the dictionary."""
-        rows, sent, best = tensors.pop("rows"), tensors.pop("sent"), BestModels.taken(tensors)
+        rows, sent, best = tensors.pop("rows"), tensors.pop("sent"), BestModels.take(tensors)
         return cls(facts, State.restore(rows, tensors), sent, best)
 
     @property
@@ -150,7 +150,7 @@ class SimulationCheckpoint:
         fresh = path.with_suffix(".new")
         try:
             fresh.touch(mode=OWNER_ONLY)  # models of peers before they are released
-            save_file(_apart(kept), fresh, about)
+            save_file(_separate(kept), fresh, about)
             fresh.chmod(0o600)
             DRIVE.rename(fresh, path)
             DRIVE.sync(path.parent)
@@ -197,24 +197,24 @@ class SimulationCheckpoint:
         return left
 
 
-def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return contiguous tensors of which no two share memory, as safetensors requires."""
     seen: set[int] = set()
     copies = {}
     for name, value in tensors.items():
         plain = value.detach().contiguous()
         address = plain.untyped_storage().data_ptr()
-        copies[name] = plain.clone() if address in seen or plain.numel() != _held(plain) else plain
+        copies[name] = plain.clone() if address in seen or plain.numel() != _memory_size(plain) else plain
         seen.add(address)
     return copies
 
 
-def _held(tensor: torch.Tensor) -> int:
+def _memory_size(tensor: torch.Tensor) -> int:
     """Return how many numbers the memory of a tensor holds."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
+def remaining_rounds(meter: Meter, left: SimulationCheckpoint | None) -> range:
     """Return the rounds that are still to be played; slow peers may end theirs later."""
     return meter.rounds if left is None else range(left.facts.round + 1, left.facts.stop)
 
@@ -251,7 +251,7 @@ class Pause:
         return self._clock() >= self._last + max(self._least, pause)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def time_writing(self) -> Iterator[None]:
         """Time the writing of a checkpoint, with which the next pause begins."""
         begun = self._clock()
         yield
@@ -315,7 +315,7 @@ class CheckpointKeeper:
         """Write the newest state, unless it is on the disk already."""
         if self.path is None or self._newest is None or self._written:
             return
-        with self.pause.writing():
+        with self.pause.time_writing():
             self._newest.save(self.path)
         self._written = True
 

@@ -113,7 +113,7 @@ class TotalArguments(TypedDict):
     masks: TotalMasks | None
 
 
-def totalling(plan: Plan) -> TotalArguments:
+def total_arguments(plan: Plan) -> TotalArguments:
     """Return over which edges the peers of a plan take totals, and which masks hide their contributions."""
     return {"graph": plan.topology, "masks": masks_of(plan, {})}
 
@@ -241,7 +241,7 @@ class StackedNeighbourhood:
         self.last = None  # frees the rows before the step before
         matrix = self._exchange(released)
         mixed = self.shard.mixed(self.mixer, matrix, released.values)  # [R, P]
-        after = Released(mixed, self.mixed_masses(matrix, released.masses))
+        after = Released(mixed, self.mix_masses(matrix, released.masses))
         self.record_step(released, after)
         return after
 
@@ -274,7 +274,7 @@ class StackedNeighbourhood:
             and not (faults.loss or faults.absence or self.zstd)
         )
 
-    def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor | None) -> torch.Tensor | None:
+    def mix_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor | None) -> torch.Tensor | None:
         """Return the sample weights after a gossip step, ``[R, 1]``; ``None`` if there are none."""
         if masses is None:
             return None
@@ -353,7 +353,7 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
     """
     count = len(released.rows)
     if zstd is not None:
-        return torch.tensor([_squeezed(released, index, zstd=zstd) for index in range(count)])
+        return torch.tensor([_compressed_size(released, index, zstd=zstd) for index in range(count)])
     if released.coded is not None:
         return torch.full((count,), released.coded.size)
     length = released.rows.shape[-1] * released.rows.element_size()
@@ -364,7 +364,7 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
     return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
 
 
-def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:
+def _compressed_size(released: Released, index: int, *, zstd: Zstd) -> int:
     """Return the bytes of one row after compression; it travels uncompressed if that is no larger."""
     data = raw(released.row(index))
     return min(len(data), len(zstd.squeeze(data)))

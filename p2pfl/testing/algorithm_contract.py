@@ -208,7 +208,7 @@ def a_linear_algorithm_releases_once_and_mixes_linearly(case: Case) -> None:
         return
     first, rows = released[0].released, released[0].rows
     shift = torch.from_numpy(draw(SEED, "contract shift").normal(size=tuple(rows.shape))).to(rows)
-    shown = [_shown(case, replace(first, rows=first.rows + sign * shift)) for sign in (0.0, 1.0, -1.0)]
+    shown = [_first_calls(case, replace(first, rows=first.rows + sign * shift)) for sign in (0.0, 1.0, -1.0)]
     for middle, up, down in zip(*shown, strict=True):
         if middle.kind == "receive":  # numbers of samples may be received
             require(
@@ -224,7 +224,7 @@ def a_convex_algorithm_shows_means_of_releases(case: Case) -> None:
         return
     for round, calls in _by_round(case.plain):
         before, after = case.plain.states[round].public, case.plain.states[round + 1].public.rows
-        shown = [_unweighted(call, before) for call in calls if call.kind == "release"]
+        shown = [_remove_weights(call, before) for call in calls if call.kind == "release"]
         if any(rows.shape != after.shape for rows in shown):  # a part of each row is released
             largest = max(float(rows.abs().max()) for rows in (*shown, before.rows))
             inside = float(after.abs().max()) <= largest + _tolerance(after)
@@ -291,13 +291,13 @@ def _by_round(played: Played) -> list[tuple[int, list[Call]]]:
     return [(round, list(calls)) for round, calls in groupby(played.calls, key=lambda call: call.round)]
 
 
-def _shown(case: Case, released: Released) -> list[Call]:
+def _first_calls(case: Case, released: Released) -> list[Call]:
     """Return what the first round mixes and hears if this is what it has released."""
     played = case.play(begin=case.plain.states[0], rounds=range(1), script=[released])
     return [call for call in played.calls if call.kind != "release"]
 
 
-def _unweighted(call: Call, before: Public) -> Rows:
+def _remove_weights(call: Call, before: Public) -> Rows:
     """Return the released models, without their weights."""
     if call.masses is None or call.released.values.shape != before.rows.shape:
         return call.released.values

@@ -85,7 +85,7 @@ def the_statement_is_one_clause_for_people(mode: Mode, case: Case) -> None:
 def a_release_keeps_the_shape_and_leaves_its_input_alone(mode: Mode, case: Case) -> None:
     watched = list[str]()
     try:
-        _run(_watched(mode, watched), case)
+        _run(_inspect(mode, watched), case)
     finally:
         require(not watched, *watched[:1])
 
@@ -133,7 +133,7 @@ class InspectedNeighbourhood(Wrapped):
         return released
 
 
-def _watched(mode: Mode, broken: list[str]) -> Mode:
+def _inspect(mode: Mode, broken: list[str]) -> Mode:
     """Return a copy of a mode whose releases are looked at."""
 
     def wrap(self: Mode, net: Neighbourhood, **how: Any) -> Neighbourhood:

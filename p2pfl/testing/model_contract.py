@@ -51,7 +51,7 @@ def check_model(model: ExactModel, owners: Owners) -> None:
 @MODEL_CHECKS.add
 def tensors_have_the_names_and_shapes_of_the_layout(model: ExactModel, owners: Owners) -> None:
     shapes = dict(zip(model.layout.names, model.layout.shapes, strict=True))
-    for tensors in (model.start(), _played(model, owners)):
+    for tensors in (model.start(), _play(model, owners)):
         equal({name: np.shape(tensors[name]) for name in shapes if name in tensors}, shapes)
 
 
@@ -59,9 +59,9 @@ def tensors_have_the_names_and_shapes_of_the_layout(model: ExactModel, owners: O
 def predictions_do_not_depend_on_who_holds_which_sample(model: ExactModel, owners: Owners) -> None:
     if not model.traits.predicts:
         return
-    whole = _pooled([*owners.values()])
-    together = model.predicted(_played(model, owners), whole.train)
-    pooled = model.predicted(_played(model, {"pooled": whole}), whole.train)
+    whole = _pool([*owners.values()])
+    together = model.predicted(_play(model, owners), whole.train)
+    pooled = model.predicted(_play(model, {"pooled": whole}), whole.train)
     require(np.allclose(together, pooled, atol=1e-9), f"they differ by up to {np.abs(together - pooled).max():g}")
 
 
@@ -78,17 +78,17 @@ def a_model_for_private_noise_asks_once_a_round_and_bounds_the_change(model: Exa
 def the_module_predicts_as_the_model_does(model: ExactModel, owners: Owners) -> None:
     if not model.traits.predicts:
         return
-    tensors = _played(model, owners)
+    tensors = _play(model, owners)
     module = model.predictor(tensors)
     module.load_state_dict({name: torch.from_numpy(np.asarray(tensors[name])) for name in model.layout.names})
-    part = _pooled([*owners.values()]).train
+    part = _pool([*owners.values()]).train
     with torch.inference_mode():
         outputs = module.eval()(torch.from_numpy(part.features)).double().numpy()
     expected = model.predicted(tensors, part)
     require(np.allclose(outputs, expected, atol=1e-6), f"outputs differ by up to {np.abs(outputs - expected).max():g}")
 
 
-def _played(model: ExactModel, owners: Owners) -> Tensors:
+def _play(model: ExactModel, owners: Owners) -> Tensors:
     """Return the model after some rounds."""
     tensors = model.start()
     for _ in range(MAX_ROUNDS):
@@ -118,12 +118,12 @@ def _round(model: ExactModel, tensors: Tensors, owners: Owners) -> tuple[Outcome
     return answer_questions(model.round(tensors, own), total), questions
 
 
-def _pooled(owners: Sequence[Own]) -> Own:
+def _pool(owners: Sequence[Own]) -> Own:
     """Return the samples of one owner who holds those of all."""
     tests = [each.test for each in owners if each.test is not None]
-    train, validation = (_joined([each.train for each in owners]), _joined([each.validation for each in owners]))
-    return Own(train, validation, _joined(tests) if tests else None)
+    train, validation = (_join([each.train for each in owners]), _join([each.validation for each in owners]))
+    return Own(train, validation, _join(tests) if tests else None)
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _join(parts: Sequence[Part]) -> Part:
     return Part(np.concatenate([each.features for each in parts]), np.concatenate([each.targets for each in parts]))

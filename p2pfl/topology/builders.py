@@ -363,7 +363,7 @@ def small_world(n: int, *, degree: int, rewire: float, seed: int) -> Topology:
         raise TopologyError(
             f"the degree of a small world must be even, half on each side, but it is {degree}; change it by one"
         )
-    return _connected(lambda rng: nx.watts_strogatz_graph(n, degree, rewire, seed=rng), seed=seed)
+    return _draw_connected(lambda rng: nx.watts_strogatz_graph(n, degree, rewire, seed=rng), seed=seed)
 
 
 def random_regular(n: int, *, degree: int, seed: int) -> Topology:
@@ -396,7 +396,7 @@ def random_regular(n: int, *, degree: int, seed: int) -> Topology:
     {3}
     """
     check_regular(n, degree)
-    return _connected(lambda rng: draw_regular(n, degree, rng), seed=seed)
+    return _draw_connected(lambda rng: draw_regular(n, degree, rng), seed=seed)
 
 
 def check_regular(n: int, degree: int) -> None:
@@ -456,7 +456,7 @@ def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
             graph.add_edges_from((i, int(other + (other >= i))) for other in others)
         return graph
 
-    return _connected(drawn, seed=seed)
+    return _draw_connected(drawn, seed=seed)
 
 
 def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
@@ -488,7 +488,7 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
     """
     check_at_least_one(n)
     _check_probability("probability", probability)
-    return _connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
+    return _draw_connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
 
 
 def _shuffler(rng: np.random.Generator) -> Any:
@@ -508,7 +508,7 @@ def _shuffler(rng: np.random.Generator) -> Any:
     return shuffler
 
 
-def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) -> Topology:
+def _draw_connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) -> Topology:
     for attempt in range(_DRAWS):
         graph = make(draw(seed, "topology", round=attempt))
         if nx.is_connected(graph):

@@ -82,7 +82,7 @@ def _simple(peers: Sequence[int], degree: int) -> list[StepWeights]:
     done = [0] * len(parts)  # gossip steps inside the pieces of each part
     while done[0] < len(pieces[0]):
         giving = len(steps) - len(whole[0])  # the part whose mean goes to all smaller ones
-        step = _passed(parts, giving, degree) if giving < len(parts) - 1 else {}
+        step = _pass_on(parts, giving, degree) if giving < len(parts) - 1 else {}
         for part in range(min(giving, len(parts))):
             step |= _latest(pieces[part], done[part])
             done[part] += 1
@@ -93,7 +93,7 @@ def _simple(peers: Sequence[int], degree: int) -> list[StepWeights]:
     return steps
 
 
-def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> StepWeights:
+def _pass_on(parts: list[list[Sequence[int]]], giving: int, degree: int) -> StepWeights:
     """Pair each peer of the smaller parts with one of every piece of the giving part.
 
     The remaining peers of the giving part already agree. They still mix, because peers may train between gossip steps.

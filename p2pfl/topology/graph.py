@@ -179,7 +179,7 @@ class Topology:
             sender, listener = np.concatenate([pairs, pairs[:, ::-1]]).T  # [2 E]
             values = np.concatenate([values, values])  # [2 E]
         shape = (len(self.peers), len(self.peers))
-        return _sorted(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
+        return _sort(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
 
     @cached_property
     def _senders(self) -> dict[str, tuple[str, ...]]:
@@ -187,7 +187,7 @@ class Topology:
 
     @cached_property
     def _receivers(self) -> dict[str, tuple[str, ...]]:
-        return self._names(_sorted(self.adjacency.T))
+        return self._names(_sort(self.adjacency.T))
 
     def _names(self, matrix: scipy.sparse.csr_array) -> dict[str, tuple[str, ...]]:
         names = [self.peers[column] for column in matrix.indices]
@@ -330,7 +330,7 @@ def check_connected(topology: Topology | Schedule) -> None:
     >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
-    ways = [union.adjacency, _sorted(union.adjacency.T)] if union.directed else [union.adjacency]
+    ways = [union.adjacency, _sort(union.adjacency.T)] if union.directed else [union.adjacency]
     if all(depth(way) is not None for way in ways):
         return
     count, label = scipy.sparse.csgraph.connected_components(union.adjacency, directed=True, connection="strong")
@@ -381,7 +381,7 @@ def turns(topology: Topology) -> dict[str, int]:
     {'peer0': 0, 'peer1': 1, 'peer2': 2, 'peer3': 0, 'peer4': 1, 'peer5': 2}
     """
     hears = topology.adjacency
-    conflicts = _sorted(hears.T @ hears + hears + hears.T)
+    conflicts = _sort(hears.T @ hears + hears + hears.T)
     colour = np.full(len(topology.peers), -1)
     for row in np.argsort(-np.diff(conflicts.indptr), kind="stable"):
         others = colour[conflicts.indices[conflicts.indptr[row] : conflicts.indptr[row + 1]]]
@@ -449,7 +449,7 @@ def _check_shares(peers: tuple[str, ...], shares: scipy.sparse.csr_array) -> Non
         )
 
 
-def _sorted(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:
+def _sort(matrix: scipy.sparse.sparray) -> scipy.sparse.csr_array:
     csr = scipy.sparse.csr_array(matrix)
     csr.sort_indices()
     return csr

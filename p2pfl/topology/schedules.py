@@ -217,10 +217,10 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     """
     check_degree(n, degree)
     check_at_least_one(period, "gossip steps in a period (topology.options.period)")
-    return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
+    return Schedule(tuple(_push_graph(n, degree, step=step, seed=seed) for step in range(period)))
 
 
-def _pushed(n: int, degree: int, *, step: int, seed: int) -> Topology:
+def _push_graph(n: int, degree: int, *, step: int, seed: int) -> Topology:
     rng = draw(seed, "topology", round=step)
     others = np.stack([rng.choice(n - 1, size=degree, replace=False) for _ in range(n)])  # [N, s]
     others += others >= np.arange(n)[:, None]  # no peer draws itself

@@ -69,17 +69,17 @@ def contraction(weights: Sequence[Weights]) -> float:
     wanders = not all(each.keeps_mean for each in weights)
     if n <= _DENSE:
         product = _apply(matrices, np.eye(n)) / masses[:, None]  # [N, N]
-        return float(np.linalg.norm(_centred(product) if wanders else product, 2))
+        return float(np.linalg.norm(_centre(product) if wanders else product, 2))
     if len(matrices) == 1 and _symmetric(matrices[0]):
         return _largest(lambda vector: _apply(matrices, vector), n)
     back = [matrix.T.tocsr() for matrix in reversed(matrices)]
 
     def there_and_back(vector: Floats) -> Floats:
         vector = _apply(matrices, vector) / masses
-        vector = (_centred(vector) if wanders else vector) / masses
+        vector = (_centre(vector) if wanders else vector) / masses
         for matrix in back:
             vector = matrix @ vector
-        return _centred(vector)
+        return _centre(vector)
 
     return math.sqrt(_largest(there_and_back, n))
 
@@ -198,13 +198,13 @@ def lowest(weights: Weights) -> float:
 
 def _apply(matrices: list[scipy.sparse.csr_array], vectors: Floats) -> Floats:
     """Return ``(W_k ... W_1 - J) v``; the mean is removed first, where nothing is lost to cancellation."""
-    vectors = _centred(vectors)
+    vectors = _centre(vectors)
     for matrix in matrices:
         vectors = matrix @ vectors
     return vectors
 
 
-def _centred(vectors: Floats) -> Floats:
+def _centre(vectors: Floats) -> Floats:
     centred: Floats = vectors - vectors.mean(axis=0)
     return centred
 
@@ -306,7 +306,7 @@ def effective_neighbours(weights: Sequence[Weights], *, decay: float) -> float:
     """
     if not 0 <= decay < 1:
         raise TopologyError(f"the decay must be at least 0 and below 1, but it is {decay}; change it")
-    return 1 / ((1 - decay) * float(np.mean(_settled(weights)(decay))))
+    return 1 / ((1 - decay) * float(np.mean(_stationary_variances(weights)(decay))))
 
 
 def remainder(weights: Sequence[Weights]) -> float:
@@ -328,7 +328,7 @@ def remainder(weights: Sequence[Weights]) -> float:
     return float(np.mean([((each.matrix.data**2).sum() - 1) / (n - 1) for each in weights]))
 
 
-def _settled(weights: Sequence[Weights]) -> Callable[[float], list[Floats]]:
+def _stationary_variances(weights: Sequence[Weights]) -> Callable[[float], list[Floats]]:
     """Return a function of the decay that gives the stationary variances of the peers after each gossip step."""
     if not all(each.keeps_consensus for each in weights):
         raise TopologyError("the rows of the weights do not sum to one; use metropolis weights")

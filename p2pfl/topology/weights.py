@@ -112,7 +112,7 @@ def metropolis(topology: Topology) -> Weights:
         sent = np.bincount(hears.col, minlength=len(topology.peers))  # [N]
         balance = f'as many peers as "{topology.peers[0]}" receives from ({received[0]})'
         _refuse(topology, np.maximum(abs(received - received[0]), abs(sent - received[0])), balance)
-    return _filled(topology, 1.0 / (1.0 + np.maximum(received[hears.row], received[hears.col])))
+    return _fill(topology, 1.0 / (1.0 + np.maximum(received[hears.row], received[hears.col])))
 
 
 def max_degree(topology: Topology) -> Weights:
@@ -139,7 +139,7 @@ def max_degree(topology: Topology) -> Weights:
     received = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     _refuse(topology, abs(received - sent), "equally many peers")
-    return _filled(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + received.max())))
+    return _fill(topology, np.full(topology.adjacency.nnz, 1.0 / (1.0 + received.max())))
 
 
 def push(topology: Topology) -> Weights:
@@ -163,7 +163,7 @@ def push(topology: Topology) -> Weights:
     """
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
     share = np.asarray(1.0 / (1.0 + sent), dtype=np.float64)
-    return _filled(topology, share[topology.adjacency.indices], own=share)
+    return _fill(topology, share[topology.adjacency.indices], own=share)
 
 
 def edge_weights(topology: Topology) -> Weights:
@@ -184,7 +184,7 @@ def edge_weights(topology: Topology) -> Weights:
             f"the {len(topology.edges)} edges have no weights; use metropolis weights, or a graph whose edges "
             "have weights"
         )
-    return _filled(topology, topology.shares.data)
+    return _fill(topology, topology.shares.data)
 
 
 def natural(topology: Topology) -> Weights:
@@ -261,7 +261,7 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
             raise TopologyError(f"there is {came}; change the weights or the graph")
 
 
-def _filled(
+def _fill(
     topology: Topology, off_diagonal: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None = None
 ) -> Weights:
     """Return weights on the edges, in the order of the adjacency; by default the diagonal holds the rest up to one.

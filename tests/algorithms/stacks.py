@@ -10,7 +10,7 @@ from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.playing import Attending
+from p2pfl.simulation.playing import AttendanceAlgorithm
 from p2pfl.topology import Topology, Weights, metropolis
 
 SEED = 3
@@ -35,7 +35,7 @@ def play(algorithm, learner, topology, *, rounds, faults=None, stop=None, weigh=
         return faults.present(topology.peers, seed=SEED, round=round)
 
     coroutine = learn(
-        Attending(algorithm, present=present),
+        AttendanceAlgorithm(algorithm, present=present),
         Inline(learner, present=present, clock=lambda: 0.0),
         states[0],
         rounds=range(rounds),

@@ -32,7 +32,7 @@ from p2pfl.core.errors import RunError
 from p2pfl.core.neighbourhood import Public, Released, derived, run_without_loop
 from p2pfl.simulation import Faults
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.playing import Attending
+from p2pfl.simulation.playing import AttendanceAlgorithm
 from p2pfl.topology import Topology
 
 ROUNDS = 6
@@ -202,7 +202,7 @@ def test_missed_differences_leave_an_error_that_a_refresh_repairs():
 def test_nothing_of_an_absent_peer_moves_its_copy_and_sum_included(algorithm):
     learner, _ = classifier(wine(GRAPH.peers), batch=8)
     faults = Faults(absence=0.4)
-    attending = Attending(Compressed(algorithm, TopK(0.2)), present=lambda round: there(faults, round))
+    attending = AttendanceAlgorithm(Compressed(algorithm, TopK(0.2)), present=lambda round: there(faults, round))
     states = play(attending, learner, GRAPH, rounds=5, faults=faults)
     for round, (before, after) in enumerate(pairwise(states)):
         away = ~there(faults, round)

@@ -16,7 +16,7 @@ from p2pfl.learning import ExternalLearner
 from p2pfl.simulation import Faults, simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
-from p2pfl.simulation.playing import Attending
+from p2pfl.simulation.playing import AttendanceAlgorithm
 from p2pfl.topology import metropolis
 
 GRAPH = topology.small_world(6, degree=4, rewire=0.5, seed=1)
@@ -51,7 +51,7 @@ def play(learner, graph, *, rounds, faults=None):
 
     run_without_loop(
         learn(
-            Attending(GossipLearning(), present=present),
+            AttendanceAlgorithm(GossipLearning(), present=present),
             Inline(learner, present=present, clock=lambda: 0.0),
             states[0],
             rounds=range(rounds),

@@ -8,7 +8,7 @@ import pytest
 from p2pfl.cli import command_catalogue
 from p2pfl.cli.command import GROUPS
 from p2pfl.cli.command_catalogue import COLUMNS, commands_by_group, overview
-from p2pfl.core.importing import import_callable
+from p2pfl.core.imports import import_callable
 
 LINES = 24
 """Lines of a terminal."""

@@ -13,7 +13,7 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.texts import write_csv
 from p2pfl.experiment import read
 from p2pfl.network.protocol.wire.bounds import Name
-from p2pfl.results.comparing.exports import records_csv
+from p2pfl.results.comparisons.exports import records_csv
 from p2pfl.results.models.predictor import Predictions
 from p2pfl.results.records import Record
 

@@ -153,6 +153,14 @@ def test_rows_that_repeat_a_key_are_counted_for_their_owner(table):
     assert {*alone.notes} == {"south"}
 
 
+def test_keys_are_kept_for_a_comparison_only_where_all_ask_for_it(table):
+    declaration = {"columns": declared(), "target": "ill", "key": "patid"}
+    assert Table(**declaration).load(table).keys is None
+    assert Table(**declaration, key_across=True).load(table).keys == ("a", "b", "a", "c")
+    with pytest.raises(DataError, match=r'the option "key_across" is True; set it to true beside a `key`'):
+        Table(declared(), target="ill", key_across=True)
+
+
 def test_a_key_is_no_feature(table):
     with pytest.raises(DataError, match=r"the option \"key\" is 'age'; name a column that is not declared"):
         Table(declared(), target="ill", key="age")

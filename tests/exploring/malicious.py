@@ -10,7 +10,7 @@ import msgspec
 
 from ballots import COUNTED
 from p2pfl.network.protocol.agreement.agreement import Agreement
-from p2pfl.network.protocol.agreement.proofs import certified, exists, follows, reported, reports
+from p2pfl.network.protocol.agreement.proofs import exists, follows, highest_report, is_certified, reports
 from p2pfl.network.protocol.wire.verdict_messages import (
     DROPPED,
     Ballot,
@@ -85,7 +85,7 @@ class Malicious:
         for ballot in self.ballots:
             yield Promise(self.subject, self.name, ballot)
             for last, value in itertools.product((self.committee.first, *self.ballots), self.values):
-                if last < ballot and certified(self.subject, last, value, votes, committee=self.committee):
+                if last < ballot and is_certified(self.subject, last, value, votes, committee=self.committee):
                     yield Promise(self.subject, self.name, ballot, last, value, proof=_proof(votes, last, value))
 
     def _proposals(self, promises: Collection[Promise], votes: Collection[Vote]) -> Iterator[Proposal]:
@@ -98,7 +98,7 @@ class Malicious:
             found = [each for each in promises if each.ballot == ballot and reports(each, committee=self.committee)]
             found = sorted({msgspec.structs.replace(each, proof=()) for each in found}, key=repr)
             for few in itertools.combinations(found, self.committee.majority):
-                highest, values = reported(few)
+                highest, values = highest_report(few)
                 proof = tuple(vote for each in sorted(values) for vote in _proof(votes, highest, each))
                 proposal = Proposal(vote, few, proof)
                 if follows(proposal, committee=self.committee):
@@ -141,8 +141,8 @@ def _proof(votes: Collection[Vote], ballot: Ballot | None, value: object) -> tup
 class Gullible(Agreement):
     """Accepts every proposal, and believes every promise."""
 
-    def _proposed(self, proposal: Proposal) -> None:
+    def _receive_proposal(self, proposal: Proposal) -> None:
         vote, own = proposal.vote, self.record.accepted
         if (own is None or own.ballot < vote.ballot) and vote.ballot >= self.record.promised:
-            self._accepted(vote)
+            self._receive_acceptance(vote)
             self._accept(vote.ballot, vote.value)

@@ -35,8 +35,8 @@ class Hasty(Agreement):
 class Deaf(Agreement):
     """Proposes what it wants, whatever votes were reported, and others accept it."""
 
-    def _promised(self, sender: str, promise: Promise) -> None:
-        super()._promised(sender, msgspec.structs.replace(promise, voted=None, value=None))
+    def _receive_promise(self, sender: str, promise: Promise) -> None:
+        super()._receive_promise(sender, msgspec.structs.replace(promise, voted=None, value=None))
 
     def _honest(self, promise: Promise) -> bool:
         return promise.member in self.committee.members
@@ -45,9 +45,9 @@ class Deaf(Agreement):
 class Faithless(Agreement):
     """Votes in a ballot below one that it has promised."""
 
-    def _voted(self, vote: Vote) -> None:
+    def _receive_vote(self, vote: Vote) -> None:
         self.record = msgspec.structs.replace(self.record, promised=BLANK.promised)
-        super()._voted(vote)
+        super()._receive_vote(vote)
 
     def _honest(self, promise: Promise) -> bool:
         return promise.member in self.committee.members

@@ -118,7 +118,7 @@ class Player:
         while effects:
             match effects.pop(0):
                 case Write(release):
-                    effects += self.machine.stored(release, now=0.0)
+                    effects += self.machine.finish_write(release, now=0.0)
                 case Send(to, message):
                     sent.append((to, message))
         return self, sent

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import PrivacyError
 from p2pfl.learning.exact_model import Own, Part
 from p2pfl.learning.small_cells import WORDS, CellCheck, Cells, _Check, _points
-from p2pfl.privacy.commuting import multiply
+from p2pfl.privacy.commutative_powers import multiply
 from p2pfl.privacy.keys import SecretSource
 
 NAMES = ("ada", "bob", "cat", "dan")

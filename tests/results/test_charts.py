@@ -9,7 +9,7 @@ import pytest
 from markup import HOSTILE, checked
 from p2pfl.core.errors import InputError
 from p2pfl.results.charts import MAX_POINTS, Chart, Curve, Interval
-from p2pfl.results.comparing.figures import MAX_LINES
+from p2pfl.results.comparisons.figures import MAX_LINES
 from p2pfl.results.facts import Figure
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, blank, chart_figure, intervals, lines

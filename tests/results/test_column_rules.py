@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.results.models import Predictor, export
+from p2pfl.results.models import Predictor, evaluate, export
 from p2pfl.simulation import simulate
 
 COLUMNS = {
@@ -72,6 +72,10 @@ def test_a_model_of_complete_rows_and_dates_predicts_for_such_rows(experiment, t
     assert one != next_day
     with pytest.raises(DataError, match=r'line 2: "-9" in column "chol" is missing; fill the cell, or remove the row'):
         predictor.predict(table(tmp_path, "50,-9,1,2020-01-05"))
+    (tmp_path / "scored.csv").write_text((tmp_path / "peer1.csv").read_text())
+    evaluation = evaluate(predictor, tmp_path / "scored.csv", draws=10)
+    assert (evaluation.whole.samples, evaluation.left_out) == (52, 8)
+    assert evaluation.results()["left_out"] == 8
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import p2pfl
 from p2pfl.cli import tables, terminal
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.results.comparing import wording
-from p2pfl.results.comparing.comparison import Comparison
+from p2pfl.results.comparisons import wording
+from p2pfl.results.comparisons.comparison import Comparison
 from swarms import SMALL
 
 HOSTILE = "<script>\x1b[31m"

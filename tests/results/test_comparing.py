@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from p2pfl.results.comparing import wording
-from p2pfl.results.comparing.comparison import RunOutcome, compare, lower_is_better
-from p2pfl.results.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
-from p2pfl.results.comparing.intervals import compare_paired, estimate, holm
+from p2pfl.results.comparisons import wording
+from p2pfl.results.comparisons.comparison import RunOutcome, compare, lower_is_better
+from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
+from p2pfl.results.comparisons.intervals import compare_paired, estimate, holm
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
 

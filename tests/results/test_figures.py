@@ -7,9 +7,9 @@ import pytest
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.results import Record, Run
-from p2pfl.results.comparing.comparison import RunOutcome, compare
-from p2pfl.results.comparing.figures import COLOURS, MAX_LINES, STROKES, caption, figure
-from p2pfl.results.comparing.intervals import estimate
+from p2pfl.results.comparisons.comparison import RunOutcome, compare
+from p2pfl.results.comparisons.figures import COLOURS, MAX_LINES, STROKES, caption, figure
+from p2pfl.results.comparisons.intervals import estimate
 
 pytest.importorskip("matplotlib")
 

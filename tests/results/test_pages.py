@@ -15,7 +15,7 @@ import pytest
 from markup import HOSTILE, checked
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import check, read
-from p2pfl.results.comparing.comparison import RunOutcome, compare
+from p2pfl.results.comparisons.comparison import RunOutcome, compare
 from p2pfl.results.notices.kinds import KeyTrusted, MasksUncancelled, MasksUnsettled, PeerFailed
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.gains import gains, verdict

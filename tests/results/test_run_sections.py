@@ -10,8 +10,8 @@ import pytest
 from markup import checked
 from p2pfl import topology as graphs
 from p2pfl.experiment import read
-from p2pfl.results.comparing.exports import run_tex
-from p2pfl.results.comparing.intervals import newcombe, wilson
+from p2pfl.results.comparisons.exports import run_tex
+from p2pfl.results.comparisons.intervals import newcombe, wilson
 from p2pfl.results.pages.gains import gains
 from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import fragment

@@ -12,7 +12,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results import Run
 from p2pfl.simulation import simulate
-from p2pfl.simulation.judging import BestModels
+from p2pfl.simulation.best_models import BestModels
 from swarms import SMALL, live
 
 STOPPING = ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"]
@@ -154,8 +154,8 @@ def test_peers_without_validation_data_hold_nobody_back_and_earlier_models_win()
     best.consider(2 * torch.ones(3, 2), torch.tensor([0.5, math.nan, 0.4]), rounds=torch.tensor([1, 1, 1]))
     assert best.rounds.tolist() == [0, -1, 1]
     assert best.rows[:, 0].tolist() == [1.0, 0.0, 2.0]
-    assert best.improving(1, patience=1).flatten().tolist() == [0.0, 0.0, 1.0]
-    assert best.improving(2, patience=3).flatten().tolist() == [1.0, 0.0, 1.0]
+    assert best.improvement(1, patience=1).flatten().tolist() == [0.0, 0.0, 1.0]
+    assert best.improvement(2, patience=3).flatten().tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_federation_in_python_has_early_stopping_too():

@@ -11,7 +11,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.simulation import curator as module
 from p2pfl.simulation import simulate
-from p2pfl.simulation.curator import compare, curator, needed
+from p2pfl.simulation.curator import break_even, compare, curator
 
 TABLE = {
     "rounds": 3,
@@ -93,7 +93,7 @@ def test_where_nobody_can_learn_from_noise_more_peers_or_a_larger_epsilon_would_
     assert not found.pays
     assert not found.hopeless
     assert found.curator < found.alone < found.noiseless
-    peers, epsilon = needed(given, found)
+    peers, epsilon = break_even(given, found)
     assert peers == math.ceil(6 / found.share)
     assert epsilon > 1
     assert curator(given, noise_share=found.share)["accuracy"].double().mean() > found.alone
@@ -103,7 +103,7 @@ def test_where_nobody_can_learn_from_noise_more_peers_or_a_larger_epsilon_would_
 def test_the_epsilon_that_is_said_to_pay_lowers_the_noise_as_much():
     given = resolved("privacy.epsilon=1", "privacy.mode=independent", "rounds=10")
     found = compare(given)
-    _, epsilon = needed(given, found)
+    _, epsilon = break_even(given, found)
     eased = resolved(f"privacy.epsilon={epsilon}", "privacy.mode=independent", "rounds=10")
     assert eased.protection.settings.noise == pytest.approx(given.protection.settings.noise * found.share, rel=1e-6)
 
@@ -122,14 +122,14 @@ def test_a_clip_that_lets_nothing_through_is_not_blamed_on_the_noise():
     assert found.hopeless
     assert found.share is None
     with pytest.raises(InputError, match="share of the noise"):
-        needed(resolved(), found)
+        break_even(resolved(), found)
 
 
 @pytest.mark.slow
 def test_a_large_epsilon_pays():
     found = compare(resolved("privacy.epsilon=1000", "rounds=10"))
     assert found.pays
-    assert needed(resolved(), found)[0] == 6
+    assert break_even(resolved(), found)[0] == 6
 
 
 def test_noise_under_which_training_breaks_down_is_no_better_than_alone(monkeypatch):
@@ -155,4 +155,4 @@ def test_what_cannot_be_compared_is_refused():
         curator(resolved(), noise_share=-1.0)
     with pytest.raises(InputError, match="an algorithm that averages, or DPSGD"):
         curator(replace(resolved(), algorithm=object()))
-    assert isinstance(module._averaging(DPSGD()), DPSGD)
+    assert isinstance(module._to_averaging(DPSGD()), DPSGD)

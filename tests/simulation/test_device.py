@@ -22,7 +22,7 @@ from p2pfl.learning.engine_trial import Trial
 from p2pfl.learning.steps.optimisers import ELEMENTWISE_OPTIMISERS
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import engine, simulate
-from p2pfl.simulation.playing import Attending
+from p2pfl.simulation.playing import AttendanceAlgorithm
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -68,13 +68,13 @@ def last_state(changes, *, device):
     """Return the state after the last round, on its device."""
     found = []
     resolved = plan(read(SMALL, changes=[*changes, f"learning.device={device}"]))
-    known = engine.moved
+    known = engine.move_state
 
     def watched(state, where):
         found.append(state)
         return known(state, where)
 
-    with mock.patch.object(engine, "moved", watched):
+    with mock.patch.object(engine, "move_state", watched):
         simulate(resolved, baselines=False, source=SeededSource(5))
     return found[-1]
 
@@ -132,7 +132,7 @@ def test_no_optimiser_lets_the_cpu_wait_within_a_round(optimizer):
 
 def check_no_waits(changes):
     """Check that nothing within the rounds of a simulation waits for the device."""
-    counted, known = [], Attending.round
+    counted, known = [], AttendanceAlgorithm.round
     with shadow() as device:
 
         async def watched(self, *arguments):
@@ -141,7 +141,7 @@ def check_no_waits(changes):
             counted.append(device.waits - before)
             return after
 
-        with mock.patch.object(Attending, "round", watched):
+        with mock.patch.object(AttendanceAlgorithm, "round", watched):
             last_state(changes, device="cuda")
     assert len(counted) >= 3
     assert not sum(counted, start=type(device.waits)())
@@ -151,7 +151,7 @@ def check_no_waits(changes):
 @pytest.mark.parametrize("name", [each for each in CASES if not any(word in each for word in (*WAITS, *ALSO))])
 @pytest.mark.sampled(fast=0, all=16)
 def test_cuda_does_not_wait_within_a_round(name):
-    counted, known, compare = [], Attending.round, EngineProof.holds
+    counted, known, compare = [], AttendanceAlgorithm.round, EngineProof.holds
 
     async def watched(self, *arguments):
         with cpu_device.waiting_forbidden() if counted else contextlib.nullcontext():  # the first round tries engines
@@ -164,7 +164,7 @@ def test_cuda_does_not_wait_within_a_round(name):
         with cpu_device.waiting_allowed():
             return compare(self, *arguments, **options)
 
-    with mock.patch.object(Attending, "round", watched), mock.patch.object(EngineProof, "holds", compared):
+    with mock.patch.object(AttendanceAlgorithm, "round", watched), mock.patch.object(EngineProof, "holds", compared):
         last_state(CASES[name], device="cuda")
     assert len(counted) >= 3
 

@@ -33,12 +33,12 @@ def planned(*, peers=8, hidden=(16,), rounds=2, **more):
 
 
 def test_the_estimate_follows_from_shapes():
-    small, large = (memory_estimate.estimated(planned(hidden=[width]), baselines=False) for width in (64, 640))
+    small, large = (memory_estimate.estimate(planned(hidden=[width]), baselines=False) for width in (64, 640))
     models = 8 * (64 * 640 + 640 + 640 * 10 + 10) * 4
     assert large.models == int(models * memory_estimate.FEWEST_COPIES)
     assert large.models > 9 * small.models
     assert (large.records, large.edges) == (small.records, small.edges)
-    longer = memory_estimate.estimated(planned(rounds=1000), baselines=False)
+    longer = memory_estimate.estimate(planned(rounds=1000), baselines=False)
     assert longer.records - small.records == 8 * 998 * memory_estimate.RECORD
 
 
@@ -80,7 +80,7 @@ def test_a_simulation_that_cannot_fit_is_refused_before_the_first_round(monkeypa
 
 def test_the_error_says_how_many_peers_fit(monkeypatch):
     made = planned(peers=100, learning={"algorithm": "dpsgd", "dtype": "float64"}, hidden=[640])
-    needed = memory_estimate.estimated(made).further
+    needed = memory_estimate.estimate(made).further
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed // 2, "machine"))
     with pytest.raises(InputError, match=r"simulate fewer peers \(about 45 fit\) or a smaller model"):
         memory_estimate.check_memory(made)
@@ -88,7 +88,7 @@ def test_the_error_says_how_many_peers_fit(monkeypatch):
 
 def test_workers_share_the_machine_but_not_the_limit_of_a_process(monkeypatch):
     made = planned(hidden=[640])
-    needed = memory_estimate.estimated(made, peers=4).further
+    needed = memory_estimate.estimate(made, peers=4).further
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed + 1, "process"))
     memory_estimate.check_memory(made, workers=2, peers=4)
     monkeypatch.setattr(memory_estimate, "free_memory", lambda: FreeMemory(needed + 1, "machine"))

@@ -24,7 +24,7 @@ from p2pfl.simulation import simulate, simulation_checkpoint
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.sharding import Shard, shared_checkpoint
 from p2pfl.simulation.sharding.part import WorkerShard
-from p2pfl.simulation.sharding.workers import divided, source_of
+from p2pfl.simulation.sharding.workers import divide_plan, source_of
 from p2pfl.simulation.simulation_checkpoint import FILE
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
@@ -123,7 +123,7 @@ def test_the_worker_that_leads_hands_one_secret_key_to_the_others(given):
     experiment = read(SMALL, changes=["privacy.mode=pairwise", "privacy.noise=0.1", "privacy.clip=1.0"])
 
     def work(group):
-        resolved, shard = divided(experiment, group)
+        resolved, shard = divide_plan(experiment, group)
         return source_of(resolved, shard, given)
 
     with one_learner_at_a_time():

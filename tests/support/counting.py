@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from known_peers import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
-from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, common_sums
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.events import Subscribed
@@ -22,7 +22,7 @@ from p2pfl.privacy.secagg.protocol import SumSlot
 from p2pfl.topology import Topology, complete, metropolis
 from sessions import arrived
 
-SUMS = known(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1)
+SUMS = common_sums(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1)
 
 
 def part(name):
@@ -56,13 +56,13 @@ def summed(receiver, upto):
     call = mine.close()
     if upto == "roll":
         return parts, {receiver: call}
-    words = {name: parts[name].sum_sender.called(receiver, call) for name in givers}
+    words = {name: parts[name].sum_sender.consent(receiver, call) for name in givers}
     if upto == "agreement":
         return parts, words
-    agreed = [mine.consented(name, word) for name, word in words.items()][-1]
+    agreed = [mine.receive_consent(name, word) for name, word in words.items()][-1]
     if upto == "agreements":
         return parts, {receiver: agreed}
-    return parts, {name: parts[name].sum_sender.agreed(receiver, agreed) for name in givers}
+    return parts, {name: parts[name].sum_sender.unlock(receiver, agreed) for name in givers}
 
 
 SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "ParticipantsConfirmed": ("bob", "agreement")}

@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     )
     from known_peers import LARGEST, ROSTER, SIGNED
     from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PeerError
-    from p2pfl.network.protocol.membership.audience import Audience, observing
+    from p2pfl.network.protocol.membership.audience import Audience, observer_swarm
     from p2pfl.network.protocol.wire.envelope import SEALED
     from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.network.protocol.wire.trailer import CHECKSUM
@@ -236,7 +236,7 @@ def seeds(folder: Path) -> None:
     ROSTER.write(FILE)
     inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
-    ops = Announcement("ops", 0, "up", key=bytes(range(32)), nonce=bytes(16)).signed(OPS, swarm=observing("run"))
+    ops = Announcement("ops", 0, "up", key=bytes(range(32)), nonce=bytes(16)).sign(OPS, swarm=observer_swarm("run"))
     inputs += [(watched, encode(ops)), (watched, ADA.seal_for("bob", HONEST["Look"]))]
     inputs += [(shared, telemetry_bytes(PhaseBegan(peer="ada", phase="learning", round=1), level="scores"))]
     for number, said in enumerate(HONEST[kind] for kind in sorted(HONEST)):

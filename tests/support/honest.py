@@ -35,7 +35,7 @@ from p2pfl.network.protocol.wire.messages import (
 )
 from p2pfl.network.protocol.wire.reliable_stream import Inbox, Outbox
 from p2pfl.network.protocol.wire.sum_messages import OfSums, RollCall
-from p2pfl.network.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.network.protocol.wire.tags import TAG_BYTES, add_tags, parts
 from p2pfl.network.protocol.wire.total_messages import (
     Abort,
     Again,
@@ -58,7 +58,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
     Wanted,
 )
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, read_row, said_head
+from p2pfl.network.protocol.wire.wire_rows import Encoded, encode_row, head_of, read_row
 from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
@@ -181,7 +181,7 @@ def genuine(message):
     """The same under the signature that ada would have put there herself."""
     match message:
         case Announcement():
-            return message.signed(IDENTITIES["ada"], swarm=SWARM)
+            return message.sign(IDENTITIES["ada"], swarm=SWARM)
         case RollCall(round, step, here):
             signature = seal("ada").sign(SumSlot("ada", round, step), here, domain="roll")
             return RollCall(round, step, here, signature)
@@ -219,7 +219,7 @@ def sealed(message):
     if plain:
         return data
     ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
-    return tagged(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
+    return add_tags(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
 
 
 def pretended(message):
@@ -231,7 +231,7 @@ def pretended(message):
     prefix = struct.pack("<BIQ", SEALED, stream, sequence)
     ciphertext = EVE._keys["ada"].seal(data, stream=stream, sequence=sequence, header=prefix)
     seen = parts(ADA.seal(HONEST["Pulse"]), prefix=len(prefix)).tags
-    own = parts(tagged(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
+    own = parts(add_tags(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
     count = (len(seen) + len(own)) // TAG_BYTES
     return b"".join((prefix, count.to_bytes(2, "little"), seen, own, ciphertext))
 
@@ -259,7 +259,7 @@ def taken(message):
             decode(encode(mine.ack()))
         case Ack():
             said, chunks = outbox()
-            assert all(again in chunks for again in said.acknowledged("ada", message))
+            assert all(again in chunks for again in said.acknowledge("ada", message))
         case Pulse():
             mine = inbox()
             mine.skip(message.tail)
@@ -303,5 +303,5 @@ def kept(row, *, trailer=SIGNED):
     mine.deliver("ada", head, numbers, signed=said)
     mine.take("ada")
     if trailer is SIGNED:
-        said_head(said)
+        head_of(said)
     return head, numbers

@@ -27,7 +27,7 @@ SIGNED = Signature.of(SWARM, "ada", 1, public=IDENTITIES["ada"].public, identity
 
 def announcement(name, **changes):
     said = Announcement(name, 1, "up", {"seed": "1"}, KEYS[name].public, **changes)
-    return said.signed(IDENTITIES[name], swarm=SWARM)
+    return said.sign(IDENTITIES[name], swarm=SWARM)
 
 
 def membership(name):

@@ -11,8 +11,8 @@ from torch.distributed import HashStore
 
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import resolving
-from p2pfl.simulation.engine import RunStart, simulating
-from p2pfl.simulation.sharding.workers import connected, divided, source_of
+from p2pfl.simulation.engine import RunStart, simulate_part
+from p2pfl.simulation.sharding.workers import connect, divide_plan, source_of
 
 BUILDING = threading.Lock()
 """Building a model draws from torch's generator, which all threads of a process share."""
@@ -23,7 +23,7 @@ def together(work, *, workers):
     store = HashStore()
 
     def one(rank):
-        group = connected(store, rank=rank, size=workers, local=workers)
+        group = connect(store, rank=rank, size=workers, local=workers)
         try:
             return work(group)
         except BaseException as error:
@@ -40,7 +40,7 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
     """Return the run of a simulation by several workers."""
 
     def work(group):
-        resolved, shard = divided(experiment, group)
+        resolved, shard = divide_plan(experiment, group)
         leads = group.rank == 0
         how = {"folder": folder, "observe": observe} if leads else {}
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
@@ -50,7 +50,7 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
             "baselines": baselines,
             "resume": resume,
         }
-        return run_without_loop(simulating(resolved, shard, **how))
+        return run_without_loop(simulate_part(resolved, shard, **how))
 
     with one_learner_at_a_time():
         return together(work, workers=workers)[0]

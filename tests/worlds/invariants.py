@@ -256,14 +256,14 @@ class Watch:
         edge = (min(one, other), max(one, other))
         masks = {mask for mask in [*a.terms, *b.terms] if mask.edge == edge}
         lone = {mask for mask in masks if a.terms[mask] + b.terms[mask]}
-        if lone and not lone <= {*a.uncancelled(), *b.uncancelled()}:
+        if lone and not lone <= {*a.list_uncancelled(), *b.list_uncancelled()}:
             self.fail(f"masks of {one} and {other} do not cancel, and neither knows: {sorted(lone)}")
         if any(abs(each.terms[mask]) > 1 for mask in masks for each in (a, b)):
             self.fail(f"a mask of {one} and {other} was applied twice")
 
 
 def _held(flows: FlowLedger, partner: str) -> set[GossipStep]:
-    return {gossip_step for other, gossip_step in flows.unsettled() if other == partner}
+    return {gossip_step for other, gossip_step in flows.list_unsettled() if other == partner}
 
 
 class WatchedMailbox(Mailbox):

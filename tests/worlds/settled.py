@@ -12,7 +12,7 @@ import torch
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
-from p2pfl.network.protocol.agreement.attempt_reports import connected
+from p2pfl.network.protocol.agreement.attempt_reports import are_connected
 from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.protocol.wire.verdict_messages import Release, Value
 from p2pfl.network.virtual.timed_learner import Goals
@@ -180,7 +180,7 @@ def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kin
     if apart or (dead and plan.protection.wanted.departures != "go_on") or len(dead) > 1:
         return ""
     graph = plan.topology.at(0)
-    if not connected(others, {name: graph.neighbours(name) for name in others}):
+    if not are_connected(others, {name: graph.neighbours(name) for name in others}):
         return ""
     for name in others:
         if plan.experiment.rounds - 1 not in ended[name].rounds:

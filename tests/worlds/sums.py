@@ -79,9 +79,9 @@ class WatchedSumSender(SumSender):
         self.watch.keys.added(part, term)
         return part, share
 
-    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
         """Open a term."""
-        word = super().agreed(receiver, all_)
+        word = super().unlock(receiver, all_)
         self.watch.opened(SumSlot(receiver, all_.round, all_.step), self.peer, word)
         return word
 

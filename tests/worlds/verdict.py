@@ -27,7 +27,7 @@ from p2pfl.results.notices.kinds import (
     StepsUnsettled,
     SumsUnsettled,
 )
-from p2pfl.simulation.playing import playing
+from p2pfl.simulation.playing import play_rounds
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
 from worlds.absences import MEET, NARROW, Span, excuse, meet
@@ -254,7 +254,9 @@ def _differs(end: End) -> str:
     plan, settings = end.plan, end.plan.protection.settings
     agreed = msgspec.structs.replace(plan.experiment, name=end.agreed)
     named = replace(plan, asked=replace(plan.asked, experiment=agreed))
-    simulated, _ = completed(playing(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults()))
+    simulated, _ = completed(
+        play_rounds(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
+    )
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     exact = plan.protection.sums is not None
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])

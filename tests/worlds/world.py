@@ -23,7 +23,7 @@ from p2pfl.network.peer.storage.checkpoint import CheckpointStore
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.transport.channel import KEEPALIVE
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.virtual.clock import WHO, StuckError
 from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.network.virtual.virtual_network import NOBODY
@@ -238,7 +238,7 @@ class World:
         peer = Peer(
             name,
             replace(self.plan, learner=learner),
-            transport=Lasting([self.transport]),
+            transport=LastingTransport([self.transport]),
             source=SeededSource(self.seed + (ended.lives - 1) * ANOTHER),
             identity=self.identities[name],
             trust=self.roster,

@@ -123,7 +123,7 @@ def mean(each: Callable[[int], torch.Tensor], count: int) -> torch.Tensor:
         parts = (each(index) / count for index in range(count))
         return functools.reduce(torch.add, parts).clamp(-largest, largest)
 
-    return _repaired(average, again)
+    return _repair(average, again)
 
 
 def take_models(rows: Rows, positions: torch.Tensor) -> Rows:
@@ -141,7 +141,7 @@ def take_models(rows: Rows, positions: torch.Tensor) -> Rows:
     return flat.index_select(0, index.flatten()).view(-1, *above, rows.shape[-1]).movedim(0, -2)
 
 
-def _repaired(numbers: torch.Tensor, again: Callable[[], torch.Tensor]) -> torch.Tensor:
+def _repair(numbers: torch.Tensor, again: Callable[[], torch.Tensor]) -> torch.Tensor:
     """Return numbers, with those from a second way of computing them where the first one overflows.
 
     The CPU computes the second way where it is needed; elsewhere both are computed, as the CPU would have to wait.
@@ -161,7 +161,9 @@ def distances(rows: Rows) -> torch.Tensor:
     doubles, count = rows.double(), rows.shape[-2]
     matrix = doubles.new_zeros(*rows.shape[:-1], count)  # [..., n, n]
     for index in range(count - 1):
-        far = _apart(doubles[..., index + 1 :, :], doubles[..., index : index + 1, :], rows.dtype)  # [..., n - i - 1]
+        far = _distances_from(
+            doubles[..., index + 1 :, :], doubles[..., index : index + 1, :], rows.dtype
+        )  # [..., n - i - 1]
         matrix[..., index, index + 1 :] = far
         matrix[..., index + 1 :, index] = far
     return matrix
@@ -170,15 +172,15 @@ def distances(rows: Rows) -> torch.Tensor:
 def measure_from_first(rows: Rows) -> torch.Tensor:
     r"""Return :math:`\lVert x_i - x_0 \rVert_2` of ``[..., n, P]`` as :func:`distances` does, ``[..., n]`` float64."""
     doubles = rows.double()  # [..., n, P]
-    return _apart(doubles, doubles[..., :1, :], rows.dtype)
+    return _distances_from(doubles, doubles[..., :1, :], rows.dtype)
 
 
-def _apart(some: Rows, other: Rows, kind: torch.dtype) -> torch.Tensor:
+def _distances_from(some: Rows, other: Rows, kind: torch.dtype) -> torch.Tensor:
     """Return the distances of some models from another, which are in double precision and were of some kind."""
     norms: torch.Tensor = torch.linalg.vector_norm(some - other, dim=-1)  # [..., n]
     if kind != torch.float64:  # no square of smaller numbers overflows
         return norms
-    return _repaired(norms, lambda: 2 * scaled_norms(some / 2 - other / 2))  # half of a difference does not overflow
+    return _repair(norms, lambda: 2 * scaled_norms(some / 2 - other / 2))  # half of a difference does not overflow
 
 
 def scaled_norms(rows: Rows) -> torch.Tensor:

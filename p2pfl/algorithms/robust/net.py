@@ -151,7 +151,7 @@ def aggregate_in_blocks(
         ) -> None:
             mine = own.index_select(0, listener[part])  # [K, P]
             if weights.shape[1] >= fewest:
-                mine = function(_gathered(mine, received.rows, sender[part]), weights[part])
+                mine = function(_gather(mine, received.rows, sender[part]), weights[part])
             out.index_copy_(0, listener[part], mine)
 
         workers = max(1, HELD // max(1, count * own.shape[-1]))  # receivers whose models fit into memory at a time
@@ -159,7 +159,7 @@ def aggregate_in_blocks(
     return out
 
 
-def _gathered(own: Rows, models: Rows, sender: torch.Tensor) -> Rows:
+def _gather(own: Rows, models: Rows, sender: torch.Tensor) -> Rows:
     """Return models ``[K, n, P]``: one's own ``[K, P]``, then those of senders ``[K, n - 1]``.
 
     In memory the models of one place follow each other, as rules compare places.

@@ -15,6 +15,7 @@ from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.results.spending.ledger import find_objections
 from p2pfl.results.spending.observers import learned
 from p2pfl.results.spending.promises import promise
 
@@ -37,7 +38,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "colluders": colluders,
         "rounds": protection.rounds,
         "learned": learned(protection),
-        "warnings": [*_warnings(peers, colluders), *_spent(plan)],
+        "warnings": [*_warnings(peers, colluders), *_spent(plan), *find_objections(plan, plan.federation.peers)],
         "statement": promised["statement"],
     }
 

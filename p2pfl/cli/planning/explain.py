@@ -24,7 +24,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import PeersAgreement
 from p2pfl.results.formats import size
 from p2pfl.results.summary import describe as describe_privacy
-from p2pfl.simulation.memory_estimate import estimated
+from p2pfl.simulation.memory_estimate import estimate
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """Words for a label distance up to a bound."""
@@ -157,7 +157,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
 
 def _memory(resolved: Plan) -> dict[str, Any]:
     """Return the memory that a simulation in one process needs, and that there is, in bytes."""
-    needed, free = estimated(resolved), free_memory()
+    needed, free = estimate(resolved), free_memory()
     return asdict(needed) | {"total": needed.total, "free": None if free is None else free.bytes}
 
 

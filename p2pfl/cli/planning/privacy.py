@@ -16,7 +16,7 @@ import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import PrivacyOptions
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.planning import disclosures
+from p2pfl.cli.planning import disclosures, run_record
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.cli.tables import grid
 from p2pfl.core.errors import InputError
@@ -54,6 +54,9 @@ ADJACENCY = {
 
 def run(options: PrivacyOptions) -> int:
     """Run ``p2pfl privacy``."""
+    account = run_record.account_of(options.experiment)
+    if account is not None:
+        return terminal.answer(options, run_record.recorded(account), run_record.show)
     plan = resolve(experiment_of(options), only=options.name)
     if plan.protection.totals:
         if options.plot:
@@ -240,10 +243,10 @@ def compare_with_curator(plan: Plan, *, only: str | None = None) -> dict[str, An
         reason = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
         return {"pays": None, "sentence": f"not compared with learning alone, {reason}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
-        from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
+        from p2pfl.simulation.curator import break_even, compare  # noqa: PLC0415 (the table need not wait for torch)
 
         comparison = compare(plan)
-        peers, epsilon = needed(plan, comparison) if comparison.share else (None, None)
+        peers, epsilon = break_even(plan, comparison) if comparison.share else (None, None)
     return {
         "metric": comparison.metric,
         "alone": comparison.alone,

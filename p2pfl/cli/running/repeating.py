@@ -23,7 +23,7 @@ from p2pfl.results.run_files import table_of
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
-    from p2pfl.results.repeating.repetition import Repetition, RunDifference
+    from p2pfl.results.repetitions.repetition import Repetition, RunDifference
 
 MAX_SHOWN = 5
 """Differences of a part that are printed."""
@@ -37,7 +37,7 @@ def run(options: RepeatOptions) -> int:
     _check_trust(folder, trust=options.trust_code)
 
     from p2pfl.results import Run  # noqa: PLC0415 (reading an experiment imports the modules that it names)
-    from p2pfl.results.repeating.repetition import repetition  # noqa: PLC0415
+    from p2pfl.results.repetitions.repetition import repetition  # noqa: PLC0415
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
     before = Run.load(folder)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.core_commands import PeerOptions, RunOptions, SimulateOptions, SwarmOptions, TrainingOptions
-from p2pfl.cli.experiments import check_consent, experiment_of, note_tables, warn_unaccounted
+from p2pfl.cli.experiments import check_consent, experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, RunError
-from p2pfl.core.importing import pause_collection
+from p2pfl.core.imports import pause_collection
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch
@@ -63,9 +63,9 @@ def simulate(options: SimulateOptions) -> int:
     with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
-        from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
+        from p2pfl.simulation.sharding.workers import is_launched, leads  # noqa: PLC0415
 
-    _check_forecast(options, shared=launched())
+    _check_forecast(options, shared=is_launched())
     if not leads():
         return _follow(options)
     last = _resumed_folder(options, check=folders.check_simulated) if options.resume is not None else None
@@ -221,6 +221,7 @@ def peer(options: PeerOptions) -> int:
             compare=compare,
         )
         run_until_interrupted(playing)
+    note_comparisons(resolved)
     return _finish(own.summary, folder, options)
 
 

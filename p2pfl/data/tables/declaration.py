@@ -11,7 +11,7 @@ from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import OwnSamples, Private, nearest
-from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
+from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing, read
 from p2pfl.data.tables.column_declaration import check_target, field_of
 from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
 
@@ -36,9 +36,12 @@ class Table:
         Column to predict: levels give classes in their order, a number gives a regression.
     event
         Column of two levels, or of the numbers 0 and 1, that says whether the event happened at the time that the
-        target is. The targets of samples without the event are negative.
+        target is. The targets of samples without the event are negative. With more levels, the first is no event, each
+        other one is a kind of event, and the column stays, for models that take it as ``model.options.cause``.
     key
         Column whose value names a person or a sample, so that an owner learns of rows that repeat one; no feature.
+    key_across
+        True to count also the persons whom several peers have; all peers learn the number.
 
     Raises
     ------
@@ -58,7 +61,13 @@ class Table:
     """
 
     def __init__(
-        self, columns: Mapping[str, Any], *, target: str, event: str | None = None, key: str | None = None
+        self,
+        columns: Mapping[str, Any],
+        *,
+        target: str,
+        event: str | None = None,
+        key: str | None = None,
+        key_across: bool = False,
     ) -> None:
         if not isinstance(target, str):
             raise DataError(f'the option "target" must be the name of a column, but it is {target!r}; change it')
@@ -72,7 +81,9 @@ class Table:
             raise DataError(f'the target "{target}" is not declared in the columns; {nearest(target, declared)}')
         if key is not None and (not isinstance(key, str) or key in declared):
             raise DataError(f'the option "key" is {key!r}; name a column that is not declared in the columns')
-        self.key, self.target = key, declared.pop(target)
+        if not isinstance(key_across, bool) or (key_across and key is None):
+            raise DataError(f'the option "key_across" is {key_across!r}; set it to true beside a `key`')
+        self.key, self.key_across, self.target = key, key_across, declared.pop(target)
         self.event = None if event is None else _event(declared, event, self.target)
         self.fields = tuple(declared.values())
         if not self.fields:
@@ -141,14 +152,26 @@ class Table:
         """
         cells = source if isinstance(source, TextCells) else read(source)
         notes = [] if self.key is None else repeated_values(cells, self.key)
-        rows, targets = len(cells), [self.target] if self.event is None else [self.target, self.event]
-        cells, lacking = complete_rows(cells, [*self.fields, *targets])
+        rows = len(cells)
+        cells, lacking = self.complete(cells)
         if lacking:
             columns = ", ".join(f'"{name}" in {count}' for name, count in lacking.items())
             notes.append(f"{rows - len(cells)} of {rows} rows are left out, because cells are missing: {columns}")
         features = encode_features(code_cells(cells, self.fields), self.fields)
         scaled = (features - self.mean) / self.deviation
-        return OwnSamples(scaled, self._targets(cells), tuple(notes))
+        keys = tuple(known_values(cells, self.key)) if self.key is not None and self.key_across else None
+        return OwnSamples(scaled, self._targets(cells), tuple(notes), keys)
+
+    def complete(self, cells: TextCells) -> tuple[TextCells, dict[str, int]]:
+        """Return the rows that are used, and the missing cells of each column that leaves others out.
+
+        Raises
+        ------
+        DataError
+            No row is complete.
+        """
+        targets = [self.target] if self.event is None else [self.target, self.event]
+        return complete_rows(cells, [*self.fields, *targets])
 
     def _targets(self, cells: TextCells) -> FloatArray | IntArray:
         """Return classes, numbers, or times, which are negative where the event has not happened."""
@@ -162,12 +185,13 @@ class Table:
             if self.event.levels is None
             else labels(cells, self.event, role="target")
         )
-        wrong = np.flatnonzero((happened != 0) & (happened != 1) | ~(values >= 0))
+        kinds = 1 if self.event.levels is None else len(self.event.levels) - 1
+        wrong = np.flatnonzero((happened != 0) & (happened != 1) & (kinds == 1) | ~(values >= 0))
         if len(wrong):
             raise DataError(
                 f"{cells.place(int(wrong[0]))}: a time must be at least 0 and an event 0 or 1; correct the row"
             )
-        return np.where(happened == 1, values, -values)
+        return np.where(happened > 0, values, -values)
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""
@@ -182,7 +206,7 @@ def repeated_values(cells: TextCells, key: str) -> list[str]:
     >>> repeated_values(TextCells("patients", {"patid": lambda: ["a", "b", "a", "", ""]}, rows=5), "patid")
     ['1 of 5 rows repeats a value of the key "patid"; keep one row of each person', '"patid" is missing in 2 of 5 rows']
     """
-    known = [cell for cell in cells.column(key) if not is_missing(cell)]
+    known = known_values(cells, key)
     repeated, missing, notes = len(known) - len(set(known)), len(cells) - len(known), []
     if repeated:
         verb = "rows repeats" if repeated == 1 else "rows repeat"
@@ -192,17 +216,24 @@ def repeated_values(cells: TextCells, key: str) -> list[str]:
     return notes
 
 
+def known_values(cells: TextCells, key: str) -> list[str]:
+    """Return the values of a key that are there, a whole number without a decimal point."""
+    return [drop_decimal_point(cell) for cell in cells.column(key) if not is_missing(cell)]
+
+
 def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
-    """Take the column of the event out of the features."""
+    """Take the column of the event out of the features, unless it has kinds of events."""
     if event not in declared:
         raise DataError(f'the event "{event}" is not declared in the columns; {nearest(event, declared)}')
-    field = declared.pop(event)
+    field = declared[event]
+    if field.levels is None or len(field.levels) == 2:
+        del declared[event]
     if target.levels is not None:
         raise DataError(
             f'the target "{target.name}" has levels, but an event belongs to a time; declare it as a number'
         )
-    if field.levels is not None and len(field.levels) != 2:
-        raise DataError(f'the event "{event}" has {len(field.levels)} levels; declare two, no event and event')
+    if field.levels is not None and len(field.levels) < 2:
+        raise DataError(f'the event "{event}" has one level; declare no event, and one event or several kinds of it')
     return field
 
 
@@ -233,6 +264,7 @@ def table(
     columns: Mapping[str, Any],
     event: str | None = None,
     key: str | None = None,
+    key_across: bool = False,
 ) -> Private:
     """Read the table of each peer: a CSV file, or a Parquet file.
 
@@ -249,6 +281,8 @@ def table(
         time of a sample without the event becomes negative.
     key
         Column whose value names a person; each owner learns how many rows of its table repeat one.
+    key_across
+        True to count the persons whom several peers have before a model from exact totals; all peers learn the number.
 
     Returns
     -------
@@ -262,7 +296,7 @@ def table(
     """
     if not isinstance(path, str | Path):
         raise DataError(f'the option "path" must be the name of a file, but it is {path!r}; change it')
-    declared = Table(columns, target=target, event=event, key=key)
+    declared = Table(columns, target=target, event=event, key=key, key_across=key_across)
     read = dict[Path, str]()
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> OwnSamples:

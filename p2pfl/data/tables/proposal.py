@@ -165,7 +165,7 @@ def _feature_kind(known: list[str], cells: TextCells) -> Any:
     many = len(known) > FEW_ROWS
     if many and (len(different) == 1 or (len(different) == len(known) >= IDENTIFIED_ROWS and _whole(known, cells))):
         return None
-    few = many and 2 < len(different) < MOST_CODES and 2 * len(different) <= len(known)
+    few = 2 < len(different) < MOST_CODES and LEAST_ROWS * len(different) <= len(known)
     return None if _dates(known, cells) else _kind(known, cells, most=MOST_CODES if few else 0)
 
 

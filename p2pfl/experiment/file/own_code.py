@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import p2pfl
-from p2pfl.core.importing import REFERENCE
+from p2pfl.core.imports import REFERENCE
 
 FOLDER = "modules"
 """Folder of the modules in a run directory."""

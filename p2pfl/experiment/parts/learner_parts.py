@@ -12,12 +12,13 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError
-from p2pfl.core.importing import kind_of, translate_errors
+from p2pfl.core.imports import kind_of, translate_errors
 from p2pfl.core.traits import Traits
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, import_reference, traits_of
+from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
@@ -200,10 +201,14 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         "seed": experiment.seed,
     }
     own = [parameter for parameter in parameters if parameter not in given]
-    values = checked_options(model.options, parameter_types(kind, without=given), key="model.options", name=model.name)
+    options = {key: value for key, value in model.options.items() if key != FORMULA}
+    values = checked_options(options, parameter_types(kind, without=given), key="model.options", name=model.name)
     needed = [name for name in own if parameters[name].default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in values]:
         raise ExperimentError(f"model.options.{missing[0]} is missing, and {model.name} needs it; set it")
+    if FORMULA in model.options and "fit_intercept" in parameters:
+        table = dataset.description.table or ()
+        values["fit_intercept"] = formula_of(model.name, model.options, table).intercept
     made = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
     if not isinstance(made, ExactModel):
         raise ExperimentError(
@@ -211,6 +216,13 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
             "p2pfl.learning.ExactModel"
         )
     made.check()
+    event, columns = experiment.data.options.get("event"), dataset.description.columns or ()
+    kept = event in {column.name for column in columns} and event != made.event_kinds
+    if kept and made.scored != "nothing":
+        raise ExperimentError(
+            f'data.options.event = "{event}" has several kinds of events, which {made.name} would take for features; '
+            f'set model.options.cause = "{event}" of cox, or declare two levels'
+        )
     if experiment.data.scale and made.unscaled:
         raise ExperimentError(
             "data.scale would change the units of the offset, the exposure or the weights in model.options; leave "

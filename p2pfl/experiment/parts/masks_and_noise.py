@@ -101,7 +101,10 @@ def _total_facts(experiment: Experiment) -> str:
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
     shown = getattr(kind, "shown", None)
     facts: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
-    return facts or "whatever the model asks for"
+    facts = facts or "whatever the model asks for"
+    if experiment.data.options.get("key_across"):
+        return f"how many persons several peers have (a peer that enters a single key learns of that person), {facts}"
+    return facts
 
 
 def protection(

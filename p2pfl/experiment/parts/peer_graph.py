@@ -8,7 +8,7 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.importing import translate_errors
+from p2pfl.core.imports import translate_errors
 from p2pfl.experiment.catalogue import TOPOLOGIES, import_reference
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import extra_library
+from p2pfl.core.imports import extra_library
 
 DROPOUT_SETTINGS = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""
@@ -73,7 +73,7 @@ def language(
     """
     transformers = extra_library("transformers", extra="language", key="model.name", refused=ModelError)
     kind: Any = getattr(transformers, name, None)
-    if not hasattr(kind, "from_pretrained"):
+    if getattr(kind, "from_pretrained", None) is None:
         raise ModelError(
             f'transformers has no model class "{name}"; name one such as AutoModelForSequenceClassification'
         )
@@ -99,7 +99,7 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.
     lora
         Arguments of :class:`peft.LoraConfig`.
     name
-        Class of the model, which says the task.
+        Class of the model, which determines the task.
 
     References
     ----------
@@ -131,7 +131,7 @@ def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, ou
     except (OSError, ValueError) as error:
         raise _absent(path or str(config["model_type"]), error) from None
     for key in DROPOUT_SETTINGS:
-        if hasattr(settings, key):
+        if getattr(settings, key, None) is not None:
             setattr(settings, key, config.get(key, 0.0))
     for key, value in config.items():
         if key != "model_type":

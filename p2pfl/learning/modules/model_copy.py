@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import describe_error
+from p2pfl.core.imports import describe_error
 from p2pfl.learning.modules.norms import replace_layers
 
 

@@ -103,7 +103,7 @@ class LocalNorm(nn.Module):
 def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     """Replace the batch normalisation of a model in place.
 
-    A layer whose parameters are frozen becomes constant as a whole, whatever ``norm`` says.
+    A layer whose parameters are frozen becomes constant as a whole, whatever ``norm`` is.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def replace_norms(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
     Raises
     ------
     ModelError
-        A layer cannot become what ``norm`` says, or the model has no batch normalisation to replace.
+        A layer cannot become the kind that ``norm`` names, or the model has no batch normalisation to replace.
 
     References
     ----------
@@ -186,7 +186,7 @@ def _apply(x: torch.Tensor, *layers: nn.Module | None) -> torch.Tensor:
 def groups(channels: int, *, flat: bool = False) -> int:
     """Return the number of groups for so many channels: the largest divisor up to 32 with two channels each.
 
-    Features without places (``flat``) are one group, because a group of two numbers says nothing but which is larger.
+    Features without places (``flat``) are one group, because a group of two numbers shows only which is larger.
 
     Examples
     --------

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import extra_library
+from p2pfl.core.imports import extra_library
 from p2pfl.learning.modules.language import language
 
 LIBRARIES = ("torchvision", "timm", "transformers")

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.core.draws import subkeys
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.importing import describe_error, kind_of
+from p2pfl.core.imports import describe_error, kind_of
 from p2pfl.core.process import watch_generators
 from p2pfl.data import IntArray
 
@@ -125,7 +125,7 @@ class Augmentation:
 
 
 def make_augmentation(function: Augment | None) -> Augmentation | None:
-    """Return what a learner does with a function of the user's, if there is one.
+    """Return the augmentation by a function of the user's, if there is one.
 
     Raises
     ------

@@ -22,7 +22,7 @@ import torch
 from torch import optim
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import describe_error, import_callable, kind_of
+from p2pfl.core.imports import describe_error, import_callable, kind_of
 from p2pfl.core.process import one_at_a_time
 from p2pfl.core.rows import Layout, to_device
 from p2pfl.learning.learner import Memory

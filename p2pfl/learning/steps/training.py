@@ -438,7 +438,7 @@ class _Flat(_Block):
         models, losses = self.engine.models(rows, slopes), self.losses.numpy()
         features, targets = self.learner.features.numpy(), self.learner.targets.numpy()
         bound = self.learner.recipe.max_norm
-        with np.errstate(all="ignore"):  # the loss of a row that is no longer finite says so
+        with np.errstate(all="ignore"):  # the loss of a row that is no longer finite shows it
             for step, active in enumerate(self.plan.active):
                 if active < len(rows):
                     update.narrow(active)

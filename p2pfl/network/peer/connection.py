@@ -216,7 +216,7 @@ class Connection:
             case effects.Store() if self._stores is not None:
                 self._stores += 1
             case effects.Subscribe() | effects.Store() | effects.Flush():
-                self._start(self._carried_out(effect))
+                self._start(self._perform(effect))
             case _:
                 self._hand_over(effect)
 
@@ -272,7 +272,7 @@ class Connection:
                 self.bytes_out += len(payload)
             await self.channel.publish(codec.topic(effect.place), payload, retain=effect.retain)
         if effect.receipt:
-            self._connected()
+            self._report_reconnection()
             self.handle(events.Published(effect.receipt))
 
     async def _clear(self, effect: effects.Clear) -> None:
@@ -280,7 +280,7 @@ class Connection:
             await self.channel.publish(self.session.shared.codec.topic("state"), b"", retain=True)
         self.handle(events.Published(effect.receipt))
 
-    async def _carried_out(self, effect: effects.Subscribe | effects.Store | effects.Flush) -> None:
+    async def _perform(self, effect: effects.Subscribe | effects.Store | effects.Flush) -> None:
         match effect:
             case effects.Subscribe():
                 await self.channel.subscribe(*self.session.shared.codec.filters(effect.places))
@@ -312,9 +312,9 @@ class Connection:
                 self.bytes_in += len(message.data)
             self.handle(events.Received(message.topic, message.data))
             while self._slow:
-                self.handle(await self._worked(self._slow.popleft()))
+                self.handle(await self._do_work(self._slow.popleft()))
 
-    async def _worked(self, effect: effects.Parse | effects.ProcessSum) -> Event:
+    async def _do_work(self, effect: effects.Parse | effects.ProcessSum) -> Event:
         if isinstance(effect, effects.Parse):
             return await asyncio.to_thread(effect.result)
         assert self.relay is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
@@ -342,13 +342,13 @@ class Connection:
         if early:
             self._set(when, least=TICK)
         try:
-            self._connected()
+            self._report_reconnection()
             if not early:
                 self.handle(events.Tick(grace=self.channel.grace))
         except Exception as error:  # noqa: BLE001 (no coroutine awaits a timer)
             self._break(error)
 
-    def _connected(self) -> None:
+    def _report_reconnection(self) -> None:
         """Notify the session if the connection was lost and is back."""
         if not self.channel.lost and self.channel.away > self._away:
             self._away = self.channel.away

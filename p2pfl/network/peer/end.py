@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.algorithms import State
 from p2pfl.network.peer.masking.debt_payment import pay_masks
-from p2pfl.network.peer.masking.mask_cover import shifted
+from p2pfl.network.peer.masking.mask_cover import shift
 from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.requests import Finish
@@ -41,22 +41,22 @@ async def end(rounds: Rounds) -> PeerEnd:
     """Settle with the neighbours after the rounds, and report what stays open."""
     parts, state, common = rounds.parts, rounds.state, None
     if rounds.ended == "played":
-        state = await _settled(rounds)
+        state = await _settle(rounds)
         if parts.plan.experiment.learning.consensus:
             agreeing = ModelAgreement(parts.plan, parts.name)
             state, common = await agreeing.close(lambda: rounds.neighbourhood(rounds.next), state, notify=parts.notify)
     parts.hiding.correct()
-    parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
+    parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
     deviation, peers = parts.plan.protection.settings.mask, len(parts.plan.topology.peers)
     relay, ledgers = parts.connection.relay, parts.connection.session.ledgers
     missed = {} if relay is None else relay.missed
     ended = PeerEnd(state, common, unsettled(ledgers, deviation=deviation, peers=peers, missed=missed))
-    for notice in [*left_open(parts.name, ended.unsettled), *filter(None, [parts.meter.overdrawn])]:
+    for notice in [*list_open(parts.name, ended.unsettled), *filter(None, [parts.meter.overdrawn])]:
         parts.notify(notice)
     return ended
 
 
-async def _settled(rounds: Rounds) -> State:
+async def _settle(rounds: Rounds) -> State:
     """Return the state after this peer has paid what it owes, masks first, for that takes gossip steps."""
     parts, state, connection = rounds.parts, rounds.state, rounds.parts.connection
     ledgers = connection.session.ledgers
@@ -77,7 +77,7 @@ async def _settled(rounds: Rounds) -> State:
     if ledgers.conserving:
         await connection.ask(Finish("flows"))
         if parts.plan.codec is None:  # differences are not rows
-            state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
+            state = shift(state, ledgers.remainder(), mass=ledgers.mass)
     return state
 
 
@@ -98,10 +98,10 @@ def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Map
     Unsettled
         False as a condition if nothing is open.
     """
-    masks = ledgers.masks.uncancelled()
+    masks = ledgers.masks.list_uncancelled()
     ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
     spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
-    steps = Counter(partner for partner, _ in {*ledgers.flows.unsettled(), *ledgers.flows.lost})
+    steps = Counter(partner for partner, _ in {*ledgers.flows.list_unsettled(), *ledgers.flows.lost})
     return Unsettled(
         dict(sorted(ends.items())),
         spread,
@@ -111,7 +111,7 @@ def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Map
     )
 
 
-def left_open(peer: str, left: Unsettled) -> list[Notice]:
+def list_open(peer: str, left: Unsettled) -> list[Notice]:
     """Return a notice of each kind of what a peer could not settle; none if nothing is open."""
     notices: list[Notice] = []
     if left.masks:

@@ -51,7 +51,7 @@ class ModelAgreement:
         """
         if first == 0:
             try:
-                return await self._opened(net)
+                return await self._agree(net)
             except LostError as error:
                 raise RunError(f"data.scale: {error}") from None
         if earlier is None:
@@ -61,7 +61,7 @@ class ModelAgreement:
             )
         return scale(self.plan, earlier), earlier
 
-    async def _opened(self, net: LiveNeighbourhood) -> tuple[Plan, Statistics]:
+    async def _agree(self, net: LiveNeighbourhood) -> tuple[Plan, Statistics]:
         """Agree on the statistics, once more without the peers that are lost between the two totals."""
         while True:
             try:

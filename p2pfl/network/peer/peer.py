@@ -19,7 +19,7 @@ from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
-from p2pfl.network.peer.joining.resumption import Introductions, gather_neighbours, left_alone, rest, resume_peer
+from p2pfl.network.peer.joining.resumption import Introductions, explain_exclusion, gather_neighbours, rest, resume_peer
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.model_agreement import ModelAgreement
@@ -301,7 +301,7 @@ class Peer:
         chosen, number = await resume_peer(self.connection, self.keeper)
         first = FirstRound(number, chosen, self.keeper.journal.over)
         if self.plan.commits and self.session.shared.progress.running and not first.over:
-            raise ResumeError(left_alone(self.name))
+            raise ResumeError(explain_exclusion(self.name))
         if first.late and not first.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.rounds

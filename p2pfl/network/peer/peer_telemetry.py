@@ -86,7 +86,7 @@ class Telemetry:
         assert codec.envelope is not None  # noqa: S101 (every peer with a connection has one)
         swarm = codec.swarm
         audience = Audience(swarm, envelope=codec.envelope, source=source, observers=self._keys, past=self._past)
-        connection.divert = lambda message: self._arrived(message, audience, swarm=swarm)
+        connection.divert = lambda message: self._take_request(message, audience, swarm=swarm)
         try:
             await connection.channel.subscribe(inbox(swarm, peer=self._peer))
             while True:
@@ -114,9 +114,9 @@ class Telemetry:
         self._answers.clear()
         for observer, payload in due:
             await connection.channel.publish(outlet(swarm, peer=self._peer, observer=observer), payload)
-        return audience.watched(now) or bool(self._answers)
+        return audience.is_watched(now) or bool(self._answers)
 
-    def _arrived(self, message: Message, audience: Audience, *, swarm: str) -> bool:
+    def _take_request(self, message: Message, audience: Audience, *, swarm: str) -> bool:
         """Take a request; return whether the message is one."""
         before, _, after = inbox(swarm, peer=self._peer).partition("+")
         if not message.topic.startswith(before) or not message.topic.endswith(after):
@@ -127,7 +127,7 @@ class Telemetry:
         answer = None if message.retained else audience.receive(observer, message.data, now=now)
         if answer is not None:
             self._answers.append((observer, answer))
-        if answer is not None or audience.watched(now):
+        if answer is not None or audience.is_watched(now):
             self._asked.set()
         return True
 

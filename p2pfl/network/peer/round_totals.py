@@ -83,7 +83,7 @@ class RoundTotals:
             check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
             masks = None if public else self._masks
             self._check(masks)
-            masked = await asyncio.to_thread(self._masked, values, peer=peer, bits=bits, masks=masks)
+            masked = await asyncio.to_thread(self._mask, values, peer=peer, bits=bits, masks=masks)
             self._number += 1
             if size == 0:
                 return np.zeros(0, np.int64)  # [0], which needs no message
@@ -141,7 +141,7 @@ class RoundTotals:
             )
         masks.check(self.participants)
 
-    def _masked(self, values: Ints, *, peer: str, bits: int, masks: TotalMasks | None) -> Ring:
+    def _mask(self, values: Ints, *, peer: str, bits: int, masks: TotalMasks | None) -> Ring:
         """Return this peer's contribution to the next total, ``[K]`` in the ring, masked where masks are given."""
         if masks is None:
             return to_unsigned(values.copy(), bits)

@@ -22,7 +22,7 @@ from p2pfl.network.peer.neighbourhoods.factory import round_neighbourhood
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
-from p2pfl.network.peer.storage.checkpoint import Checkpoint, checkpointed, rounds_apart
+from p2pfl.network.peer.storage.checkpoint import Checkpoint, ends_with_checkpoint, rounds_apart
 from p2pfl.network.peer.storage.writer import Keeper
 from p2pfl.network.peer.threads import Threaded
 from p2pfl.network.protocol.interface.effects import Play
@@ -142,12 +142,12 @@ class Rounds:
         rounds = range(0) if first.over else parts.meter.since(first.round)
         try:
             self.state = await learn(
-                self._repeated(plan.played),
+                self._repeat(plan.played),
                 SkipTraining(parts.training, round=first.round) if first.late else parts.training,
                 self.state,
                 rounds=_turns(parts.connection, plan, rounds),
-                neighbourhood=self._attempted,
-                private=lambda net, round: self.contested(net, round=round),
+                neighbourhood=self._attempt,
+                private=lambda net, round: self.protect(net, round=round),
                 observe=self._after,
                 stop=plan.stop,
                 judge=None if plan.experiment.learning.patience is None else self._judge,
@@ -163,7 +163,7 @@ class Rounds:
             self.ended = "played"
             if self.done:
                 await self._save(self.state)  # from here on nobody can go on from an older one
-            parts.keeper.played(self.next)
+            parts.keeper.note_rounds(self.next)
             parts.connection.submit(Tolerate(None))
 
     # ------------------------------------------------------------------ neighbourhoods
@@ -172,7 +172,7 @@ class Rounds:
         """Return the neighbourhood of a round, without protection."""
         return self._begun(round, None)
 
-    def _attempted(self, round: int) -> LiveNeighbourhood:
+    def _attempt(self, round: int) -> LiveNeighbourhood:
         """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
         attempts = self.parts.hiding.attempts
         return self.neighbourhood(round) if attempts is None else self._begun(round, attempts)
@@ -184,12 +184,12 @@ class Rounds:
             parts.plan, parts.connection, parts.hiding, round=round, total_round=round + 1, attempts=attempts
         )
 
-    def _repeated(self, algorithm: Algorithm) -> Algorithm:
+    def _repeat(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""
         attempts, repeated = self.parts.hiding.attempts, RetryRound(algorithm)
         return repeated if attempts is None else RetryAttempt(repeated, attempts)
 
-    def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+    def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
         plan, first = self.parts.plan, self.first
         hidden = self.parts.hiding.private(net, round=round)
@@ -207,7 +207,7 @@ class Rounds:
             self._refused.add(neighbour)
             parts.notify(ModelsRefused(peer=parts.name, neighbour=neighbour, round=round))
         judged, self._judged = self._judged, None
-        scores, spent = await asyncio.to_thread(self._measured, state) if judged is None else judged
+        scores, spent = await asyncio.to_thread(self._measure, state) if judged is None else judged
         self._alarm(round, scores, net)
         report = state.report
         record = Record(
@@ -230,19 +230,19 @@ class Rounds:
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
-        if checkpointed(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
+        if ends_with_checkpoint(round, apart=self._apart, rounds=parts.plan.experiment.rounds):
             await self._save(state)
 
     async def _judge(self, round: int, state: State) -> torch.Tensor:
         """Keep a round's model if it is the best so far; return whether this peer still finds such models."""
         parts = self.parts
-        scores, spent = await asyncio.to_thread(self._measured, state)
+        scores, spent = await asyncio.to_thread(self._measure, state)
         self._judged = scores, spent
         loss = scores.get("validation_loss")
         await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)
-        return parts.best.improving(round, patience=parts.plan.experiment.learning.patience or 0)
+        return parts.best.improvement(round, patience=parts.plan.experiment.learning.patience or 0)
 
-    def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
+    def _measure(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""
         scores = assess(self.parts.plan, state.rows, (self.parts.name,))
         return {name: float(each[0]) for name, each in scores.items()}, self.parts.meter.spent
@@ -253,7 +253,7 @@ class Rounds:
         if not parts.plan.masked:
             return
         kept, cover = parts.best.best, parts.hiding.cover
-        parts.alarms.settle(parts.connection.session.ledgers.masks.uncancelled())
+        parts.alarms.settle(parts.connection.session.ledgers.masks.list_uncancelled())
         parts.alarms.look(
             parts.hiding.lost(net.missed),
             slot=None if cover is None else cover.slot,

@@ -15,7 +15,7 @@ from p2pfl.privacy.total_masks import WIDTHS
 
 
 @dataclass
-class _Coming:
+class _IncomingTerm:
     """The bytes of a neighbour's term that have arrived."""
 
     gossip_step: GossipStep
@@ -60,7 +60,7 @@ class SumReceiver:
         self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
         self._receiver: Receiver | None = None  # of the sum that is open
-        self._coming: dict[str, _Coming] = {}
+        self._coming: dict[str, _IncomingTerm] = {}
 
     @property
     def slot(self) -> SumSlot:
@@ -91,7 +91,7 @@ class SumReceiver:
             if each.gossip_step == gossip_step and each.whole:
                 self._add(self._receiver, sender, each)
 
-    def passed(self, sender: str) -> bool:
+    def has_passed(self, sender: str) -> bool:
         """Return whether a sender has begun a later term, so that its current one will not arrive."""
         coming = self._coming.get(sender)
         return coming is not None and coming.gossip_step > self._gossip_step
@@ -126,7 +126,7 @@ class SumReceiver:
             raise PrivacyError(f"the term of {sender} for round {term.round}, step {term.step} is late; ignore it")
         size = secure_sum.size * secure_sum.width // 8
         if coming is None or coming.gossip_step < gossip_step:
-            coming = _Coming(gossip_step, term.mass, bytearray())
+            coming = _IncomingTerm(gossip_step, term.mass, bytearray())
         if (
             term.total != size
             or term.offset != coming.filled
@@ -145,7 +145,7 @@ class SumReceiver:
         if coming.whole and gossip_step == self._gossip_step and self._receiver is not None:
             self._add(self._receiver, sender, coming)
 
-    def _add(self, receiver: Receiver, sender: str, coming: _Coming) -> None:
+    def _add(self, receiver: Receiver, sender: str, coming: _IncomingTerm) -> None:
         """Add a complete term, unless it has a weight and the others have none, or the reverse."""
         del self._coming[sender]
         if (coming.mass is not None) != self._weighted:
@@ -164,7 +164,7 @@ class SumReceiver:
             self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
         return self.call
 
-    def consented(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
+    def receive_consent(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
         """Keep a consent; once all have arrived, return what to send to all participants.
 
         Raises
@@ -172,7 +172,7 @@ class SumReceiver:
         PrivacyError, DecodeError
             It is no consent to the participant set.
         """
-        call, _ = self._called(sender, word.round, word.step)
+        call, _ = self._find_call(sender, word.round, word.step)
         if sender not in call.here:
             raise PrivacyError(f"{sender} is not in the participant set that it consents to; ignore it")
         self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
@@ -194,13 +194,13 @@ class SumReceiver:
         PrivacyError
             The keys are not those that the participant set requires.
         """
-        _, receiver = self._called(sender, word.round, word.step)
+        _, receiver = self._find_call(sender, word.round, word.step)
         if self.agreements is None:
             raise PrivacyError(f"the keys of {sender} arrived before all consents; ignore them")
         receiver.unlock(sender, Keys(word.own, word.pairs))
         self.unlocked.add(sender)
 
-    def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
+    def _find_call(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
         if sender in self._ended:
             raise PrivacyError(
                 f"the message is of the next incarnation of {sender}, which did not send the term; ignore it"

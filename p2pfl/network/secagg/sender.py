@@ -96,7 +96,7 @@ class SumSender:
         if parts:
             parts[max(parts)].open = False
 
-    def acquainted(self, slot: SumSlot) -> bool:
+    def shares_secrets(self, slot: SumSlot) -> bool:
         """Return whether this peer shares secrets with the receiver and all of its other senders."""
         secure_sum = self.sums(slot)
         others = {slot.receiver, *(() if secure_sum is None else secure_sum.senders)} - {self.peer}
@@ -132,12 +132,12 @@ class SumSender:
             for offset in range(0, len(data), piece)
         )
 
-    def whole(self, receiver: str, call: RollCall) -> bool:
+    def is_whole(self, receiver: str, call: RollCall) -> bool:
         """Return whether a participant set contains all senders of its sum."""
         secure_sum = self.sums(SumSlot(receiver, call.round, call.step))
         return secure_sum is not None and {*call.here} == {*secure_sum.senders}
 
-    def called(self, receiver: str, call: RollCall) -> ParticipantsConfirmed | None:
+    def consent(self, receiver: str, call: RollCall) -> ParticipantsConfirmed | None:
         """Handle the participant set of a sum; return the consent if this peer is in it.
 
         Raises
@@ -174,7 +174,7 @@ class SumSender:
         part.here = call.here
         return ParticipantsConfirmed(*gossip_step, self.seal.sign(slot, call.here, domain="consent", keys=part.keys))
 
-    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a term, once all participants have signed the participant set.
 
         Raises

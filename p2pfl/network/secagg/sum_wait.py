@@ -57,7 +57,7 @@ class Deadlines:
 
 
 @dataclass
-class Collecting:
+class SumWait:
     """The wait for one sum: for terms, then for consents to the participant set, then for keys.
 
     Parameters
@@ -104,7 +104,7 @@ class Collecting:
 
     def due(self, now: float) -> bool:
         """Return whether :meth:`decide` would end the current phase."""
-        return self.over or not self._missing() or not self._open(now)
+        return self.over or not self._missing_senders() or not self._open(now)
 
     def decide(self, now: float) -> list[tuple[tuple[str, ...], ForOne]]:
         """Continue as far as the messages allow; return what to publish, with the receivers.
@@ -124,7 +124,7 @@ class Collecting:
 
     def _end(self, now: float) -> None:
         """End a phase, because all of its messages are here or because it is not worth waiting for them."""
-        complete, sum_receiver = not self._missing(), self.sum_receiver
+        complete, sum_receiver = not self._missing_senders(), self.sum_receiver
         self.since = self._sent = now
         if self.phase == "terms":
             self._call()
@@ -150,16 +150,18 @@ class Collecting:
         self._sent = now
         word = {"consents": self.sum_receiver.call, "keys": self.sum_receiver.agreements}.get(self.phase)
         if word is not None:
-            self._out.append((tuple(self._missing()), word))
+            self._out.append((tuple(self._missing_senders()), word))
 
-    def _missing(self) -> list[str]:
+    def _missing_senders(self) -> list[str]:
         """Return the neighbours whose messages of this phase are missing."""
         sum_receiver = self.sum_receiver
         if self.phase == "terms":
-            return [peer for peer in self.senders if peer not in sum_receiver.here and not sum_receiver.passed(peer)]
+            return [
+                peer for peer in self.senders if peer not in sum_receiver.here and not sum_receiver.has_passed(peer)
+            ]
         answered: Iterable[str] = sum_receiver.consents if self.phase == "consents" else sum_receiver.unlocked
         return [peer for peer in sum_receiver.called if peer not in answered]
 
     def _open(self, now: float) -> list[float]:
         terms = self.phase == "terms"
-        return self.deadlines.open(self._missing(), since=self.since, now=now, each=terms, prompt=not terms)
+        return self.deadlines.open(self._missing_senders(), since=self.since, now=now, each=terms, prompt=not terms)

@@ -118,11 +118,11 @@ class Outages:
         self._lost = max(self._joined, now if since is None else since)
         self._trouble = self._lost if self._trouble is None else self._trouble
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """Record a failed attempt."""
         self._failures += 1
 
-    def joined(self, now: float) -> None:
+    def note_connection(self, now: float) -> None:
         """Record a new connection."""
         if self._lost is not None:
             self._total += now - self._lost

@@ -122,7 +122,7 @@ def embedded(*, host: str = "127.0.0.1", port: int = 0, kind: str = "auto") -> I
             "mosquitto` (or `brew install mosquitto`) or `pip install iotcore`, or give the URL of a running "
             "broker"
         )
-    with running(program, host=host, port=port) as broker:
+    with run_program(program, host=host, port=port) as broker:
         yield broker
 
 
@@ -145,7 +145,7 @@ def iotcore() -> Program | None:
         version = importlib.metadata.version("iotcore")
     except importlib.metadata.PackageNotFoundError:
         return None
-    return Program(f"iotcore {version}", lambda host, port: ["iotcore", _shown(host), str(port), str(PACKET)])
+    return Program(f"iotcore {version}", lambda host, port: ["iotcore", _bracket(host), str(port), str(PACKET)])
 
 
 def _configuration(host: str, port: int) -> str:
@@ -172,12 +172,12 @@ log_type warning
 
 
 @contextmanager
-def running(program: Program, *, host: str, port: int) -> Iterator[Broker]:
+def run_program(program: Program, *, host: str, port: int) -> Iterator[Broker]:
     """Run a program as :func:`embedded` does."""
     with tempfile.TemporaryFile("a+b") as log:
         process, number = _start(program, host, port, log)
         try:
-            yield Broker(f"mqtt://{_shown(_reach(host))}:{number}", program.kind, process.pid, process, log)
+            yield Broker(f"mqtt://{_bracket(_reach(host))}:{number}", program.kind, process.pid, process, log)
         finally:
             _stop(process)
 
@@ -278,7 +278,7 @@ def _reach(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - if the user wants it
 
 
-def _shown(host: str) -> str:
+def _bracket(host: str) -> str:
     """Return a host in the form in which it precedes a port."""
     return f"[{host}]" if ":" in host else host
 

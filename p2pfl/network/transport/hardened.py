@@ -75,7 +75,7 @@ def configure(
     names = sorted(peers)
     folder = folder.resolve()
     hosts = [*([] if host in EVERYWHERE else [host]), *public]
-    named = _named(folder, hosts)
+    named = _certificate_hosts(folder, hosts)
     if not names and not (folder / "ca.pem").is_file():
         raise InputError(
             f"neither an experiment, whose peers get passwords, nor {folder / 'ca.pem'}, which signs their "
@@ -101,7 +101,7 @@ def configure(
     return named
 
 
-def closed(folder: Path) -> Path | None:
+def find_closed_folder(folder: Path) -> Path | None:
     """Return the first parent folder of mosquitto's files that its system user cannot pass.
 
     ``None`` if there is none, or if this process is not root, so that mosquitto keeps its user.
@@ -160,12 +160,12 @@ def acl(rights: Mapping[str, Iterable[str]]) -> str:
     return "".join(f"pattern {kind} {each}\n" for kind, filters in rights.items() for each in filters)
 
 
-def hashed(password: str, *, salt: bytes) -> str:
+def hash_password(password: str, *, salt: bytes) -> str:
     """Hash a password as mosquitto 2 stores it: PBKDF2-HMAC-SHA512, its kind 7.
 
     Examples
     --------
-    >>> hashed("secret", salt=bytes(12))[:25]
+    >>> hash_password("secret", salt=bytes(12))[:25]
     '$7$101$AAAAAAAAAAAAAAAA$G'
     """
     key = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
@@ -183,7 +183,7 @@ def _admit(folder: Path, names: list[str]) -> None:
         if name not in lines or not path.exists():
             password = secrets.token_urlsafe(24)
             _write(path, f'user = "{name}"\npassword = "{password}"\n', mode=0o600)
-            lines[name] = hashed(password, salt=secrets.token_bytes(12))
+            lines[name] = hash_password(password, salt=secrets.token_bytes(12))
     _write(passwords, "".join(f"{name}:{line}\n" for name, line in sorted(lines.items())), mode=0o600)
 
 
@@ -234,7 +234,7 @@ def begin_certificate(
     )
 
 
-def _named(folder: Path, hosts: Sequence[str]) -> list[str]:
+def _certificate_hosts(folder: Path, hosts: Sequence[str]) -> list[str]:
     """Return the hosts in an existing certificate; peers would not trust the broker under another host."""
     wanted = {_alternative(each): each for each in hosts}
     file, key = folder / "broker.pem", folder / "broker.key"

@@ -36,7 +36,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-class Lasting:
+class LastingTransport:
     """Transport whose channels reconnect when their connection is lost.
 
     A channel then subscribes again, publishes its retained messages again, sets its will again, and its publishes wait
@@ -58,7 +58,7 @@ class Lasting:
     >>> from p2pfl.network.transport import MemoryTransport
     >>> async def hello():
     ...     broker = MemoryTransport()
-    ...     async with Lasting([broker]).join("ada") as ada:
+    ...     async with LastingTransport([broker]).join("ada") as ada:
     ...         await ada.subscribe("news")
     ...         broker.restart()
     ...         await ada.publish("news", b"hello")
@@ -80,7 +80,7 @@ class Lasting:
 
     def __repr__(self) -> str:
         """Return the transports, without user and password."""
-        return f"Lasting({list(self.transports)!r})"
+        return f"LastingTransport({list(self.transports)!r})"
 
     @asynccontextmanager
     async def join(self, client: str, *, will: Will | None = None) -> AsyncIterator["LastingChannel"]:
@@ -112,9 +112,9 @@ class _Connection(NamedTuple):
 
 
 class LastingChannel:
-    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`Lasting`."""
+    """:class:`~p2pfl.network.transport.channel.Channel` of :class:`LastingTransport`."""
 
-    def __init__(self, lasting: Lasting, client: str, will: Will | None) -> None:
+    def __init__(self, lasting: LastingTransport, client: str, will: Will | None) -> None:
         self._lasting, self._client, self._will = lasting, client, will
         self._clock = asyncio.get_running_loop().time
         self._outages = Outages(lasting.backoff, client, now=self._clock())
@@ -165,7 +165,7 @@ class LastingChannel:
             self._kept |= {topic: bytes(data)} if data else {}
         size = memoryview(data).nbytes
         for attempt in itertools.count(1):
-            channel = await self._joined()
+            channel = await self._await_connection()
             check_publish(topic, data, limit=channel.limit)
             began = self._clock()
             try:
@@ -188,7 +188,7 @@ class LastingChannel:
         self._filters |= dict.fromkeys(filters)
         attempts: RetrySchedule | None = None
         while True:
-            channel = await self._joined()
+            channel = await self._await_connection()
             try:
                 return await channel.subscribe(*filters)
             except BusyError as error:
@@ -212,7 +212,7 @@ class LastingChannel:
     async def __anext__(self) -> Message:
         """Return the next message; wait for it if necessary."""
         while True:
-            channel = self._reading or await self._joined()
+            channel = self._reading or await self._await_connection()
             self._reading = channel  # to its end, even if it is lost by now
             try:
                 return await anext(channel)
@@ -227,7 +227,7 @@ class LastingChannel:
         connection, attempts = None, None
         while connection is None:
             try:
-                connection = await self._reached(self._lasting.transports)
+                connection = await self._reach(self._lasting.transports)
             except (AccessError, RefusedError):
                 raise
             except (BrokerError, TransportError) as error:
@@ -295,17 +295,17 @@ class LastingChannel:
             )
         await asyncio.sleep(self._outages.pause)
         try:
-            self._take(await self._reached(self._lasting.transports))
+            self._take(await self._reach(self._lasting.transports))
         except (AccessError, RefusedError):
             raise
         except (BrokerError, TransportError) as error:
-            self._outages.failed()
+            self._outages.note_failure()
             self._why = error
 
     async def _home(self, present: _Connection) -> None:
         """Move to an earlier broker of the list, if one accepts."""
         try:
-            earlier = await self._reached(self._lasting.transports[: present.place])
+            earlier = await self._reach(self._lasting.transports[: present.place])
         except (BrokerError, TransportError):
             return
         if self._over is not None:
@@ -314,7 +314,7 @@ class LastingChannel:
         self._take(earlier)
         await present.stack.aclose()
 
-    async def _reached(self, transports: Sequence[Transport]) -> _Connection:
+    async def _reach(self, transports: Sequence[Transport]) -> _Connection:
         """Connect to the first broker that accepts, and restore the state of the channel on it."""
         failures = []
         for index, transport in enumerate(transports):
@@ -344,7 +344,7 @@ class LastingChannel:
         self.limit = min(self.limit, limit) if self.limit else limit
         self._connection = self._held = connection
         self._reading = self._reading or connection.channel
-        self._outages.joined(self._clock())
+        self._outages.note_connection(self._clock())
         self._tell()
 
     def _lose(self, channel: Channel, why: Exception, *, since: float | None = None) -> None:
@@ -366,7 +366,7 @@ class LastingChannel:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _joined(self) -> Channel:
+    async def _await_connection(self) -> Channel:
         """Return the present connection; wait while there is none."""
         while self._connection is None:
             if self._over is not None:

@@ -154,15 +154,15 @@ class MemoryChannel:
         message = await self.arrived.get()
         if message is None:
             self.arrived.put_nowait(None)  # for the next caller
-            raise self.closed()
+            raise self.end_error()
         return message
 
     def check(self) -> None:
         """Raise an error if the channel has ended."""
         if self.ended:
-            raise self.closed()
+            raise self.end_error()
 
-    def closed(self) -> TransportError:
+    def end_error(self) -> TransportError:
         """Return the error of a channel that has ended."""
         return TransportError(f"channel {self.client} is closed because {self.ended}; join again")
 

@@ -192,7 +192,7 @@ class MqttChannel:
             codes = await self._connection.ask(self._connection.subscribe(wanted))
             for pattern, code in zip(some, codes, strict=True):
                 if getattr(code, "is_failure", False):
-                    raise self._connection.refused(pattern, code)
+                    raise self._connection.refusal(pattern, code)
 
     def abort(self) -> None:
         """Lose the connection as in a crash."""
@@ -256,7 +256,7 @@ class _Client(aiomqtt.Client):
             if opening.exception() is None:
                 await self.leave()
             else:  # the broker may have accepted the connection already, so say goodbye
-                async with self._heard_out():
+                async with self._linger():
                     self._client.disconnect()
                     self._client.loop_write()
                     self.drop("it was given up")
@@ -269,11 +269,11 @@ class _Client(aiomqtt.Client):
             self.drop("the broker or the network closed it")
         elif self.where.web:  # aiomqtt does not configure websockets
             raw._socket.setsockopt(*_NODELAY)  # noqa: SLF001 - paho's wrapper offers no other way
-        self._disconnected.add_done_callback(self._ended)
+        self._disconnected.add_done_callback(self._note_end)
 
     async def leave(self) -> None:
         """Say goodbye, so that the broker publishes no will; a broker that does not react is left all the same."""
-        async with self._heard_out():
+        async with self._linger():
             try:
                 with contextlib.suppress(aiomqtt.MqttError):
                     await self.__aexit__(None, None, None)
@@ -281,7 +281,7 @@ class _Client(aiomqtt.Client):
                 self.drop("it was left")
 
     @asynccontextmanager
-    async def _heard_out(self) -> AsyncIterator[None]:
+    async def _linger(self) -> AsyncIterator[None]:
         """Hold the connection after paho has closed it, until the broker closes it, too.
 
         To close a socket with something unread resets the connection, the goodbye can be lost with
@@ -362,7 +362,7 @@ class _Client(aiomqtt.Client):
             remedy = f"check the broker, and whether it accepts packets of {size} bytes"
         return TransportError(f"the connection to {self.where} is lost ({cause}); {remedy}")
 
-    def refused(self, pattern: str, code: Any) -> TransportError:
+    def refusal(self, pattern: str, code: Any) -> TransportError:
         """Return the error for a subscription that the broker refused with a reason code."""
         sentence = f"{self.where} refuses the subscription {pattern} ({code})"
         if code.value not in TEMPORARY:
@@ -374,7 +374,7 @@ class _Client(aiomqtt.Client):
             self._connected.set_exception(aiomqtt.MqttError(cause))
             self._connected.exception()  # seen; asyncio need not log it
 
-    def _ended(self, disconnected: asyncio.Future[None]) -> None:
+    def _note_end(self, disconnected: asyncio.Future[None]) -> None:
         disconnected.exception()  # seen; asyncio need not log it
         self._client._sock_close()  # noqa: SLF001 - after a failed read aiomqtt leaves it open, and fails forever
         self.arrived.put_nowait(None)

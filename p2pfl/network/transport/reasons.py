@@ -49,18 +49,18 @@ def final(cause: BaseException, *, code: str | None) -> bool:
 
 def unreachable(where: Address, cause: BaseException, *, code: str | None) -> str:
     """Describe why a broker cannot be reached and what to do about it, in one sentence; see :func:`final`."""
-    why, remedy = _why(where, cause) if code is None else _refused(code)
+    why, remedy = _why(where, cause) if code is None else _explain_refusal(code)
     return f"cannot connect to an MQTT broker at {where} because {why}; {remedy}"
 
 
-def _refused(code: str) -> tuple[str, str]:
+def _explain_refusal(code: str) -> tuple[str, str]:
     return f"it denies access ({code})", _REMEDIES.get(code, "check its log")
 
 
 def _why(where: Address, cause: BaseException) -> tuple[str, str]:
     match cause:
         case ssl.SSLCertVerificationError():
-            return _distrusted(cause)
+            return _explain_distrust(cause)
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
             return why, "check that this is its TLS port and whether it asks for a certificate of its own authority"
@@ -79,7 +79,7 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
             return "it closed the connection without an answer", remedy
 
 
-def _distrusted(cause: ssl.SSLCertVerificationError) -> tuple[str, str]:
+def _explain_distrust(cause: ssl.SSLCertVerificationError) -> tuple[str, str]:
     if clock_behind(cause):
         return "its certificate is not valid yet by the clock of this device", "set the clock"
     if cause.verify_code == EXPIRED:

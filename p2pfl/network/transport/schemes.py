@@ -118,10 +118,10 @@ def opened(url: str, access: Access | None = None) -> Transport:
     p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, \
 wss); correct the URL, or register one with p2pfl.transport.register
     """
-    return found(url)(url, access or Access())
+    return find_opener(url)(url, access or Access())
 
 
-def found(url: str) -> Opener:
+def find_opener(url: str) -> Opener:
     """Return what opens a URL.
 
     Raises

@@ -103,12 +103,13 @@ def network(source: str | Path) -> Network:
     >>> network("wan").link.latency
     0.025
     """
-    path = SHIPPED / f"{source}.toml" if str(source) in shipped() else Path(source)
+    path = SHIPPED / f"{source}.toml" if str(source) in list_shipped() else Path(source)
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ExperimentError(
-            f"network {source} cannot be read ({error.strerror}); name a network file or one of {', '.join(shipped())}"
+            f"network {source} cannot be read ({error.strerror}); name a network file or one of "
+            f"{', '.join(list_shipped())}"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path}: the file is not TOML ({error}); fix it") from None
@@ -119,7 +120,7 @@ def network(source: str | Path) -> Network:
     return convert_section(table, Network, origin=str(path))
 
 
-def shipped() -> list[str]:
+def list_shipped() -> list[str]:
     """Return the names of the networks that the package ships."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 

@@ -12,6 +12,7 @@ from p2pfl.core.draws import draw
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.data import Federation
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
+from p2pfl.learning.learner import ChecksCells
 from p2pfl.privacy.keys import Source
 
 Takes = Callable[[str, int], float]
@@ -47,9 +48,16 @@ class Timed:
         """Return the learner on other data, with the same durations."""
         return Timed(self.learner.on(federation), takes=self.takes, spend=self.spend)
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Timed:
+    def drawing(self, source: Source) -> Timed:
         """Return the learner with other secrets, with the same durations."""
-        return Timed(self.learner.drawing(source, peers=peers, least=least), takes=self.takes, spend=self.spend)
+        return Timed(self.learner.drawing(source), takes=self.takes, spend=self.spend)
+
+    def checking_cells(self, source: Source, *, peers: Sequence[str], least: int) -> Timed:
+        """Return the learner that looks for small cells if it can, with the same durations."""
+        if not isinstance(self.learner, ChecksCells):
+            return self
+        checking = self.learner.checking_cells(source, peers=peers, least=least)
+        return Timed(checking, takes=self.takes, spend=self.spend)
 
     def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
         """Train, and report the duration."""
@@ -91,9 +99,9 @@ class Goals:
         del federation
         return self
 
-    def drawing(self, source: Source, *, peers: Sequence[str] = (), least: int = 1) -> Self:
+    def drawing(self, source: Source) -> Self:
         """Return the learner itself, as goals are not secret."""
-        del source, peers, least
+        del source
         return self
 
     def goal(self, peer: str) -> torch.Tensor:

@@ -189,21 +189,21 @@ class WorldChannel(MemoryChannel):
         self.check()
         payload = bytes(data)
 
-        def accepted() -> None:
+        def hand_over() -> None:
             self.transport.accept(self.who, topic, payload, retain=retain)
 
-        await self._ask(accepted, size=len(payload) + len(topic) + FRAME)
+        await self._ask(hand_over, size=len(payload) + len(topic) + FRAME)
 
     async def subscribe(self, *filters: str) -> None:
         """Subscribe; see :class:`~p2pfl.network.transport.channel.Channel`."""
         check_filters(filters)
         self.check()
 
-        def granted() -> None:
+        def add_filters() -> None:
             for pattern in filters:
                 self.transport.broker.subscribe(self, pattern)
 
-        await self._ask(granted, size=FRAME)
+        await self._ask(add_filters, size=FRAME)
 
     async def _ask(self, act: Callable[[], None], *, size: int) -> None:
         """Let the broker act on a packet when it arrives, and return when the acknowledgement arrives."""
@@ -252,4 +252,4 @@ class WorldChannel(MemoryChannel):
         waiting, self._pending = self._pending, {}
         for future in waiting:
             if not future.done():
-                future.set_exception(self.closed())
+                future.set_exception(self.end_error())

@@ -23,10 +23,10 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 
-MAX_PEERS = 512
+MAX_RECOMPUTED_PEERS = 512
 """Most peers whose bounds are computed once more."""
 
-RELEASES = 3
+CHARGED_RELEASES = 3
 """Number of releases that are charged, and number of times that one is corrected."""
 
 
@@ -57,7 +57,7 @@ def accounts(plan: Plan, *, stated: Sequence[Guarantee]) -> list[ExactClaim]:
 
 def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
     """Compare mu of each observer with another computation."""
-    if len(plan.protection.graph.peers) > MAX_PEERS:
+    if len(plan.protection.graph.peers) > MAX_RECOMPUTED_PEERS:
         return []
     name = "mu of {observer}"
     return [claim(ACCOUNTING, name, _mu(plan, each), each.mu * (1 + 1e-6), observer=each.observer) for each in stated]
@@ -113,7 +113,7 @@ def _charge(
 ) -> ExactClaim:
     """Charge releases that have all their masks or not, and may turn out to lack one, or whose sums lack a peer."""
     meter = _meter(plan)
-    for round in range(RELEASES):
+    for round in range(CHARGED_RELEASES):
         meter.charge(round, whole=whole)
         if correct:
             meter.correct(round)
@@ -123,7 +123,7 @@ def _charge(
         charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
     else:  # squares do not add, so each release must be charged in full
         charged = mu**2 * sum(count for cost, count in meter.costs.items() if cost.mu >= mu * (1 - 1e-9))
-    return claim(ACCOUNTING, name, RELEASES * mu**2 - charged, 1e-9 * mu**2)
+    return claim(ACCOUNTING, name, CHARGED_RELEASES * mu**2 - charged, 1e-9 * mu**2)
 
 
 def _meter(plan: Plan) -> Meter:
@@ -154,7 +154,7 @@ def _releases(plan: Plan) -> ExactClaim:
             charge=lambda: order.append("charged"),
         )
         start = torch.zeros(len(graph.peers), 8, dtype=torch.float64)  # [N, P]
-        for _ in range(RELEASES):
+        for _ in range(CHARGED_RELEASES):
             await net.mix(await net.release(start, since=Public(start)))
 
     asyncio.run(release())
@@ -162,4 +162,4 @@ def _releases(plan: Plan) -> ExactClaim:
         Counter(order[: position + 1])["sent"] > Counter(order[: position + 1])["charged"]
         for position in range(len(order))
     )
-    return claim(ACCOUNTING, "every release is charged first", lacking or RELEASES - order.count("sent"))
+    return claim(ACCOUNTING, "every release is charged first", lacking or CHARGED_RELEASES - order.count("sent"))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import kind_of
+from p2pfl.core.imports import kind_of
 from p2pfl.data import Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.accounts import admitted_exactly
@@ -16,19 +16,20 @@ from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.plugins.audit.accounting_claims import accounts
-from p2pfl.plugins.audit.attacks.canaries import COUNT, Canaries, plant
+from p2pfl.plugins.audit.attacks.canaries import CANARY_COUNT, Canaries, plant
 from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
-from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
-from p2pfl.plugins.audit.attacks.inversion import SAMPLES, Inversion, invert
-from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.plugins.audit.attacks.game import GAME_TRIALS, GameResult, play
+from p2pfl.plugins.audit.attacks.inversion import ATTACKED_SAMPLES, Inversion, invert
+from p2pfl.plugins.audit.attacks.membership_inference import ATTACKED_ROUNDS, SHADOW_COUNT, Inference, infer
+from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
-from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE_ROUNDS
+from p2pfl.plugins.audit.live.restarts import ROUND_COUNT as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import check_releases, check_settling
 from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
-from p2pfl.plugins.audit.release_claims import KEYS, check_release
+from p2pfl.plugins.audit.release_claims import KEY_COUNT, check_release
 from p2pfl.plugins.audit.total_attacks import totals
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, Source
@@ -54,12 +55,12 @@ class Effort:
         Rounds of each live run; 0 skips live runs.
     """
 
-    trials: int = TRIALS
-    canaries: int = COUNT
-    rounds: int = ROUNDS
-    shadows: int = SHADOWS
-    samples: int = SAMPLES
-    keys: int = KEYS
+    trials: int = GAME_TRIALS
+    canaries: int = CANARY_COUNT
+    rounds: int = ATTACKED_ROUNDS
+    shadows: int = SHADOW_COUNT
+    samples: int = ATTACKED_SAMPLES
+    keys: int = KEY_COUNT
     live: int = LIVE_ROUNDS
 
 
@@ -188,6 +189,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+        claims += [] if protection.claimed else subtract_runs(plan, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
         claims += check_stacked_noise(protection.settings, fresh=fresh)

@@ -17,10 +17,18 @@ from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
 from p2pfl.plugins.audit.audit_commands import AuditOptions
-from p2pfl.plugins.audit.audit_page import EXPOSED, EXPOSED_MEANING, audit_page, exposure_table, lessons, table, verdict
+from p2pfl.plugins.audit.audit_page import (
+    EXPOSURE_CAPTION,
+    EXPOSURE_NOTE,
+    audit_page,
+    exposure_table,
+    lessons,
+    table,
+    verdict,
+)
 
 MAX_PEERS = 128
-"""Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+"""Peers that are attacked by default: all of a swarm run the same code."""
 
 
 def run(options: AuditOptions) -> int:
@@ -49,8 +57,8 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     Examples
     --------
     >>> from p2pfl.experiment import read
-    >>> smaller, said = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
-    >>> smaller.topology.peers, said
+    >>> smaller, sentence = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
+    >>> smaller.topology.peers, sentence
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology
@@ -104,9 +112,9 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(render(replace(table("Games by observer", audit.games).without("victim"), text=2)))
     if audit.exposures:
         console.print()
-        console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
+        console.print(Text(EXPOSURE_CAPTION, style="bold"), soft_wrap=True)
         console.print(render(exposure_table(audit)))
-        console.print(Text(EXPOSED_MEANING), soft_wrap=True)
+        console.print(Text(EXPOSURE_NOTE), soft_wrap=True)
     console.print()
     for part in audit.parts:
         claims = [claim for claim in audit.claims if claim.part == part]

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.plugins.audit.attacks.first_tree import Exposure
 from p2pfl.plugins.audit.attacks.inversion import Inversion
-from p2pfl.plugins.audit.attacks.membership_inference import MIXED, best_inference
+from p2pfl.plugins.audit.attacks.membership_inference import MIXED_MODEL, best_inference
 from p2pfl.plugins.audit.audit import AccountedBound, Audit
 from p2pfl.plugins.audit.claims import TRAINING, Result, number, share
-from p2pfl.plugins.audit.pipeline import OPEN
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER
 from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section
 from p2pfl.results.pages.rendering import page
 
-EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
+EXPOSURE_CAPTION = "What the total of the first tree shows of the training samples of the peers in it"
 """Heading of the figures of :func:`exposure_table`."""
 
-EXPOSED_MEANING = (
+EXPOSURE_NOTE = (
     "A bin whose samples all have one class gives that class away, and a bin of one sample its class or target, to "
     'whoever knows in which bin a person is. "Of one" are bins with one sample; "by a feature" is the share of samples '
     'that a given feature gives away, in the mean over features; "by any" is the share that at least one does.'
 )
 """Meaning of the figures of :func:`exposure_table`."""
 
-LIMITS = """\
+LIMITS_NOTE = """\
 An audit finds faults; it does not prove privacy. These attackers reached the measured mu; no attacker can exceed \
 the accounted mu, if the accountant's model holds.
 The observer of the games knows everything but the one update, like the accountant's adversary. Attackers of \
@@ -37,29 +37,29 @@ Without noise, a neighbour that also sees the victim's other neighbours knows it
 Troncoso, S&P 2023): decentralisation alone protects no peer.
 """
 
-CHANCE = """\
+CHANCE_NOTE = """\
 A correct build exceeds the limit of each statistical claim once in 100,000 audits; all attacks together raise a \
 false alarm in fewer than one audit in 500.
 """
 
 
-GAMES = """\
+GAMES_NOTE = """\
 mu is the distance between the views with and without the update, in standard deviations; 0 reveals nothing, 1 gives \
 69 % correct guesses, 3 gives 93 %. A build fails if even the lower bound of the measurement (all bounds hold \
 together in 999 of 1000 audits) exceeds the accounted mu.\
 """
 
-CANARIES = """\
+CANARIES_NOTE = """\
 Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the guesses of one run \
 prove; such bounds are far below the true one for Gaussian noise.\
 """
 
-MEMBERSHIP = """\
+MEMBERSHIP_NOTE = """\
 Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random half of its samples. \
 The ceiling is the largest area that the guarantee permits, and 1 without a guarantee.\
 """
 
-INVERSION = """\
+INVERSION_NOTE = """\
 The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for the attacker; a \
 reconstruction that beats the constant by 3 dB counts as recognised.\
 """
@@ -77,9 +77,9 @@ def audit_page(audit: Audit) -> str:
     sections: list[Section] = [
         ("lessons", "What each observer can learn", _lessons(audit)),
         ("claims", "Claims that hold whatever the data", _claims(audit)),
-        ("exposed", EXPOSED, [EXPOSED_MEANING, exposure_table(audit)] if audit.exposures else []),
+        ("exposed", EXPOSURE_CAPTION, [EXPOSURE_NOTE, exposure_table(audit)] if audit.exposures else []),
         *_attacks(audit),
-        ("limits", "What this does not show", LIMITS.splitlines()),
+        ("limits", "What this does not show", LIMITS_NOTE.splitlines()),
     ]
     return page(f"Audit of {audit.name}", sections, head=head)
 
@@ -89,15 +89,15 @@ def _attacks(audit: Audit) -> list[Section]:
     if not audit.games:
         reason = "No peer receives a single model, so the attacks on single models are left out."
         return [("attacks", "Attacks on single models", [reason])]
-    members: list[Block | None] = [MEMBERSHIP, table("Attacks by observer", audit.inferences, text=3)]
-    inverted: list[Block | None] = [INVERSION, table("Reconstructions by observer", audit.inversions, text=4)]
+    members: list[Block | None] = [MEMBERSHIP_NOTE, table("Attacks by observer", audit.inferences, text=3)]
+    inverted: list[Block | None] = [INVERSION_NOTE, table("Reconstructions by observer", audit.inversions, text=4)]
     untried = (
         "Not tried: the model does not begin with a linear layer, whose gradients give a sample away at once, and is "
         "too large for a search with its gradients, takes whole numbers, or has no second derivatives."
     )
     return [
-        ("game", "The game: was the update released?", [GAMES, table("Games by observer", audit.games, text=3)]),
-        ("canaries", "Canaries", [CANARIES, table("Canaries by observer", audit.canaries)]),
+        ("game", "The game: was the update released?", [GAMES_NOTE, table("Games by observer", audit.games, text=3)]),
+        ("canaries", "Canaries", [CANARIES_NOTE, table("Canaries by observer", audit.canaries)]),
         ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
         ("inversion", "Reconstructed samples", inverted if audit.inversions else [untried]),
     ]
@@ -115,7 +115,7 @@ def _claims(audit: Audit) -> list[Block | None]:
     if not audit.claims:
         return ["None: nothing is hidden."]
     parts = {part: [claim for claim in audit.claims if claim.part == part] for part in audit.parts}
-    return [Note(CHANCE, style="small"), *(table(f"Of {part}", claims, text=2) for part, claims in parts.items())]
+    return [Note(CHANCE_NOTE, style="small"), *(table(f"Of {part}", claims, text=2) for part, claims in parts.items())]
 
 
 def table(caption: str, results: Sequence[Result | Exposure | Inversion], *, text: int = 1) -> FactTable:
@@ -124,7 +124,7 @@ def table(caption: str, results: Sequence[Result | Exposure | Inversion], *, tex
 
 
 def exposure_table(audit: Audit) -> FactTable:
-    """Return what the totals of the first tree show."""
+    """Return the table of the samples that totals of the first tree show."""
     return table("By number of peers and observer", audit.exposures, text=2)
 
 
@@ -172,16 +172,18 @@ def verdict(audit: Audit) -> str:
 
 
 def lessons(audit: Audit) -> list[Lesson]:
-    """Return what an unprotected release reveals, and then what each observer can learn."""
+    """Return the lesson of an unprotected release, and then the lessons of each observer."""
     if not audit.games:
         return [_lesson(audit, promise) for promise in audit.promises]
     first = Lesson(
         "any observer of unprotected updates",
         "nothing",
-        ("Reads every update as it is.", *_models(audit, OPEN)),
+        ("Reads every update as it is.", *_models(audit, OPEN_OBSERVER)),
     )
     second = Lesson(
-        "any receiver of the mixed model", _promised(audit.promises[0]), ("Is post-processing.", *_models(audit, MIXED))
+        "any receiver of the mixed model",
+        _describe_promise(audit.promises[0]),
+        ("Is post-processing.", *_models(audit, MIXED_MODEL)),
     )
     return [first, second, *(_lesson(audit, promise) for promise in audit.promises)]
 
@@ -190,7 +192,9 @@ def _lesson(audit: Audit, promise: AccountedBound) -> Lesson:
     helpers = f" ({', '.join(promise.colluders)})" if 0 < len(promise.colluders) <= 3 else ""
     sentences = [each.sentence for each in audit.games if each.observer == promise.observer]
     sentences += [each.sentence for each in audit.canaries if each.observer == promise.observer]
-    return Lesson(promise.observer + helpers, _promised(promise), (*sentences, *_models(audit, promise.observer)))
+    return Lesson(
+        promise.observer + helpers, _describe_promise(promise), (*sentences, *_models(audit, promise.observer))
+    )
 
 
 def _models(audit: Audit, observer: str) -> list[str]:
@@ -200,7 +204,7 @@ def _models(audit: Audit, observer: str) -> list[str]:
     return [*([best_inference(members)] if members else []), *inverted]
 
 
-def _promised(promise: AccountedBound) -> str:
+def _describe_promise(promise: AccountedBound) -> str:
     if math.isinf(promise.mu):
         return "nothing"
     return (

@@ -80,6 +80,14 @@ SENTENCES = {
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
     "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",
+    "two runs show no person": (
+        "After a run the account refuses one without a single person, whose part the difference shows "
+        "({count} people tried; those who are shown)."
+    ),
+    "two runs show no peer": (
+        "After a run the account refuses one without a single peer, whose part the difference shows "
+        "({count} times tried; those that are shown)."
+    ),
     # training on samples
     "gradients of samples are clipped": "A sample whose gradient has {lengths} clips moves a step by one clip.",
     "batches have the accounted rate": "Samples are in a batch as often as is accounted (surprise in powers of ten).",
@@ -195,7 +203,7 @@ def share(mu: float) -> str:
     return f"{100 * float(ndtr(mu / 2)):.0f} %"
 
 
-def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: object) -> ExactClaim:
+def claim(part: str, name: str, measured: float, allowed: float = 0.0, **words: str | float) -> ExactClaim:
     """Return a claim of :data:`SENTENCES` with its measurement.
 
     Parameters

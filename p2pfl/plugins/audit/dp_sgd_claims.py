@@ -38,37 +38,37 @@ from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.privacy.keys import SeededSource, Source
 from p2pfl.results.spending.sampling import SamplingMeter
 
-PEERS = 2
+PEER_COUNT = 2
 """Number of peers that train."""
 
-FEATURES = 1024
+FEATURE_COUNT = 1024
 """Features of the linear model whose noise is looked at."""
 
-ROUNDS = 12
+ROUND_COUNT = 12
 """Rounds of each run whose noise is looked at."""
 
-RUNS = 2
+RUN_COUNT = 2
 """Runs, each with its own secrets."""
 
-BATCHES = 400
+BATCH_COUNT = 400
 """Batches of which it is looked at who is in them."""
 
 MAX_SAMPLES = 4096
 """Most samples of the peer whose steps are counted."""
 
-POINTS = 2.0**14
+POINTS_PER_DEVIATION = 2.0**14
 """Points of a grid in a deviation of the noise, as which the tests take it."""
 
-TRIES = 6
+TRIED_BATCHES = 6
 """Batches in which a sample of each length is tried."""
 
-PLACES = (None, 0, -1)
+GRADIENT_POSITIONS = (None, 0, -1)
 """Parameters in which its gradient lies: all, the first alone, or the last alone."""
 
-SLACK = 1e-3
+CLIP_SLACK = 1e-3
 """Share of the clip by which rounding to a grid may exceed it."""
 
-ALLOWED_SURPRISE = -math.log10(statistical_tests.ALARM)
+ALLOWED_SURPRISE = -math.log10(statistical_tests.FALSE_ALARM_RATE)
 """Surprise in powers of ten that a correct build exceeds as often as any other limit."""
 
 
@@ -140,12 +140,12 @@ class _Trainee:
     @property
     def peers(self) -> tuple[str, ...]:
         """Names of the peers."""
-        return tuple(f"peer{number}" for number in range(PEERS))
+        return tuple(f"peer{number}" for number in range(PEER_COUNT))
 
     @property
     def federation(self) -> Federation:
         """Samples that a feature numbers."""
-        features = torch.zeros(PEERS * self.samples, self.features)  # [n, F]
+        features = torch.zeros(PEER_COUNT * self.samples, self.features)  # [n, F]
         features[:, 0] = torch.arange(len(features))
         data = Dataset(features, torch.arange(len(features)) % 2, classes=2)
         own = {
@@ -181,9 +181,9 @@ class _Trainee:
         object.__setattr__(learner, "engine", engine)
         return learner, engine
 
-    def moved(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
+    def move(self, learner: ExamplePrivateLearner, *, round: int) -> Floats:
         """Return by how much a round moves the parameters of each peer, times :attr:`scale`, ``[N, P]``."""
-        rows = torch.zeros(PEERS, learner.layout.size, dtype=torch.float64)  # [N, P]
+        rows = torch.zeros(PEER_COUNT, learner.layout.size, dtype=torch.float64)  # [N, P]
         after = learner.fit(rows, peers=self.peers, round=round).rows
         movement: Floats = -after.numpy() * self.scale
         return movement
@@ -210,18 +210,18 @@ def check_training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     if not learning.example_noise or learning.learner is not None:
         return []
     few = 3 * int(learning.batch)  # so the rate is 1/3, and differs from that of samples that are left out
-    one = _Trainee(plan.experiment, few, FEATURES)
+    one = _Trainee(plan.experiment, few, FEATURE_COUNT)
     return [
-        _clipped(one),
+        _check_clip(one),
         *_noises(one, fresh=fresh),
         *_batches(_Trainee(plan.experiment, few, 1), fresh=fresh),
         *_steps(plan, fresh=fresh),
-        _priced(plan),
-        _apart(plan),
+        _check_epsilon(plan),
+        _check_separation(plan),
     ]
 
 
-def _clipped(one: _Trainee) -> ExactClaim:
+def _check_clip(one: _Trainee) -> ExactClaim:
     """Check that a gradient of any length moves a step by no more than the clip: with and without one sample.
 
     Both steps have the same batch and the same noise, so their secrets come from a seed.
@@ -230,41 +230,41 @@ def _clipped(one: _Trainee) -> ExactClaim:
     learner, engine = one.learner(SeededSource(0))
     for length in CLIP_LENGTHS:
         engine.length = length * clip
-        for round in range(TRIES):
-            engine.blank, engine.position = -1, PLACES[round % len(PLACES)]
+        for round in range(TRIED_BATCHES):
+            engine.blank, engine.position = -1, GRADIENT_POSITIONS[round % len(GRADIENT_POSITIONS)]
             engine.chosen.clear()
-            there = one.moved(learner, round=round)
+            there = one.move(learner, round=round)
             if engine.chosen:
                 engine.blank = engine.chosen[0]
-                reach = max(reach, float(np.linalg.norm(there - one.moved(learner, round=round))))
-    allowed = clip * (1 + SLACK)
+                reach = max(reach, float(np.linalg.norm(there - one.move(learner, round=round))))
+    allowed = clip * (1 + CLIP_SLACK)
     return claim(TRAINING, "gradients of samples are clipped", reach or math.inf, allowed, lengths=list_lengths())
 
 
 def _noises(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise of single steps on gradients of zero, over peers, rounds and runs."""
     learning, rows = one.experiment.learning, list[Floats]()
-    for run in range(RUNS):
+    for run in range(RUN_COUNT):
         learner, _ = one.learner(fresh(FIRST_RUN + run))
-        rows += [one.moved(learner, round=round) for round in range(ROUNDS)]
-    points = np.rint(np.concatenate(rows) * (POINTS / (learning.example_noise * learning.example_clip)))
-    return Noise("noise of a step", TRAINING, points.astype(np.int64), POINTS).claims()
+        rows += [one.move(learner, round=round) for round in range(ROUND_COUNT)]
+    points = np.rint(np.concatenate(rows) * (POINTS_PER_DEVIATION / (learning.example_noise * learning.example_clip)))
+    return Noise("noise of a step", TRAINING, points.astype(np.int64), POINTS_PER_DEVIATION).claims()
 
 
 def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     """Check that each sample is in each batch with the accounted probability, whoever else is, by exact tests."""
     learner, engine = one.learner(fresh(FIRST_RUN))
     count, first = one.samples, one.peers[:1]
-    joined = np.zeros((BATCHES, count), np.int64)  # [T, n]
+    joined = np.zeros((BATCH_COUNT, count), np.int64)  # [T, n]
     row = torch.zeros(1, learner.layout.size, dtype=torch.float64)  # [1, P]
-    for round in range(BATCHES):
+    for round in range(BATCH_COUNT):
         engine.chosen.clear()
         learner.fit(row, peers=first, round=round)
         np.add.at(joined[round], engine.chosen, 1)
     rate = one.scale / count
     again = 0  # samples that join both steps of a round
     learner, engine = replace(one, steps=2).learner(fresh(FIRST_RUN + 1))
-    for round in range(BATCHES):
+    for round in range(BATCH_COUNT):
         engine.chosen.clear()
         learner.fit(row, peers=first, round=round)
         again += len(engine.chosen) - len({*engine.chosen})
@@ -275,14 +275,14 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
     likely = 2 + (1 - 6 * rate * (1 - rate)) / (count * rate * (1 - rate))  # variance of such a square
     surprises = {
         "batches have the accounted rate": _surprise(np.array([joined.sum()]), joined.size, rate),
-        "each sample has its rate": _surprise(joined.sum(axis=0), BATCHES, rate),
+        "each sample has its rate": _surprise(joined.sum(axis=0), BATCH_COUNT, rate),
         "samples join independently": max(
-            _surprise(pairs, BATCHES, rate**2),
-            _surprise(later, BATCHES - 1, rate**2),
+            _surprise(pairs, BATCH_COUNT, rate**2),
+            _surprise(later, BATCH_COUNT - 1, rate**2),
             _surprise(np.array([again]), joined.size, rate**2),
         ),
     }
-    off = abs(float(spread.sum()) - BATCHES) / math.sqrt(BATCHES * likely)
+    off = abs(float(spread.sum()) - BATCH_COUNT) / math.sqrt(BATCH_COUNT * likely)
     return [
         *(claim(TRAINING, name, surprise, ALLOWED_SURPRISE) for name, surprise in surprises.items()),
         claim(TRAINING, "sizes of batches vary", off, statistical_tests.normal(tests=1)),
@@ -290,7 +290,7 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
 
 
 def _surprise(counts: npt.NDArray[np.int64], trials: int, rate: float) -> float:
-    r"""Return how surprising the least likely of some binomial counts is, :math:`-\log_{10} p` for all together."""
+    r"""Return the surprise of the least likely of some binomial counts, :math:`-\log_{10} p` for all together."""
     tails = np.minimum(binom.cdf(counts, trials, rate), binom.sf(counts - 1, trials, rate))
     return -math.log10(max(min(1.0, 2 * float(tails.min()) * counts.size), 1e-300))
 
@@ -299,15 +299,15 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     """Compare the steps and samples of whole rounds with what the meter and the summary account for them."""
     learning = plan.experiment.learning
     samples = max((len(part) for part in plan.federation.train.values()), default=0)
-    one = _Trainee(plan.experiment, max(2, min(samples, MAX_SAMPLES)), FEATURES, steps=None)
+    one = _Trainee(plan.experiment, max(2, min(samples, MAX_SAMPLES)), FEATURE_COUNT, steps=None)
     learner, engine = one.learner(fresh(FIRST_RUN))
-    moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
+    moved = np.concatenate([one.move(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
     error = statistical_tests.normal(tests=1) * math.sqrt(2 / moved.size)
-    own = _sampling(plan.experiment, learner, one.samples)
-    trained = _accounted(plan, learner, one)
-    lacking = max(_lacking(replace(own, steps=2 * own.steps), each) for each in trained)
-    drawn = _surprise(np.array([len(engine.chosen)]), 2 * PEERS * one.samples * own.steps, own.rate)
+    own = _expected_steps(plan.experiment, learner, one.samples)
+    trained = _count_accounted(plan, learner, one)
+    lacking = max(_shortfall(replace(own, steps=2 * own.steps), each) for each in trained)
+    drawn = _surprise(np.array([len(engine.chosen)]), 2 * PEER_COUNT * one.samples * own.steps, own.rate)
     return [
         claim(TRAINING, "a round has its steps", abs(steps / own.steps - 1), error * 1.1),
         claim(TRAINING, "a round has its samples", drawn, ALLOWED_SURPRISE),
@@ -315,16 +315,16 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     ]
 
 
-def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, samples: int) -> SampledSteps:
-    """Return what a peer with so many samples does in a round, from the keys of the experiment file."""
+def _expected_steps(experiment: Experiment, learner: ExamplePrivateLearner, samples: int) -> SampledSteps:
+    """Return the steps of a peer with so many samples in a round, from the keys of the experiment file."""
     learning = experiment.learning
     batch = int(learning.batch)
     steps = learner.epochs * -(-samples // batch) if learner.steps is None else learner.steps
     return SampledSteps(learning.example_noise, min(1.0, batch / samples) if samples else 0.0, steps if samples else 0)
 
 
-def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
-    """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
+def _count_accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[SampledSteps]:
+    """Return the steps that meter and summary account for in two rounds of the trainee."""
     asked = replace(plan.asked, experiment=drop_budget(plan.experiment))
     trained = replace(
         plan,
@@ -346,14 +346,14 @@ def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> lis
     ]
 
 
-def _lacking(own: SampledSteps, accounted: SampledSteps) -> float:
+def _shortfall(own: SampledSteps, accounted: SampledSteps) -> float:
     """Return by which factor a number of what is accounted is too favourable at most."""
     if not accounted.steps or not accounted.rate:
         return math.inf
     return max(own.rate / accounted.rate, own.steps / accounted.steps, accounted.noise / own.noise)
 
 
-def _priced(plan: Plan) -> ExactClaim:
+def _check_epsilon(plan: Plan) -> ExactClaim:
     """Compare the epsilon that is stated for samples with that of all steps of the peer that is worst off."""
     learner, rounds = plan.learner.bare, plan.experiment.rounds
     stated = plan.examples(rounds)
@@ -364,7 +364,7 @@ def _priced(plan: Plan) -> ExactClaim:
     peers = plan.federation.peers
     active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
     kinds = {
-        (_sampling(plan.experiment, learner, len(plan.federation.train[peer])), sum(here))
+        (_expected_steps(plan.experiment, learner, len(plan.federation.train[peer])), sum(here))
         for peer, *here in zip(peers, *active, strict=True)
     }
     worst = max(kinds, key=lambda kind: kind[0].rate ** 2 * kind[0].steps * kind[1])
@@ -373,7 +373,7 @@ def _priced(plan: Plan) -> ExactClaim:
     return claim(TRAINING, "epsilon of samples is that of their steps", own, stated["epsilon"] * 1.01 + 0.01)
 
 
-def _apart(plan: Plan) -> ExactClaim:
+def _check_separation(plan: Plan) -> ExactClaim:
     """Check that the gradient of a sample does not depend on others of its batch, by the engine and data that train."""
     learner, name = plan.learner.bare, "gradients of samples are their own"
     assert isinstance(learner, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)

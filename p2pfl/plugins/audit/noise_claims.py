@@ -20,28 +20,28 @@ from p2pfl.privacy.masks import neighbour_secrets
 from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.topology import metropolis, ring
 
-PEERS = 6
+PEER_COUNT = 6
 """Number of peers of the tested pipeline."""
 
-ROUNDS = 12
+ROUND_COUNT = 12
 """Number of rounds of each run, with two releases each."""
 
-SIZE = 4096
+RELEASE_SIZE = 4096
 """Length of a release."""
 
-RUNS = 2
+RUN_COUNT = 2
 """Number of runs, each with its own keys."""
 
-NARROW = 4
+SHORT_SIZE = 4
 """Length of the short releases, no two of which may be equal."""
 
-CROWD = 2000
+CROWD_PEERS = 2000
 """Number of peers that make short releases at once."""
 
-COINS = 24
+COIN_ROUNDS = 24
 """Number of rounds in which each peer throws a coin."""
 
-TINY = 0.01
+COIN_NOISE = 0.01
 """Private noise, as a share of the update, under which the result of a coin is visible."""
 
 
@@ -89,7 +89,7 @@ class Noise:
             "has its deviation": statistical_tests.deviation(chosen, expected=expected),
             "is normal": statistical_tests.distribution(chosen, expected=expected),
             "is fine-grained": statistical_tests.low_bits(chosen, expected=expected),
-            "is everywhere": statistical_tests.places(chosen, expected=expected),
+            "is everywhere": statistical_tests.every_position(chosen, expected=expected),
             "is never shared": statistical_tests.find_shared_noise(self.points, apart=self.apart),
             "never repeats": statistical_tests.find_repeated_noise(chosen),
         }
@@ -106,17 +106,17 @@ def check_stacked_noise(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]
     fresh
         Function that makes the source of each run.
     """
-    graph = ring(PEERS)
+    graph = ring(PEER_COUNT)
     target = Target(replace(settings, participation=1.0), graph, [metropolis(graph)], fresh)
     claims = list[ExactClaim]()
     unit = 2.0**settings.bits
     if settings.noise:
-        points = _points(target.using(mask=0.0))
+        points = _points(target.with_settings(mask=0.0))
         claims += Noise("private noise", STACKED, points, settings.noise * unit).claims()
-        claims.append(check_short_noise(target.using(mask=0.0).settings, fresh=fresh))
+        claims.append(check_short_noise(target.with_settings(mask=0.0).settings, fresh=fresh))
     if settings.mask:
-        points = _points(target.using(noise=0.0))
-        claims += Noise("mask", STACKED, points, settings.mask * unit * 2**0.5, PEERS).claims()
+        points = _points(target.with_settings(noise=0.0))
+        claims += Noise("mask", STACKED, points, settings.mask * unit * 2**0.5, PEER_COUNT).claims()
         claims.append(check_outsider(fresh))
     if settings.hidden and settings.participation < 1:
         claims.append(check_coins(target))
@@ -135,10 +135,10 @@ def check_short_noise(settings: Settings, *, fresh: Fresh, count: int = 100_000)
     count
         Number of releases.
     """
-    graph = ring(CROWD)
-    pipeline, rounds = Target(settings, graph, [metropolis(graph)], fresh).run(FIRST_RUN), -(-count // CROWD)
-    seen = {row.tobytes() for round in range(rounds) for row in _zeros(pipeline, round=round, size=NARROW)[0]}
-    return claim(STACKED, "noise never comes twice", rounds * CROWD - len(seen), count=rounds * CROWD)
+    graph = ring(CROWD_PEERS)
+    pipeline, rounds = Target(settings, graph, [metropolis(graph)], fresh).run(FIRST_RUN), -(-count // CROWD_PEERS)
+    seen = {row.tobytes() for round in range(rounds) for row in _zeros(pipeline, round=round, size=SHORT_SIZE)[0]}
+    return claim(STACKED, "noise never comes twice", rounds * CROWD_PEERS - len(seen), count=rounds * CROWD_PEERS)
 
 
 def check_outsider(fresh: Fresh) -> ExactClaim:
@@ -159,13 +159,13 @@ def check_outsider(fresh: Fresh) -> ExactClaim:
 
 def check_coins(target: Target) -> ExactClaim:
     """Compare the abstentions in two runs of the same peers, with a fair coin and hardly any noise."""
-    clear = target.using(clip=1.0, noise=TINY, mask=0.0, participation=0.5)
+    clear = target.with_settings(clip=1.0, noise=COIN_NOISE, mask=0.0, participation=0.5)
     update = draw(0, "audit coins").standard_normal((1, 64))  # [1, P]
     update /= np.linalg.norm(update)
     coins = []
-    for run in range(RUNS):
+    for run in range(RUN_COUNT):
         pipeline = clear.run(FIRST_RUN + run)
-        rounds = [_zeros(pipeline, round=round, size=64, update=update)[0] for round in range(COINS)]
+        rounds = [_zeros(pipeline, round=round, size=64, update=update)[0] for round in range(COIN_ROUNDS)]
         coins.append(np.array(rounds) @ update[0] * 2.0**-clear.settings.bits > 0.5)  # [T, N], either 0 or 1
     same, count = int((coins[0] == coins[1]).sum()), coins[0].size
     off = abs(same - count / 2) / (count / 4) ** 0.5
@@ -177,10 +177,14 @@ def _points(target: Target) -> Ints:
 
     A row is released block by block, so both ends of one that is longer than a block follow, as two releases.
     """
-    pipelines = [target.run(FIRST_RUN + run) for run in range(RUNS)]
-    rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
-    (long,) = _zeros(pipelines[0], round=ROUNDS, size=VALUES_PER_BLOCK + SIZE)
-    return np.concatenate([release for releases in rounds for release in releases] + [long[:, :SIZE], long[:, -SIZE:]])
+    pipelines = [target.run(FIRST_RUN + run) for run in range(RUN_COUNT)]
+    rounds = [
+        _zeros(each, round=round, size=RELEASE_SIZE, releases=2) for each in pipelines for round in range(ROUND_COUNT)
+    ]
+    (long,) = _zeros(pipelines[0], round=ROUND_COUNT, size=VALUES_PER_BLOCK + RELEASE_SIZE)
+    return np.concatenate(
+        [release for releases in rounds for release in releases] + [long[:, :RELEASE_SIZE], long[:, -RELEASE_SIZE:]]
+    )
 
 
 def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None) -> list[Ints]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +36,13 @@ FIRST_RUN = 1000
 Train = Callable[[Federation], TorchLearner]
 """Function that makes the learner of an experiment on other data."""
 
-OPEN = "nothing hidden"
+OPEN_OBSERVER = "nothing hidden"
 """Observer of unprotected updates."""
 
-UNIT = 1.0
+UNBOUNDED_NORM = 1.0
 """Norm of the update in question if nothing bounds it."""
 
-RUN = "audit"
+RUN_NAME = "audit"
 """Name of the attacked runs."""
 
 
@@ -81,9 +80,9 @@ class Pipeline:
 
     def round(self, number: int) -> Neighbourhood:
         """Return the neighbourhood of an algorithm in one round."""
-        return self.hidden(StackedNeighbourhood(self.weights, round=number, seed=0), round=number)
+        return self.hide(StackedNeighbourhood(self.weights, round=number, seed=0), round=number)
 
-    def hidden(self, net: Neighbourhood, *, round: int) -> Neighbourhood:
+    def hide(self, net: Neighbourhood, *, round: int) -> Neighbourhood:
         """Wrap any neighbourhood as peers wrap their own."""
         return private(net, settings=self.settings, masks=self.masks, source=self.source, round=round)
 
@@ -122,9 +121,24 @@ class Target:
     fresh: Fresh
     seed: int = 0
 
-    def using(self, **changes: Any) -> Target:
-        """Return the target under other settings."""
-        return replace(self, settings=replace(self.settings, **changes))
+    def with_settings(
+        self,
+        *,
+        clip: float | None = None,
+        noise: float | None = None,
+        mask: float | None = None,
+        participation: float | None = None,
+    ) -> Target:
+        """Return the target under other settings; ``None`` keeps one."""
+        own = self.settings
+        changed = replace(
+            own,
+            clip=own.clip if clip is None else clip,
+            noise=own.noise if noise is None else noise,
+            mask=own.mask if mask is None else mask,
+            participation=own.participation if participation is None else participation,
+        )
+        return replace(self, settings=changed)
 
     def run(self, number: int) -> Pipeline:
         """Exchange keys as the peers of a new run do, and return the pipeline.
@@ -139,7 +153,7 @@ class Target:
         """
         settings, source, masks = self.settings, self.fresh(number), None
         if settings.mask > 0:
-            secrets = swarm_secrets(self.graph, source=source, run=RUN)
+            secrets = swarm_secrets(self.graph, source=source, run=RUN_NAME)
             masks = Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=self.graph)
         return Pipeline(settings, self.graph, self.weights, source, masks)
 
@@ -255,7 +269,7 @@ class Observer:
     @cached_property
     def length(self) -> float:
         """Norm of the change in question, for the game: the largest of the adjacency, or 1 if nothing bounds it."""
-        clip = UNIT if math.isinf(self.settings.clip) else self.settings.clip
+        clip = UNBOUNDED_NORM if math.isinf(self.settings.clip) else self.settings.clip
         return clip * (2.0 if self.adjacency == "replace" else 1.0)
 
     @cached_property
@@ -272,7 +286,7 @@ class Observer:
             settings = self.settings
             return account(
                 self.graph,
-                clip=UNIT if math.isinf(settings.clip) else settings.clip,
+                clip=UNBOUNDED_NORM if math.isinf(settings.clip) else settings.clip,
                 noise=settings.noise,
                 mask=settings.mask,
                 adjacency=self.adjacency,

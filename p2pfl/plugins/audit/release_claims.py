@@ -19,20 +19,20 @@ from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights
 
-KEYS = 300_000
+KEY_COUNT = 300_000
 """Number of keys, no two of which may be equal; with only 2^32 possible sources about ten pairs would be."""
 
-SIZE = 1000
+ROW_SIZE = 1000
 """Length of the released rows."""
 
-LONG = VALUES_PER_BLOCK + SIZE
+LONG_SIZE = VALUES_PER_BLOCK + ROW_SIZE
 """Length of a row that is released piece by piece."""
 
-TURNS = 200
+COIN_ROUNDS = 200
 """Number of rounds in which a peer participates or not."""
 
 
-def check_release(target: Target, *, keys: int = KEYS) -> list[ExactClaim]:
+def check_release(target: Target, *, keys: int = KEY_COUNT) -> list[ExactClaim]:
     """Check all claims that apply to the settings of a target.
 
     Parameters
@@ -66,9 +66,9 @@ def check_release(target: Target, *, keys: int = KEYS) -> list[ExactClaim]:
 
 def check_cancellation(target: Target) -> ExactClaim:
     """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
-    pipeline = target.using(noise=0.0, participation=1.0).run(target.seed)
-    nothing = np.zeros((1, SIZE))
-    total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in pipeline.peers)
+    pipeline = target.with_settings(noise=0.0, participation=1.0).run(target.seed)
+    nothing = np.zeros((1, ROW_SIZE))
+    total = sum(_release_alone(pipeline, peer, nothing, since=nothing)[0] for peer in pipeline.peers)
     return claim(RELEASE, "masks cancel", np.abs(total).max())  # sums of grid points are exact
 
 
@@ -77,16 +77,16 @@ def check_clipping(target: Target) -> ExactClaim:
 
     The length is in all numbers, or in the first or the last one, so that a number that does not count shows.
     """
-    pipeline, settings = target.using(participation=1.0).run(target.seed), target.settings
-    since, every = draw(target.seed, "audit clip").standard_normal((2, 1, LONG))
+    pipeline, settings = target.with_settings(participation=1.0).run(target.seed), target.settings
+    since, every = draw(target.seed, "audit clip").standard_normal((2, 1, LONG_SIZE))
     every *= settings.clip / float(np.linalg.norm(every))
     directions = (every, np.zeros_like(every), np.zeros_like(every))
     directions[1][0, 0] = directions[2][0, -1] = settings.clip
     weights = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
     updates = [since, *(since + length / 2.5 * each for length in CLIP_LENGTHS for each in directions)]
-    still, *moved = (_released(pipeline, pipeline.peers[0], rows, since=since, masses=weights) for rows in updates)
+    still, *moved = (_release_alone(pipeline, pipeline.peers[0], rows, since=since, masses=weights) for rows in updates)
     reach = max(float(np.linalg.norm(each - still)) for each in moved)
-    grid = 2.0**-settings.bits * math.sqrt(LONG) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
+    grid = 2.0**-settings.bits * math.sqrt(LONG_SIZE) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
     allowed = settings.clip * (1 + 1e-9) + grid
     return claim(RELEASE, "updates are clipped", reach, allowed, lengths=list_lengths())
 
@@ -94,27 +94,27 @@ def check_clipping(target: Target) -> ExactClaim:
 def check_abstention(target: Target) -> list[ExactClaim]:
     """Check that abstention equals an update of zero, and that the share of abstentions is as accounted."""
     settings = target.settings
-    drawn, fixed = (each.run(target.seed) for each in (target, target.using(participation=1.0)))
-    nothing = np.zeros((1, SIZE))
-    update = draw(target.seed, "audit participation").standard_normal((1, SIZE))
+    drawn, fixed = (each.run(target.seed) for each in (target, target.with_settings(participation=1.0)))
+    nothing = np.zeros((1, ROW_SIZE))
+    update = draw(target.seed, "audit participation").standard_normal((1, ROW_SIZE))
     update *= (1.0 if math.isinf(settings.clip) else settings.clip) / np.linalg.norm(update)
     peer, odd, joined = drawn.peers[0], 0.0, 0
-    for round in range(TURNS):
-        seen = _released(drawn, peer, update, since=nothing, round=round)
+    for round in range(COIN_ROUNDS):
+        seen = _release_alone(drawn, peer, update, since=nothing, round=round)
         away, there = (
-            float(np.abs(seen - _released(fixed, peer, rows, since=nothing, round=round)).max())
+            float(np.abs(seen - _release_alone(fixed, peer, rows, since=nothing, round=round)).max())
             for rows in (nothing, update)
         )
         odd, joined = max(odd, min(away, there)), joined + (there < away)
     share = settings.participation
-    off = abs(joined - TURNS * share) / math.sqrt(TURNS * share * (1 - share))
+    off = abs(joined - COIN_ROUNDS * share) / math.sqrt(COIN_ROUNDS * share * (1 - share))
     return [
         claim(RELEASE, "sitting out does not show", odd, 2.0 * 2.0**-settings.bits),
-        claim(RELEASE, "as many sit out as are accounted", off, 5.0, turns=TURNS, share=share),
+        claim(RELEASE, "as many sit out as are accounted", off, 5.0, turns=COIN_ROUNDS, share=share),
     ]
 
 
-def _released(
+def _release_alone(
     pipeline: Pipeline,
     peer: str,
     rows: Floats,
@@ -125,13 +125,13 @@ def _released(
 ) -> Floats:
     """Return the release of one peer by itself, as on a device, ``[1, P]``."""
     own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
-    net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
+    net = pipeline.hide(StackedNeighbourhood([own], round=round, seed=0), round=round)
     return numbers(
         run_without_loop(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses))
     )
 
 
-def check_keys(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[ExactClaim]:
+def check_keys(fresh: Fresh, *, peers: Sequence[str], count: int = KEY_COUNT) -> list[ExactClaim]:
     """Check that no key appears twice: neither the first keys of many runs nor the keys of one run.
 
     By the birthday bound :math:`n` keys of a source with :math:`K` states contain about

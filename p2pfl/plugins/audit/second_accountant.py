@@ -17,17 +17,17 @@ from p2pfl.topology import Topology
 
 Floats = npt.NDArray[np.float64]
 
-CELLS = 1 << 16
+CELL_COUNT = 1 << 16
 """Number of cells of a distribution of privacy losses."""
 
-REACH = 12.0
+MAX_DEVIATIONS = 12.0
 """Standard deviations of a privacy loss beyond which it is left out: its probability is below 1e-30."""
 
-STEPS = 10_000
+MAX_MECHANISMS = 10_000
 """Most mechanisms of a kind that are convolved, beyond which rounding shows: of more of them this bounds epsilon from
 below."""
 
-SETS = 3000
+MAX_COLLUDER_SETS = 3000
 """Most sets of colluders that are tried."""
 
 
@@ -91,7 +91,7 @@ def sampled_epsilon(mechanisms: Mapping[tuple[float, float], int], *, delta: flo
     ----------
     A. Koskela, J. Jälkö, A. Honkela, "Computing tight differential privacy guarantees using FFT", AISTATS 2020.
     """
-    there = {each: min(count, STEPS) for each, count in mechanisms.items() if count and all(each)}
+    there = {each: min(count, MAX_MECHANISMS) for each, count in mechanisms.items() if count and all(each)}
     if not there:
         return 0.0
     if any(math.isinf(mu) for mu, _ in there):
@@ -106,15 +106,15 @@ def _epsilon(mechanisms: Mapping[tuple[float, float], int], *, delta: float, rem
     middle = sum(count * mean for mean, _, count in moments)
     spread = math.sqrt(sum(count * max(0.0, square - mean**2) for mean, square, count in moments))
     single = max(float(np.abs(x[p > 1e-30]).max()) for x, p, _ in losses)
-    reach = abs(middle) + REACH * spread + single
-    step = 2 * reach / CELLS
-    spectrum, shift = np.ones(CELLS // 2 + 1, np.complex128), 0.0
+    reach = abs(middle) + MAX_DEVIATIONS * spread + single
+    step = 2 * reach / CELL_COUNT
+    spectrum, shift = np.ones(CELL_COUNT // 2 + 1, np.complex128), 0.0
     for loss, probability, count in losses:
-        cells = np.clip(np.rint(loss / step), -CELLS // 2, CELLS // 2 - 1).astype(np.int64)
+        cells = np.clip(np.rint(loss / step), -CELL_COUNT // 2, CELL_COUNT // 2 - 1).astype(np.int64)
         shift += count * float(probability @ (loss - cells * step))  # rounding keeps the mean of all losses together
-        spectrum *= np.fft.rfft(np.bincount(cells % CELLS, weights=probability, minlength=CELLS)) ** count
-    whole = np.fft.fftshift(np.fft.irfft(spectrum, CELLS)).clip(0.0)
-    levels = (np.arange(CELLS) - CELLS // 2) * step + shift
+        spectrum *= np.fft.rfft(np.bincount(cells % CELL_COUNT, weights=probability, minlength=CELL_COUNT)) ** count
+    whole = np.fft.fftshift(np.fft.irfft(spectrum, CELL_COUNT)).clip(0.0)
+    levels = (np.arange(CELL_COUNT) - CELL_COUNT // 2) * step + shift
 
     def profile(epsilon: float) -> float:
         first = int(np.searchsorted(levels, epsilon))
@@ -129,7 +129,7 @@ def _epsilon(mechanisms: Mapping[tuple[float, float], int], *, delta: float, rem
 
 def _losses(mu: float, q: float, *, removed: bool) -> tuple[Floats, Floats]:
     """Return values of the privacy loss of one mechanism and their probabilities."""
-    x = np.linspace(-REACH, REACH + mu, 20_001)
+    x = np.linspace(-MAX_DEVIATIONS, MAX_DEVIATIONS + mu, 20_001)
     ends = np.concatenate([[-np.inf], (x[1:] + x[:-1]) / 2, [np.inf]])
     ratio = np.logaddexp(math.log1p(-q) if q < 1 else -math.inf, math.log(q) + mu * x - mu**2 / 2)
     without = np.diff(ndtr(ends))
@@ -177,7 +177,7 @@ def worst_mu(graph: Topology, *, change: float, noise: float, mask: float, collu
     The parameters are those of :func:`models_mu`.
     """
     sets = [tuple(colluders)]
-    if colluders and math.comb(len(graph.peers), len(colluders)) * len(graph.peers) ** 3 <= SETS * 20**3:
+    if colluders and math.comb(len(graph.peers), len(colluders)) * len(graph.peers) ** 3 <= MAX_COLLUDER_SETS * 20**3:
         sets += itertools.combinations(graph.peers, len(colluders))
     return max(models_mu(graph, change=change, noise=noise, mask=mask, colluders=each) for each in sets)
 

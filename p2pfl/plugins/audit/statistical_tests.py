@@ -2,7 +2,7 @@ r"""Statistical tests of noise that was released, each with a known probability 
 
 Functions of noise take it as points of the grid, ``[M, P]``: M releases of P numbers each. A correct build
 draws each number from :math:`\mathcal N(0, \sigma^2)`, independently of all others. Each function returns what it found
-and the most that a correct build exceeds with probability :data:`ALARM`.
+and the most that a correct build exceeds with probability :data:`FALSE_ALARM_RATE`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-ALARM = 1e-5
+FALSE_ALARM_RATE = 1e-5
 """Probability that one test raises a false alarm: at most 100 tests leave an audit below 1 in 1000."""
 
-EDGES = np.array([-4.0, -3.5, -3.0, *np.linspace(-2.6, 2.6, 27), 3.0, 3.5, 4.0])
+BIN_EDGES = np.array([-4.0, -3.5, -3.0, *np.linspace(-2.6, 2.6, 27), 3.0, 3.5, 4.0])
 """Ends of the bins of the distribution test, in standard deviations: the tails have their own."""
 
 MIN_EXPECTED = 5.0
 """Fewest numbers that a bin of the distribution test must expect."""
 
-CONFIDENCE = 0.999
+BOUND_CONFIDENCE = 0.999
 """Confidence of all bounds of one audit together: a correct build fails one audit in a thousand."""
 
-LOOKS = 3
+BOUNDS_PER_OBSERVER = 3
 """Number of bounds for each observer: two players and the canaries."""
 
 
@@ -41,7 +41,7 @@ class StatisticalResult(NamedTuple):
     Attributes
     ----------
     measured, allowed
-        What was found, and the most that a correct build exceeds with probability :data:`ALARM`.
+        What was found, and the most that a correct build exceeds with probability :data:`FALSE_ALARM_RATE`.
     """
 
     measured: float
@@ -81,11 +81,11 @@ def distribution(points: Ints, *, expected: float) -> StatisticalResult:
     points, expected
         As in :func:`deviation`.
     """
-    edges = EDGES[(ndtr(-np.abs(EDGES)) * points.size > MIN_EXPECTED) & (np.abs(EDGES) * expected > 1)]
+    edges = BIN_EDGES[(ndtr(-np.abs(BIN_EDGES)) * points.size > MIN_EXPECTED) & (np.abs(BIN_EDGES) * expected > 1)]
     counts = np.diff(np.searchsorted(np.sort(points, axis=None), edges * expected), prepend=0, append=points.size)
     wanted = np.diff(ndtr(edges), prepend=0.0, append=1.0) * points.size  # [bins]
     statistic = float((np.square(counts - wanted) / wanted).sum())
-    return StatisticalResult(statistic, float(chi2.isf(ALARM, max(1, len(wanted) - 1))))
+    return StatisticalResult(statistic, float(chi2.isf(FALSE_ALARM_RATE, max(1, len(wanted) - 1))))
 
 
 def low_bits(points: Ints, *, expected: float) -> StatisticalResult:
@@ -116,7 +116,7 @@ def low_bits(points: Ints, *, expected: float) -> StatisticalResult:
     return StatisticalResult(farthest, normal(tests=bits))
 
 
-def places(points: Ints, *, expected: float) -> StatisticalResult:
+def every_position(points: Ints, *, expected: float) -> StatisticalResult:
     r"""Find the column, or the release, whose numbers differ most from the expected deviation.
 
     Parameters
@@ -136,7 +136,7 @@ def places(points: Ints, *, expected: float) -> StatisticalResult:
         smallest = float(np.minimum(chi2.cdf(sums, count), chi2.sf(sums, count)).min())
         likely = min(1.0, 2 * smallest * (points.shape[0] + points.shape[1]))
         surprise = max(surprise, -math.log10(max(likely, 1e-300)))
-    return StatisticalResult(surprise, -math.log10(ALARM))
+    return StatisticalResult(surprise, -math.log10(FALSE_ALARM_RATE))
 
 
 def find_shared_noise(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> StatisticalResult:
@@ -204,18 +204,18 @@ def find_repeated_noise(points: Ints) -> StatisticalResult:
 
 
 def normal(*, tests: int) -> float:
-    """Return what the largest of some standard normal numbers exceeds in magnitude with probability :data:`ALARM`.
+    """Return the magnitude that the largest of some standard normal numbers exceeds at :data:`FALSE_ALARM_RATE`.
 
     Examples
     --------
     >>> round(normal(tests=1), 3)
     4.417
     """
-    return -float(ndtri(ALARM / (2 * tests)))
+    return -float(ndtri(FALSE_ALARM_RATE / (2 * tests)))
 
 
 def _correlation(size: int, *, tests: int) -> float:
-    """Return what the largest correlation of independent rows exceeds with probability :data:`ALARM`."""
+    """Return the limit that the largest correlation of independent rows exceeds at :data:`FALSE_ALARM_RATE`."""
     far = normal(tests=tests)
     return math.tanh(far / math.sqrt(max(1, size - 1))) * (1 + 1e-9)
 
@@ -236,7 +236,11 @@ class Separation(NamedTuple):
 
     def lower(self, *, tests: int) -> float:
         r"""Return the lower confidence bound of :math:`\mu` for this many simultaneous tests."""
-        return self.mu - float(ndtri(1 - (1 - CONFIDENCE) / tests)) * self.error if math.isfinite(self.mu) else self.mu
+        return (
+            self.mu - float(ndtri(1 - (1 - BOUND_CONFIDENCE) / tests)) * self.error
+            if math.isfinite(self.mu)
+            else self.mu
+        )
 
 
 def separation(scores: Floats, truth: Bools) -> Separation:

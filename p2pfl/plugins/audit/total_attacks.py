@@ -43,28 +43,28 @@ from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
 from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
-CHANGE = 2.0**20
+MAX_CHANGE = 2.0**20
 """Largest change by one sample, in integers."""
 
-SAMPLES = 16
+TRIED_SAMPLES = 16
 """Samples of a peer that are left out, one at a time, and as many that are put in, of each kind."""
 
-COPIES = 200
+SAMPLE_COPIES = 200
 """Copies of each sample from which the model learns whose totals are tried: then it is sure of itself."""
 
-LEARNED = 40
+LEARNED_ROUNDS = 40
 """Rounds of that model."""
 
-FAR = 1e6
+FAR_FACTOR = 1e6
 """Factor by which features of samples that are put in exceed those of others."""
 
-SIZE = 4096
+TOTAL_SIZE = 4096
 """Length of totals of zeros, which show masks and noise alone."""
 
-LONG = VALUES_PER_BLOCK + SIZE
+LONG_SIZE = VALUES_PER_BLOCK + TOTAL_SIZE
 """Length of a total that is masked and noised block by block."""
 
-PLACES = 4
+SLOT_RANGE = 4
 """Number of rounds, attempts and totals of a round in each combination of which masks have keys of their own."""
 
 
@@ -84,7 +84,7 @@ def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[Exac
     """
     claims = _masks(plan, fresh=fresh, seed=seed) if plan.masked else []
     if plan.protection.claimed:
-        claims += [_changed(plan, seed=seed), *_counted(plan), *_noises(plan, fresh=fresh)]
+        claims += [_check_change(plan, seed=seed), *_check_accountant(plan), *_noises(plan, fresh=fresh)]
         claims += _games(plan, fresh=fresh, trials=trials, seed=seed)
     return claims
 
@@ -119,9 +119,9 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
     alone, apart, within, off = list[Ring](), list[Ring](), list[Ring](), 0.0
     peer, everybody = graph.peers[0], graph.peers
     some = tuple(name for name in everybody if name in {peer, *graph.neighbours(peer)})[:-1]
-    first, nothing = TotalSlot(1, 0, 0), np.zeros(SIZE, np.int64)
+    first, nothing = TotalSlot(1, 0, 0), np.zeros(TOTAL_SIZE, np.int64)
     for bits in WIDTHS:
-        off = max(off, _left(one, bits=bits, seed=seed))
+        off = max(off, _largest_rest(one, bits=bits, seed=seed))
 
         def hide(
             masks: TotalMasks,
@@ -136,19 +136,19 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
         base = hide(one)
         others = [hide(one, slot) for slot in (TotalSlot(1, 0, 1), TotalSlot(1, 1, 0), TotalSlot(2, 0, 0))]
         others += [hide(other), *([hide(one, among=some)] if len(some) > 1 and peer in some else [])]
-        alone += [_wide(each) for each in (base, *others)]
-        apart += [_wide(base - each) for each in others]
-        within += itself(hide(one, row=np.zeros(LONG, np.int64)))
+        alone += [_widen(each) for each in (base, *others)]
+        apart += [_widen(base - each) for each in others]
+        within += self_differences(hide(one, row=np.zeros(LONG_SIZE, np.int64)))
     return [
         claim(TOTALS, "masks of totals cancel", off),
         uniform(TOTALS, "masks of totals are uniform", alone),
         uniform(TOTALS, "no two totals share masks", apart),
         uniform(TOTALS, "masks of a total never repeat", within),
-        _keyed(one, peer),
+        _check_keys(one, peer),
     ]
 
 
-def _left(masks: TotalMasks, *, bits: int, seed: int) -> float:
+def _largest_rest(masks: TotalMasks, *, bits: int, seed: int) -> float:
     """Return by how much the sum of what all peers add under masks differs from the exact total."""
     peers = masks.graph.peers
     rng = draw(seed, "audit contributions", round=bits)
@@ -159,22 +159,22 @@ def _left(masks: TotalMasks, *, bits: int, seed: int) -> float:
     return float(np.abs(to_signed(total) - np.sum([*own.values()], axis=0)).max())
 
 
-def _keyed(masks: TotalMasks, peer: str) -> ExactClaim:
+def _check_keys(masks: TotalMasks, peer: str) -> ExactClaim:
     """Check that the key of each mask names its round, attempt, number and participants, and its partner."""
     everybody = masks.graph.peers
     groups = [everybody, *(tuple(name for name in everybody if name != gone) for gone in everybody if gone != peer)][
-        :PLACES
+        :SLOT_RANGE
     ]
     keys = Counter(
         key
-        for slot in itertools.product(range(PLACES), repeat=3)
+        for slot in itertools.product(range(SLOT_RANGE), repeat=3)
         for among in groups
         for key in masks.keys(peer, slot=TotalSlot(*slot), participants=among).values()
     )
     return claim(TOTALS, "keys of totals are of one use", sum(count - 1 for count in keys.values()))
 
 
-def _counted(plan: Plan) -> list[ExactClaim]:
+def _check_accountant(plan: Plan) -> list[ExactClaim]:
     """Compare the accountant with the deviation of the total less the noise of the colluders, by arithmetic."""
     protection, claims = plan.protection, list[ExactClaim]()
     change = 2.0 if protection.wanted.adjacency == "replace" else 1.0
@@ -188,7 +188,7 @@ def _counted(plan: Plan) -> list[ExactClaim]:
     return claims
 
 
-def _recorded(
+def _record(
     plan: Plan, source: Source, *, round: int, charge: Callable[[], None] | None = None
 ) -> tuple[_Recorder, Neighbourhood]:
     """Return a neighbourhood that records, and private noise around it; masks would hide all but the total."""
@@ -204,11 +204,15 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     protection = plan.protection
     source, points, charged = fresh(FIRST_RUN), list[Ints](), list[int]()
     for round in (0, 1):
-        net, hidden = _recorded(plan, source, round=round, charge=lambda: charged.append(1))
+        net, hidden = _record(plan, source, round=round, charge=lambda: charged.append(1))
         for _ in range(2):
-            run_without_loop(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
-            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(VALUES_PER_BLOCK, LONG))]
-    expected = CHANGE * protection.settings.noise / protection.settings.clip
+            run_without_loop(hidden.total(lambda _: np.zeros(LONG_SIZE, np.int64), size=LONG_SIZE, change=MAX_CHANGE))
+            points += [
+                row[end]
+                for row in net.added.values()
+                for end in (slice(TOTAL_SIZE), slice(VALUES_PER_BLOCK, LONG_SIZE))
+            ]
+    expected = MAX_CHANGE * protection.settings.noise / protection.settings.clip
     return [
         *Noise("noise of a peer in a total", TOTALS, np.array(points), expected).claims(),
         claim(TOTALS, "every total is charged", 4 - len(charged)),
@@ -223,13 +227,13 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactCla
     seen: list[list[Ints]] = []
     for round, sign in ((0, 1), (0, -1), (1, -1)):  # the sign of what the victim adds
         if round or not seen:
-            net, hidden = _recorded(plan, source, round=round)
-        nothing, own = np.zeros(trials, np.int64), (coins * sign * CHANGE).astype(np.int64)
+            net, hidden = _record(plan, source, round=round)
+        nothing, own = np.zeros(trials, np.int64), (coins * sign * MAX_CHANGE).astype(np.int64)
 
         def contribution(peer: str, own: Ints = own, nothing: Ints = nothing) -> Ints:
             return own if peer == victim else nothing
 
-        total = run_without_loop(hidden.total(contribution, size=trials, change=CHANGE))
+        total = run_without_loop(hidden.total(contribution, size=trials, change=MAX_CHANGE))
         seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
     factors = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
     claims, tests = list[ExactClaim](), len(factors) * len(observers)
@@ -241,47 +245,47 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactCla
     return claims
 
 
-def _changed(plan: Plan, *, seed: int) -> ExactClaim:
+def _check_change(plan: Plan, *, seed: int) -> ExactClaim:
     """Check by how much a sample of a peer changes the questions of the first, the middle and the last round.
 
     Samples are left out, or put in: with another target, and with features far beyond those of others. The model that
     asks has learned for many rounds from many copies of the samples of the peer, so it is sure of itself and very wrong
     about some.
     """
-    rounds = max(plan.experiment.rounds, LEARNED)
+    rounds = max(plan.experiment.rounds, LEARNED_ROUNDS)
     asked = trained(check(plain(plan.experiment) | {"rounds": rounds}), plan.federation)
     peer = max(plan.federation.peers, key=lambda name: len(plan.federation.train[name]))
-    federation, added = _extended(plan.federation, peer, seed=seed)
+    federation, added = _extend(plan.federation, peer, seed=seed)
     own = federation.train[peer]
-    chosen = draw(seed, "audit samples").permutation(len(own))[:SAMPLES]
+    chosen = draw(seed, "audit samples").permutation(len(own))[:TRIED_SAMPLES]
     tried = [np.delete(own, number) for number in chosen] + [np.append(own, number) for number in added]
     others = [replace(federation, train={**federation.train, peer: positions}) for positions in tried]
-    learner = asked.on(replace(federation, train={**federation.train, peer: np.repeat(own, COPIES)}))
+    learner = asked.on(replace(federation, train={**federation.train, peer: np.repeat(own, SAMPLE_COPIES)}))
     row, moves = learner.start([peer])[0], list[float]()
-    for round in range(LEARNED):
-        if round in {0, LEARNED // 2, LEARNED - 1}:
+    for round in range(LEARNED_ROUNDS):
+        if round in {0, LEARNED_ROUNDS // 2, LEARNED_ROUNDS - 1}:
             moves += _moves([asked.on(each) for each in (federation, *others)], peer, row, round)
-        step = _learned(learner, peer, row, round)
+        step = _learn_alone(learner, peer, row, round)
         if step.over:
             break
         row = step.row
     return claim(TOTALS, "what a sample changes", max(moves, default=math.inf), 1 + 1e-9)
 
 
-def _extended(federation: Federation, peer: str, *, seed: int) -> tuple[Federation, Ints]:
+def _extend(federation: Federation, peer: str, *, seed: int) -> tuple[Federation, Ints]:
     """Return a federation whose data set has further samples, and their numbers: with wrong targets, and far away."""
     data, rng = federation.dataset, draw(seed, "audit additions")
-    some = rng.permutation(federation.train[peer])[:SAMPLES]
+    some = rng.permutation(federation.train[peer])[:TRIED_SAMPLES]
     features, targets = data.features[some], data.targets[some]
     if data.classes is not None:
         shift = torch.from_numpy(1 + np.arange(len(some)) % max(1, data.classes - 1))
         wrong = (targets + shift.view(-1, *[1] * (targets.dim() - 1))) % data.classes
     else:
-        wrong = targets + FAR * torch.from_numpy(rng.choice([-1.0, 1.0], tuple(targets.shape))).to(targets)
+        wrong = targets + FAR_FACTOR * torch.from_numpy(rng.choice([-1.0, 1.0], tuple(targets.shape))).to(targets)
     sets = [(features, wrong)]
     if features.is_floating_point():
         signs = torch.from_numpy(rng.choice([-1.0, 1.0], tuple(features.shape))).to(features)
-        sets += [(FAR * signs, targets), (FAR * signs, wrong)]
+        sets += [(FAR_FACTOR * signs, targets), (FAR_FACTOR * signs, wrong)]
     more = replace(
         data,
         features=torch.cat([data.features, *(each for each, _ in sets)]),
@@ -309,7 +313,7 @@ def _moves(learners: Sequence[Learner], peer: str, row: torch.Tensor, round: int
         moves.append(far / change if change else math.inf)
 
 
-def _learned(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step:
+def _learn_alone(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step:
     """Return the result of a round of a peer that learns alone; it is over if its answers determine no model."""
     try:
         return alone(_additive(learner).asking(row, round=round), peer)
@@ -324,12 +328,12 @@ def _additive(learner: Learner) -> Additive:
     return model
 
 
-def itself(row: Ring) -> list[Ring]:
-    """Return the differences of a row of :data:`LONG` numbers and itself, moved by powers of two, ``[512]`` each."""
+def self_differences(row: Ring) -> list[Ring]:
+    """Return the differences of a row of :data:`LONG_SIZE` numbers and itself, moved by powers of two, ``[512]``."""
     lags = [2**power for power in range(10, 17)]
-    return [_wide(row[:1024] - row[lag : lag + 1024], size=512) for lag in lags]
+    return [_widen(row[:1024] - row[lag : lag + 1024], size=512) for lag in lags]
 
 
-def _wide(values: Ring, *, size: int = SIZE // 2) -> Ring:
+def _widen(values: Ring, *, size: int = TOTAL_SIZE // 2) -> Ring:
     """Return as many numbers of 64 bits of either ring, ``[size]``: two of 32 bits become one."""
     return np.ascontiguousarray(values).view(np.uint64)[:size]

@@ -89,7 +89,9 @@ class Bins:
         return found
 
 
-def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[bool] = ()) -> Asked[Bins]:
+def sketched(
+    own: Owns, *, features: int, max_bins: int, least: int = 1, categorical: Sequence[bool] = ()
+) -> Asked[Bins]:
     """Agree on bins by two totals.
 
     Parameters
@@ -100,6 +102,8 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
         F.
     max_bins
         Largest number of bins of a feature besides that of missing values.
+    least
+        Least number of samples of a bin of a number; smaller ones are one with the next.
     categorical
         By feature whether its values are categories, whole numbers from 0 to 254; none are if it is empty.
 
@@ -121,7 +125,8 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
     known = np.zeros((features, MAX_BINS), np.bool_) if any(categorical) else None
     for number, cells in enumerate(sketches):
-        own_cuts = _cuts(cells, max_bins)
+        is_number = not (any(categorical) and categorical[number])
+        own_cuts = _cuts(cells, max_bins, least=least if is_number else 1)
         cuts[number, : len(own_cuts)], counts[number] = own_cuts, len(own_cuts)
         if known is not None and categorical[number]:
             known[number, _categories(number, cells.low, max_bins)] = True
@@ -140,7 +145,7 @@ def _categories(feature: int, values: Floats, max_bins: int) -> Ints:
     return values.astype(np.int64)
 
 
-def _cuts(cells: Sketch, max_bins: int) -> Floats:
+def _cuts(cells: Sketch, max_bins: int, *, least: int) -> Floats:
     """Return the cuts of one feature, ascending."""
     if len(cells.counts) < 2:
         return np.zeros(0)
@@ -150,8 +155,25 @@ def _cuts(cells: Sketch, max_bins: int) -> Floats:
         ranks = int(cells.counts.sum()) * np.arange(1, max_bins)
         after = np.unique(np.searchsorted(reached, ranks, side="left"))
         after = after[after < len(cells.counts) - 1]
+    after = after[_filled(np.cumsum(cells.counts)[after], int(cells.counts.sum()), least=least)]
     middle = 0.5 * cells.high[after] + 0.5 * cells.low[after + 1]
     return np.asarray(middle.astype(np.float32).astype(np.float64))
+
+
+def _filled(before: Ints, samples: int, *, least: int) -> list[int]:
+    """Return which cuts leave no bin of few samples, given how many samples lie before each.
+
+    Examples
+    --------
+    >>> _filled(np.array([3, 6, 7, 12, 18]), 20, least=5)
+    [1, 3]
+    """
+    kept, last = list[int](), 0
+    for place, count in enumerate(before.tolist()):
+        if count - last >= least and samples - count >= least:
+            kept.append(place)
+            last = count
+    return kept
 
 
 def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tuple[float, ...], ...]:

@@ -20,11 +20,12 @@ from p2pfl.learning.losses import PerSample
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins, even_bins, sketched
 from p2pfl.plugins.exact.tensor_model import Shapes, check_validated, scalars, stopped
 from p2pfl.plugins.exact.tree_features import TreeFeatures
+from p2pfl.plugins.exact.trees.checked_trees import CheckedTreeModel
 from p2pfl.plugins.exact.trees.draws import Sampling
 from p2pfl.plugins.exact.trees.growing import BinnedSamples, BoostedSamples, Growth, GrowthTask
 from p2pfl.plugins.exact.trees.losses import LogLink, Loss, OwnLoss, Quantile, fraction, objective, quantiles
 from p2pfl.plugins.exact.trees.node_splits import Limits, Search
-from p2pfl.plugins.exact.trees.tree_model import Forest, TreeModel, bin_tensors, leaves, with_trees
+from p2pfl.plugins.exact.trees.tree_model import Forest, bin_tensors, leaves, with_trees
 
 MAX_LEAVES = 2**15
 """Largest number of leaves of a tree."""
@@ -45,7 +46,7 @@ EXTRAS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boosting(TreeModel):
+class Boosting(CheckedTreeModel):
     r"""Gradient boosting of trees from histograms, with the parameters of scikit-learn's ``HistGradientBoosting*``.
 
     A round adds one tree, or one for each of more than two classes. With :math:`g_i, h_i` the derivatives of the loss
@@ -97,6 +98,9 @@ class Boosting(TreeModel):
         254. ``"from_dtype"`` means all columns that have levels.
     monotonic_cst
         By name of a feature, or for all of them in their order, whether predictions rise (1) or fall (-1) with it.
+    least
+        Least number of samples of a level by class, and of a bin of the roots; see
+        :class:`p2pfl.plugins.exact.trees.checked_trees.CheckedTreeModel`.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -253,6 +257,7 @@ class Boosting(TreeModel):
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
         shapes = self.node_shapes(self.rounds * self.columns, self.nodes) | self.bin_shapes(self.max_bins)
+        shapes |= self.level_shapes
         return shapes | dict.fromkeys(("training_loss", "validation_loss"), (self.rounds,))
 
     @property
@@ -319,7 +324,13 @@ class Boosting(TreeModel):
         if self.edges == "even":
             return even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
         return (
-            yield from sketched(own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical)
+            yield from sketched(
+                own,
+                features=len(self.seen),
+                max_bins=self.max_bins,
+                least=self.least,
+                categorical=self.seen.categorical,
+            )
         )
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:

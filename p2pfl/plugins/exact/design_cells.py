@@ -13,11 +13,14 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field, FloatArray, feature_names
 from p2pfl.learning.exact_model import Asked, Own, Owns, Part
-from p2pfl.learning.small_cells import AgreedCheck, Bools, Cells
+from p2pfl.learning.small_cells import AgreedCheck, Bools, CellCheck, Cells
 from p2pfl.plugins.exact.columns import located
 
 PAIRS = ((0.0, 1.0), (1.0, 2.0), (-1.0, 1.0))
 """Codes of two values in a column of numbers, of which each follows from the sum over the other."""
+
+LEFT_OUT = -1
+"""Position of a feature that is left out, as few samples have one of its values."""
 
 CLOSE = 1e-5
 """Distance, as a share, within which a feature that was scaled and scaled back has a value."""
@@ -58,20 +61,26 @@ class Design:
     columns
         Columns of the table with their places among the features.
     levels
-        Position of the feature that each feature is merged into; its own if it is not merged, ``[F]``.
+        Position of the feature that each feature is merged into; its own if it is not merged, ``LEFT_OUT`` if no sum is
+        taken over it, ``[F]``.
     names
         Names of the features.
     pairs
         Columns of numbers that have two values, by position.
+    others
+        Whether sums over other numbers single out the samples in which they are not zero.
     """
 
     columns: tuple[tuple[Field, slice], ...]
     levels: Ints
     names: tuple[str, ...]
     pairs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    others: bool = True
 
     @classmethod
-    def of(cls, features: int, fields: Sequence[Field] | None, *, kept: Ints | None = None) -> Self:
+    def of(
+        cls, features: int, fields: Sequence[Field] | None, *, kept: Ints | None = None, others: bool = True
+    ) -> Self:
         """Return the design of some columns, of which none is merged.
 
         Parameters
@@ -80,24 +89,27 @@ class Design:
             Number of features, and columns of the table that they come from.
         kept
             Positions of the features that have coefficients; all if ``None``.
+        others
+            As of the class.
         """
         chosen = {*range(features)} if kept is None else {*kept.tolist()}
         columns = tuple(each for each in located(features, fields) if each[1].start in chosen)
-        return cls(columns, np.arange(features), tuple(feature_names(features, fields)))
+        return cls(columns, np.arange(features), tuple(feature_names(features, fields)), others=others)
 
-    def merging(self, levels: Floats) -> Self:
+    def merging(self, levels: Floats | Ints) -> Self:
         """Return the design with levels that are merged, as a tensor of a model has them."""
         return replace(self, levels=levels.astype(np.int64))
 
-    def find_pairs(self, check: AgreedCheck[Own]) -> Asked[Design]:
+    def find_pairs(
+        self, check: AgreedCheck[Own], parts: Callable[[Own], Sequence[Part]] = lambda own: (own.train, own.validation)
+    ) -> Asked[Design]:
         """Ask which columns of numbers have no values but two, and return the design that knows them."""
         places = [where.start for column, where in self.columns if column.levels is None]
         if not places:
             return self
 
         def other_values(own: Own) -> Bools:
-            parts = (own.train, own.validation)
-            features = np.concatenate([part.features[:, places] for part in parts])
+            features = np.concatenate([part.features[:, places] for part in parts(own)])
             near = [
                 (np.abs(features - low) <= CLOSE) | (np.abs(features - high) <= CLOSE) | np.isnan(features)
                 for low, high in PAIRS
@@ -113,6 +125,8 @@ class Design:
         """Sets of samples that sums over the features single out."""
         found = list[Singled]()
         for column, where in self.columns:
+            if (self.levels[where] == LEFT_OUT).all():
+                continue
             if column.levels is not None:
                 places = np.arange(where.start, where.stop)
                 for place in np.unique(self.levels[where]).tolist():
@@ -120,7 +134,7 @@ class Design:
                     found.append(Singled(self.label(place), merged, 1.0))
             elif where.start in self.pairs:
                 found += [Singled(column.name, (where.start,), value) for value in self.pairs[where.start]]
-            else:
+            elif self.others:
                 found.append(Singled(column.name, (where.start,), None))
         return found
 
@@ -136,22 +150,32 @@ class Design:
         others = [self.names[other].partition("=")[2] for other in np.flatnonzero(self.levels == place).tolist()]
         return "+".join([self.names[place], *others[1:]])
 
-    def merged(self, small: Sequence[str], *, least: int) -> Design:
+    def merged(self, small: Sequence[str], *, least: int, drops: bool = False) -> Design:
         """Return the design in which levels with few samples are merged.
 
         Those of a column become one; a single one is merged with the next level, and the last with the one before it.
 
+        Parameters
+        ----------
+        small
+            Names of sets with few samples.
+        least
+            Least number of samples.
+        drops
+            Whether other columns are left out: of numbers, or of one level.
+
         Raises
         ------
         DataError
-            A column of numbers has few samples of a value, or a column has no other level.
+            Another column has few samples of a value, and must not be left out.
         """
         levels, left = self.levels.copy(), {*small}
         for column, where in self.columns:
-            if column.levels is None:
-                continue
-            places = np.unique(levels[where]).tolist()
+            places = [] if column.levels is None else np.unique(levels[where]).tolist()
             rare = [place for place in places if self.label(place) in small]
+            if drops and (column.name in small or (rare and len(places) == 1)):
+                levels[where] = LEFT_OUT
+                left -= {column.name, *map(self.label, rare)}
             if not rare or len(places) == 1:
                 continue
             left -= {self.label(place) for place in rare}
@@ -164,10 +188,17 @@ class Design:
         return replace(self, levels=levels)
 
     def part(self, part: Part) -> Part:
-        """Return samples whose merged levels are one feature, and zero in the others."""
-        features = np.zeros_like(part.features)
-        np.add.at(features.T, self.levels, part.features.T)
-        return Part(features, part.targets)
+        """Return samples whose merged levels are one feature, and zero in the others; kept with the samples."""
+        kept: tuple[Ints, Part] | None = part.kept.get("merged levels")
+        if kept is None or not np.array_equal(kept[0], self.levels):
+            kept = part.kept["merged levels"] = self.levels, Part(self.joined(part.features), part.targets)
+        return kept[1]
+
+    def joined(self, features: FloatArray) -> FloatArray:
+        """Return features ``[n, F]`` whose merged levels are one, and zero in the others, as are those left out."""
+        found, kept = np.zeros_like(features), np.flatnonzero(self.levels != LEFT_OUT)
+        np.add.at(found.T, self.levels[kept], features.T[kept])
+        return found
 
     def own(self, own: Owns) -> Owns:
         """Return the samples of a peer with merged levels."""
@@ -181,12 +212,13 @@ class Design:
         return cache(merged)
 
 
-def few_samples(names: Sequence[str], *, least: int) -> DataError:
-    """Return the error of sets that have few samples."""
+def few_samples(names: Sequence[str], *, least: int, merge: bool = True) -> DataError:
+    """Return the error of sets that have few samples; ``merge`` if an option of the model merges levels."""
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    merging = 'set model.options.merge = "rare", ' if merge else ""
     return DataError(
         f"fewer than {least} people share a value of {listed}, alone or with one outcome, so totals would show single "
-        'people; set model.options.merge = "rare", merge levels or classes in the data, or leave the column out'
+        f"people; {merging}merge levels or classes in the data, or leave the column out"
     )
 
 
@@ -234,6 +266,35 @@ class OutcomeCells:
         return np.concatenate([*own, *(by_outcome(each.among(part.features)) for each in self.design.sets)])
 
 
+def check_columns(check: CellCheck[Own], *, features: int, fields: Sequence[Field] | None) -> Asked[None]:
+    """Refuse columns of which few samples have a value, for a model that does not merge levels.
+
+    Parameters
+    ----------
+    check
+        Check of small cells.
+    features, fields
+        Number of features, and columns of the table that they come from.
+
+    Raises
+    ------
+    DataError
+        Few samples have a value.
+    """
+    agreed = yield from check.agree()
+    if agreed.least == 1:
+        return
+    design = yield from Design.of(features, fields).find_pairs(agreed)
+    yield from check_design(
+        design,
+        agreed,
+        outcomes=("",),
+        count=lambda cells, own: cells.count(own.train, np.zeros(len(own.train), np.int64)),
+        merges=False,
+        mergeable=False,
+    )
+
+
 def check_design(
     design: Design,
     check: AgreedCheck[Own],
@@ -241,6 +302,8 @@ def check_design(
     outcomes: Sequence[str],
     count: Callable[[OutcomeCells, Own], Ints],
     merges: bool,
+    mergeable: bool = True,
+    drops: bool = False,
     parts: int = 1,
 ) -> Asked[Design]:
     """Ask whether a design singles out few samples, and return it with levels merged until it does not.
@@ -256,8 +319,10 @@ def check_design(
     count
         Function that returns the numbers of samples of a peer in the cells of each of some parts of its samples,
         ``[parts C]``.
-    merges
-        Whether levels may be merged.
+    merges, drops
+        Whether levels are merged, and other columns left out.
+    mergeable
+        Whether an option of the model merges levels.
     parts
         Number of these parts, of which sums are taken by themselves.
 
@@ -280,5 +345,5 @@ def check_design(
         if not names:
             return design
         if not merges:
-            raise few_samples(names, least=check.least)
-        design = design.merged(names, least=check.least)
+            raise few_samples(names, least=check.least, merge=mergeable)
+        design = design.merged(names, least=check.least, drops=drops)

@@ -6,7 +6,7 @@ import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, JsonOptions, ModelOptions, PageOptions, ReviewOptions, count
+from p2pfl.cli.options import AccountingOptions, ModelOptions, PageOptions, ReviewOptions, TableOptions, count
 
 
 def cell_width(text: str) -> float | str:
@@ -21,12 +21,12 @@ class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     """Arguments of all commands that print statistics."""
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]
+    least: Annotated[int | None, Option("show nothing of fewer samples (default: 5)", "N", count)] = None
 
 
 class DescribeOptions(StatisticsOptions):
     """Statistics of the data of all peers: counts, means, quantiles, histograms, correlations."""
 
-    least: Annotated[int | None, Option("state nothing of fewer samples (default: 5)", "N", count)] = None
     bins: Annotated[int | None, Option("bins of a histogram (default: 20)", "N", count)] = None
     no_correlations: Annotated[bool, Option("do not count pairs of columns")] = False
 
@@ -40,8 +40,10 @@ class SurvivalOptions(StatisticsOptions):
         float | str | None,
         Option("width of a cell of the grid, or auto for cells of people enough", "TIME", cell_width),
     ] = None
-    least: Annotated[int | None, Option("show no cell of fewer samples (default: 5)", "N", count)] = None
     group: Annotated[str | None, Option("a column with levels: a curve for each of them", "COLUMN")] = None
+    cause: Annotated[
+        str | None, Option("a column with kinds of events: the cumulative incidence of each", "COLUMN")
+    ] = None
     interval: Annotated[
         Literal["log-log", "log", "plain"], Option("how 95 %% intervals are made; log is the default of R")
     ] = "log-log"
@@ -61,7 +63,7 @@ class ComponentsOptions(StatisticsOptions):
     standardise: Annotated[bool, Option("divide features by their deviations first, as units differ")] = False
 
 
-class CoefficientsOptions(JsonOptions, ModelOptions):
+class CoefficientsOptions(TableOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
     against: Annotated[

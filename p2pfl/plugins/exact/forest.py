@@ -17,11 +17,12 @@ from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins, sketched
 from p2pfl.plugins.exact.tensor_model import Shapes, scalars
+from p2pfl.plugins.exact.trees.checked_trees import CheckedTreeModel
 from p2pfl.plugins.exact.trees.draws import features, shares, weights
 from p2pfl.plugins.exact.trees.growing import Splits
 from p2pfl.plugins.exact.trees.losses import Numbers, Several, fraction
 from p2pfl.plugins.exact.trees.parallel_trees import BaggedSamples, GrowingTrees, Level, Purity, binned
-from p2pfl.plugins.exact.trees.tree_model import RAREST, Mean, TreeModel, bin_tensors, with_trees
+from p2pfl.plugins.exact.trees.tree_model import RAREST, Mean, bin_tensors, with_trees
 
 MAX_DEPTH = 15
 """Largest depth, which bounds the size of a model."""
@@ -39,7 +40,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomForest(TreeModel):
+class RandomForest(CheckedTreeModel):
     r"""Random forest from histograms, with the parameters of scikit-learn's ``RandomForest*``.
 
     All trees of a round grow together, level by level. A sample has a weight in each tree that is drawn by a key from
@@ -67,6 +68,9 @@ class RandomForest(TreeModel):
         the cuts of that feature above it, as in scikit-learn's ``ExtraTrees*``.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
+    least
+        Least number of samples of a level by class, and of a bin of the roots; see
+        :class:`p2pfl.plugins.exact.trees.checked_trees.CheckedTreeModel`.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -130,7 +134,7 @@ class RandomForest(TreeModel):
         """Shapes of the tensors by name."""
         size = 2 ** (self.max_depth + 1) - 1
         nodes = self.node_shapes(self.n_estimators, size) | {"value": (self.n_estimators, size, self.columns)}
-        return nodes | self.bin_shapes(self.max_bins)
+        return nodes | self.bin_shapes(self.max_bins) | self.level_shapes
 
     def module(self) -> Mean:
         """Return the torch module for predictions, whose tensors are those of the model."""
@@ -164,7 +168,7 @@ class RandomForest(TreeModel):
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the unit of the targets."""
-        bins = yield from sketched(own, features=self.features, max_bins=self.max_bins)
+        bins = yield from sketched(own, features=self.features, max_bins=self.max_bins, least=self.least)
         loss = Numbers() if self.classes is None else Several(self.classes)
         samples, scale, _ = yield from loss.begin(own)
         return {**tensors, **bin_tensors(bins), **scalars(samples=samples, scale=scale)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import results_commands, tables, terminal
-from p2pfl.cli.experiments import experiment_of, note_tables, warn_unaccounted
+from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -42,7 +41,10 @@ from p2pfl.plugins.exact.statistics_pages import (
 )
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
+from p2pfl.results.pages.features import coefficient_rows, regression_blocks, regression_tables
+from p2pfl.results.pages.rendering import page
 from p2pfl.results.summary import describe as summarise
+from p2pfl.results.table_files import Paper
 from p2pfl.simulation import simulate
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -83,7 +85,7 @@ def describe(options: DescribeOptions) -> int:
 
 def find_components(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
-    given = {"components": options.components, "standardise": options.standardise or None}
+    given = {"components": options.components, "standardise": options.standardise or None, "least": options.least}
     name, model, tensors, meaning = computed(options, "pca", given)
     results = projected(tensors, model, meaning)
     return terminal.write(
@@ -97,18 +99,27 @@ def find_components(options: ComponentsOptions) -> int:
 
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
-    regression = regression_of(results_commands.predictor(options).saved)
-    test = None
+    saved = results_commands.predictor(options).saved
+    regression, results, compared = regression_of(saved), {}, []
     if options.against is not None:
         test = compare_nested(regression, regression_of(load(options.against)))
-    if options.json:
-        results = regression.results() | ({} if test is None else {"against": test.results()})
-        print(json.dumps(results, allow_nan=False))
-    else:
+        results["against"] = test.results()
+        compared = [f"Against {Path(options.against).name}: {test.sentence()}."]
+
+    def show(_: Mapping[str, Any]) -> None:
         tables.regression(regression)
-        if test is not None:
-            print(f"\nagainst {options.against}: {test.sentence()}")
-    return 0
+        if compared:
+            print(f"\n{compared[0]}")
+
+    title = f"Regression of {saved.about.outputs.target or saved.about.model.name}"
+    terminal.write_paper(options, lambda: Paper(title, regression_tables(regression), [*regression.notes(), *compared]))
+    return terminal.write(
+        options,
+        regression.results() | results,
+        rows=coefficient_rows(regression),
+        page=lambda: page(title, [("coefficients", "Coefficients", [*regression_blocks(regression), *compared])]),
+        show=show,
+    )
 
 
 def regression_of(saved: SavedModel) -> FittedRegression:
@@ -124,7 +135,7 @@ def regression_of(saved: SavedModel) -> FittedRegression:
             f"{saved.path} is a model {saved.about.model.name}, which has no standard errors; train one of glm, "
             "private_glm, lasso, cox"
         )
-    explained = saved.exact.explained(tensors_of(saved), fields=saved.fields, classes=saved.names)
+    explained = saved.exact.explained(tensors_of(saved), fields=saved.columns, classes=saved.names)
     if explained is None or explained.regression is None:
         raise InputError(f"{saved.path} has not converged; train more rounds")
     return explained.regression
@@ -195,7 +206,7 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         )
     meaning = Meaning(
         raw=inputs.raw,
-        columns=saved.fields,
+        columns=saved.columns,
         mean=np.asarray(inputs.mean),
         deviation=np.asarray(inputs.deviation),
         classes=outputs.class_names,
@@ -239,6 +250,7 @@ def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     else:
         terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
+    note_comparisons(resolved)
     learner = cast("ExactLearner", resolved.learner)
     tensors = {name: tensor.numpy() for name, tensor in next(iter(run.models.values())).items()}
     return learner.model, tensors, resolved.federation.dataset.description

@@ -23,12 +23,12 @@ from p2pfl.plugins.exact.survival_page import (
     group_table,
     predicted_page,
     profile_table,
-    risk_table,
     sentences,
     share_table,
     survival_page,
     survival_rows,
     survival_tex,
+    time_tables,
 )
 from p2pfl.results.facts import FactTable
 from p2pfl.results.models.model_file import SavedModel, load
@@ -42,7 +42,8 @@ def estimate_survival(options: SurvivalOptions) -> int:
         return _predict(options, saved, saved.exact)
     if options.profiles is not None:
         raise InputError("--profiles belongs to a saved model cox; leave it out")
-    given = {"horizon": options.horizon, "width": options.width, "group": options.group, "least": options.least}
+    given = {"horizon": options.horizon, "width": options.width, "group": options.group}
+    given |= {"cause": options.cause, "least": options.least}
     if options.union:
         given |= {"times": "union", "least": options.least or 1}
     if options.horizon is None and not options.union and not _has_grid(options):
@@ -58,7 +59,7 @@ def estimate_survival(options: SurvivalOptions) -> int:
         options,
         results,
         rows=survival_rows(results),
-        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times})),
+        page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times, "cause": model.cause})),
         show=_show_survival,
     )
 
@@ -66,7 +67,12 @@ def estimate_survival(options: SurvivalOptions) -> int:
 def _predict(options: SurvivalOptions, saved: SavedModel, model: Cox) -> int:
     """Print the survival that a regression predicts for the rows of a table, or for the mean of each stratum."""
     unused: dict[str, object] = {"--horizon": options.horizon, "--width": options.width, "--group": options.group}
-    unused |= {"--rmean": options.rmean, "--union": options.union or None, "--set": options.changes or None}
+    unused |= {
+        "--cause": options.cause,
+        "--rmean": options.rmean,
+        "--union": options.union or None,
+        "--set": options.changes or None,
+    }
     if named := ", ".join(option for option, value in unused.items() if value is not None):
         raise InputError(f"{saved.path} is a model cox, so {named} has no effect; leave it out")
     tensors = tensors_of(saved)
@@ -123,7 +129,7 @@ def _has_grid(options: SurvivalOptions) -> bool:
 
 
 def _show_survival(results: Mapping[str, Any]) -> None:
-    _print(group_table(results), share_table(results), risk_table(results))
+    _print(group_table(results), *time_tables(results))
     console = terminal.console()
     for line in sentences(results):
         console.print(Text(line), soft_wrap=not console.is_terminal)

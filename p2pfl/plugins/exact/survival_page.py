@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.plugins.exact.statistics_pages import statistics_page
-from p2pfl.results.comparing.exports import tabular
 from p2pfl.results.facts import FactTable, Figure, Section
 from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
+from p2pfl.results.table_files import tabular
 
 MAX_TIMES = 200
 """Times of a group that the page lists."""
@@ -67,7 +67,7 @@ def survival_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> s
     sections: list[Section] = [
         ("groups", "Groups", [group_table(results), *lines]),
         ("curves", "Curves", [survival_figure(results)]),
-        ("times", "Round times", [share_table(results), risk_table(results)]),
+        ("times", "Round times", [*time_tables(results)]),
         ("table", "All times", [_survival_table(results)]),
     ]
     samples = sum(group["samples"] for group in results["groups"])
@@ -81,6 +81,8 @@ def survival_figure(results: Mapping[str, Any]) -> Figure | None:
     if not groups:
         return None
     about = " ".join(_about(label_of(results, group), group) for group in groups)
+    if results.get("causes"):
+        return Figure("Cumulative incidence with 95 % bands", about, lambda: draw_survival(results), style="wide")
     return Figure("Survival with 95 % bands", about, lambda: draw_survival(results), style="wide")
 
 
@@ -123,13 +125,20 @@ def _drawn(results: Mapping[str, Any]) -> Any:
     axes, *rest = picture.subplots(1 + counted, 1, squeeze=False, height_ratios=[HEIGHT - 0.5, *([below] * counted)])[
         :, 0
     ]
-    for place, group in enumerate(groups):
-        _draw_steps(axes, group, label=label_of(results, group), place=place, end=results["horizon"])
-    axes.set(xlim=(0, results["horizon"] or 1.0), ylim=(0, 1.02), xlabel=results["time"], ylabel="survival probability")
+    causes = results.get("causes") or []
+    curves = [(label_of(results, group), group["survival"], 1.0, group) for group in groups]
+    if causes:
+        curves = [
+            (_cause_label(results, cause, group), group["incidence"], 0.0, group) for cause, group in _pairs(results)
+        ]
+    for place, (label, share, start, curve) in enumerate(curves):
+        _draw_steps(axes, curve, share, label=label, place=place, start=start, end=results["horizon"])
+    axes.set(xlim=(0, results["horizon"] or 1.0), ylim=(0, 1.02), xlabel=results["time"])
+    axes.set_ylabel("cumulative incidence" if causes else "survival probability")
     axes.set_xticks(results["risk_times"], [f"{time:g}" for time in results["risk_times"]])
-    if len(groups) > 1:
+    if len(curves) > 1:
         axes.legend(loc="best", handlelength=3)
-    if results.get("p") is not None:
+    if results.get("p") is not None and not causes:
         axes.text(0.02, 0.04, f"log-rank {_likely(results['p'])}", transform=axes.transAxes)
     for table in rest:
         _draw_counts(table, results, groups)
@@ -143,7 +152,7 @@ def _draw_counts(table: Any, results: Mapping[str, Any], groups: Sequence[Mappin
             table.text(time, place, f"{count:,}", ha="center", va="center_baseline")
     table.set_title("number at risk", loc="left", fontsize="medium")
     table.set_yticks(range(len(groups)), [label_of(results, group) for group in groups])
-    for place, text in enumerate(table.get_yticklabels()):
+    for place, text in enumerate(table.get_yticklabels() if not results["causes"] else ()):
         text.set_color(COLOURS[place % len(COLOURS)])
     table.set(xlim=(0, results["horizon"] or 1.0), ylim=(len(groups) - 0.5, -0.5), xticks=[])
     table.tick_params(length=0, pad=6 + 3 * max(len(f"{group['samples']:,}") for group in groups))
@@ -151,15 +160,43 @@ def _draw_counts(table: Any, results: Mapping[str, Any], groups: Sequence[Mappin
     table.spines[:].set_visible(False)
 
 
-def _draw_steps(axes: Any, group: Mapping[str, Any], *, label: str, place: int, end: float) -> None:
+def _draw_steps(
+    axes: Any, curve: Mapping[str, Any], share: Sequence[float], *, label: str, place: int, start: float, end: float
+) -> None:
     colour = COLOURS[place % len(COLOURS)]
     stroke = STROKES[(place + place // len(COLOURS)) % len(STROKES)]
-    times = [0.0, *group["times"], end]
-    share, low, high = (
-        [1.0, *values, *(values or [1.0])[-1:]] for values in (group["survival"], group["low"], group["high"])
-    )
+    times = [0.0, *curve["times"], end]
+    values, low, high = ([start, *each, *(each or [start])[-1:]] for each in (share, curve["low"], curve["high"]))
     axes.fill_between(times, low, high, step="post", color=colour, alpha=0.15, linewidth=0)
-    axes.plot(times, share, drawstyle="steps-post", color=colour, linestyle=stroke, linewidth=1.6, label=label)
+    axes.plot(times, values, drawstyle="steps-post", color=colour, linestyle=stroke, linewidth=1.6, label=label)
+
+
+def _pairs(results: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return each cause with the curve of each group that has samples."""
+    here = {group["name"] for group in _drawn_groups(results)}
+    return [(cause, group) for cause in results["causes"] for group in cause["groups"] if group["name"] in here]
+
+
+def _cause_label(results: Mapping[str, Any], cause: Mapping[str, Any], group: Mapping[str, Any]) -> str:
+    return cause["name"] if results["group"] is None else f"{cause['name']}, {label_of(results, group)}"
+
+
+def incidence_table(results: Mapping[str, Any]) -> FactTable:
+    """Return the cumulative incidence of each kind of event at round times, by group."""
+    rows = [
+        [
+            _cause_label(results, cause, group),
+            *(f"{_at(group, time, 'incidence', 0.0):.3f}" for time in results["risk_times"]),
+        ]
+        for cause, group in _pairs(results)
+    ]
+    return FactTable("Cumulative incidence", _heads(results), rows)
+
+
+def time_tables(results: Mapping[str, Any]) -> list[FactTable]:
+    """Return the tables at round times."""
+    causes = [incidence_table(results)] if results["causes"] else []
+    return [share_table(results), *causes, risk_table(results)]
 
 
 def _likely(p: float) -> str:
@@ -168,16 +205,22 @@ def _likely(p: float) -> str:
 
 def sentences(results: Mapping[str, Any]) -> list[str]:
     """Return the test, how intervals are made, and warnings in words."""
-    lines = []
+    lines, freedom = [], sum(group["samples"] > 0 for group in results["groups"]) - 1
     if results["p"] is not None:
-        freedom = sum(group["samples"] > 0 for group in results["groups"]) - 1
         lines.append(
             f"log-rank test that all groups have one hazard: chi2 = {results['statistic']:.3f}, {freedom} df, "
             f"{_likely(results['p'])}"
         )
+    lines += [
+        f"Gray's test that all groups have one cumulative incidence of {cause['name']}: chi2 = "
+        f"{cause['statistic']:.3f}, {freedom} df, {_likely(cause['p'])}"
+        for cause in results["causes"]
+        if cause["p"] is not None
+    ]
+    kinds = ", of incidences the jackknife's" if results["causes"] else ""
+    kind = INTERVALS[results["interval"]]
     lines.append(
-        f"95 % intervals use Greenwood's errors and {INTERVALS[results['interval']]}; that of the median is where they "
-        "reach one half"
+        f"95 % intervals use Greenwood's errors{kinds} and {kind}; that of the median is where they reach one half"
     )
     if results["private"]:
         lines.append("the counts have private noise, which standard errors and intervals include; there is no test")
@@ -248,10 +291,10 @@ def share_table(results: Mapping[str, Any]) -> FactTable:
     return FactTable("Share without the event", _heads(results), rows)
 
 
-def _at(group: Mapping[str, Any], time: float) -> float:
-    """Return the share that survives a time."""
-    place = bisect.bisect_right(group["times"], time)
-    return float(group["survival"][place - 1]) if place else 1.0
+def _at(curve: Mapping[str, Any], time: float, key: str = "survival", start: float = 1.0) -> float:
+    """Return the value of a curve at a time."""
+    place = bisect.bisect_right(curve["times"], time)
+    return float(curve[key][place - 1]) if place else start
 
 
 def _heads(results: Mapping[str, Any]) -> list[str]:
@@ -270,12 +313,22 @@ def survival_tex(results: Mapping[str, Any]) -> str:
         return "\n".join(
             tabular(table, notes=[table.caption]) for table in (profile_table(results), share_table(results))
         )
-    tables = [group_table(results), share_table(results), risk_table(results)]
+    tables = [group_table(results), *time_tables(results)]
     return "\n".join(tabular(table, notes=[table.caption, *sentences(results)]) for table in tables)
 
 
 def survival_rows(results: Mapping[str, Any]) -> list[Sequence[object]]:
     """Return a row for each group and time with events, the head first."""
+    if results.get("causes"):
+        columns = ("times", "died", "incidence", "error", "low", "high")
+        return [
+            ["group", "cause", "time", "events", "incidence", "std_error", "low", "high"],
+            *(
+                [group["name"], cause["name"], *row]
+                for cause, group in _pairs(results)
+                for row in zip(*(group[key] for key in columns), strict=True)
+            ),
+        ]
     if results["predicted"]:
         keys: tuple[str, ...] = ("times", "hazard", "survival", "error", "low", "high")
         heads = ["profile", "time", "cumulative_hazard", "survival", "std_error", "low", "high"]

@@ -14,8 +14,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 
 if TYPE_CHECKING:
-    from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
     from p2pfl.plugins.operate.bundles.fleet import Fleet
+    from p2pfl.plugins.operate.bundles.roster_signer import CollectedRequests
     from p2pfl.privacy.keys.key_requests import DeviceRequest
 
 
@@ -71,7 +71,7 @@ def _collect(fleet: Fleet, requests: list[str], options: DeployOptions, *, now: 
     if not options.yes and not sys.stdin.isatty():
         raise InputError("nobody can be asked here whether the fingerprints are right; compare them, and add --yes")
     confirm = None if options.yes else _confirmed
-    collected = fleet.signing(now=now).collect([Path(each) for each in requests], confirm=confirm)
+    collected = fleet.signer(now=now).collect([Path(each) for each in requests], confirm=confirm)
     if options.json:
         print(json.dumps(_results(collected)))
         return 0
@@ -99,7 +99,7 @@ def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
 
 def _revoke(fleet: Fleet, names: list[str], options: DeployOptions, *, now: dt.datetime) -> int:
     """Revoke keys and certificates; print what to do with the new lists."""
-    collected = fleet.signing(now=now).revoke(names, reason=options.reason)
+    collected = fleet.signer(now=now).revoke(names, reason=options.reason)
     if options.json:
         print(json.dumps(_results(collected)))
         return 0

@@ -171,6 +171,6 @@ class _Device:
 def _transport(
     url: str, experiment: Experiment, version: int, *, peer: str, environment: Mapping[str, str]
 ) -> Transport:
-    """Return how a peer reaches a broker by one version of MQTT, without waiting for a broker that is away."""
+    """Return the transport of one version of MQTT, which does not wait for a broker that is away."""
     access = replace(access_of(experiment, peer, environment=environment), version=version)
     return opened(url, access)

@@ -20,18 +20,18 @@ from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
 from p2pfl.results.formats import format_value
 
-SEEDS = 5
-"""Number of seeds where nothing else is said."""
+DEFAULT_SEEDS = 5
+"""Number of seeds by default."""
 
 MAX_LISTED = 12
 """Refused settings that an error lists."""
 
-NAMED = "settings"
+NAMED_SETTINGS = "settings"
 """Key under which a table names settings of several keys."""
 
-UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+BYTE_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
-PAIR = re.compile(r"\s+(?=[A-Za-z_][\w.]*=)")
+PAIR_SEPARATOR = re.compile(r"\s+(?=[A-Za-z_][\w.]*=)")
 """White space before the next ``KEY=``."""
 
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -119,7 +119,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     experiment: str
-    seeds: Annotated[int, Meta(ge=1)] | Annotated[tuple[Seed, ...], Meta(min_length=1)] = SEEDS
+    seeds: Annotated[int, Meta(ge=1)] | Annotated[tuple[Seed, ...], Meta(min_length=1)] = DEFAULT_SEEDS
     set: dict[str, Any] = {}
     over: dict[str, Annotated[tuple[Any, ...], Meta(min_length=1)]] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -160,7 +160,7 @@ def load(path: Path) -> Study | None:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return None  # the reader of experiments says what is wrong with it
+        return None  # the reader of experiments reports what is wrong with it
     if "experiment" not in table:
         return None
     try:
@@ -201,7 +201,7 @@ def cells(study: Study) -> list[Cell]:
 
 
 def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
-    """Raise an error that lists the refused settings, each with its reason, and says how to leave them out.
+    """Raise an error that lists the refused settings, each with its reason, and the way to leave them out.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
     ExperimentError
         A setting is refused.
     """
-    refused = {named(values): reason for values, reason in reasons if reason is not None}
+    refused = {name_setting(values): reason for values, reason in reasons if reason is not None}
     if not refused:
         return
     if len(reasons) == 1:
@@ -228,12 +228,12 @@ def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
     )
 
 
-def named(values: Mapping[str, str]) -> str:
+def name_setting(values: Mapping[str, str]) -> str:
     """Return a setting as one line.
 
     Examples
     --------
-    >>> named({"learning.algorithm": "fedavg", "data.split": "iid"})
+    >>> name_setting({"learning.algorithm": "fedavg", "data.split": "iid"})
     'learning.algorithm=fedavg data.split=iid'
     """
     return " ".join(f"{key}={value}" for key, value in values.items()) or "the experiment as it is"
@@ -248,7 +248,7 @@ def _check(study: Study) -> None:
         if varied.count(key) > 1:
             raise InputError(f"{key} has values in two places of the study; leave one of them out")
     levels = {key: [format_value(value) for value in values] for key, values in study.over.items()}
-    levels |= {NAMED: [*study.settings]} if study.settings else {}
+    levels |= {NAMED_SETTINGS: [*study.settings]} if study.settings else {}
     for key, value in study.against.items():
         _check_value("the reference", key, format_value(value), levels)
     for combination in study.without:
@@ -270,8 +270,8 @@ def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     """Yield each setting, as text and as the values of keys."""
     grid = [[(key, format_value(value), {key: value}) for value in values] for key, values in study.over.items()]
     if study.settings:
-        grid.append([(NAMED, name, keys) for name, keys in study.settings.items()])
-    drawn = [_drawn(study.random, number) for number in range(study.draws if study.random else 1)]
+        grid.append([(NAMED_SETTINGS, name, keys) for name, keys in study.settings.items()])
+    drawn = [_draw_values(study.random, number) for number in range(study.draws if study.random else 1)]
     for levels in itertools.product(*grid):
         for values in drawn:
             text = {key: label for key, label, _ in levels} | {
@@ -282,7 +282,7 @@ def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
             yield text, {key: value for _, _, keys in levels for key, value in keys.items()} | values
 
 
-def _drawn(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
+def _draw_values(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
     """Return one draw of all random keys; more draws later leave the earlier ones as they are."""
     values: dict[str, Any] = {}
     for key, each in ranges.items():
@@ -290,13 +290,13 @@ def _drawn(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
         if each.scale == "integer":
             values[key] = int(each.low) + int(share * (int(each.high) - int(each.low) + 1))
         elif each.scale == "log":
-            values[key] = _rounded(each.low ** (1 - share) * each.high**share, each)
+            values[key] = _round(each.low ** (1 - share) * each.high**share, each)
         else:
-            values[key] = _rounded(each.low + share * (each.high - each.low), each)
+            values[key] = _round(each.low + share * (each.high - each.low), each)
     return values
 
 
-def _rounded(value: float, span: Random) -> float:
+def _round(value: float, span: Random) -> float:
     """Return a value of a range with four digits, so that a table shows exactly what ran."""
     return min(max(float(f"{value:.4g}"), span.low), span.high)
 
@@ -310,7 +310,7 @@ def parse_combination(text: str) -> dict[str, Any]:
     {'learning.algorithm': 'dpsgd', 'model.hidden': [64, 32]}
     """
     values = {}
-    for part in PAIR.split(text.strip()):
+    for part in PAIR_SEPARATOR.split(text.strip()):
         key, _, value = part.partition("=")
         if not key or not value:
             raise InputError(
@@ -382,7 +382,7 @@ def parse_budget(text: str) -> CostBudget:
     number = amount.rstrip("kMGB")
     unit = amount[len(number) :]
     try:
-        count = int(float(number) * UNITS[unit])
+        count = int(float(number) * BYTE_UNITS[unit])
     except (ValueError, KeyError, OverflowError):
         count = 0
     if what not in {"bytes", "gradients"} or count < 1 or (what == "gradients" and unit):

@@ -27,15 +27,15 @@ from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import write
 from p2pfl.network.peer.launch import fork_server
-from p2pfl.plugins.study.study import NAMED, Cell, Study, cells, named, parse_budget, refuse
+from p2pfl.plugins.study.study import NAMED_SETTINGS, Cell, Study, cells, name_setting, parse_budget, refuse
 from p2pfl.plugins.study.sweep_job import Job, check_job, digest, explain, run_job
-from p2pfl.results.comparing.comparison import RunOutcome
-from p2pfl.results.comparing.exports import comparison_csv, outcomes_csv
-from p2pfl.results.comparing.outcomes import SWEEP_FILE, SweepFile, common_metric, outcome
+from p2pfl.results.comparisons.comparison import RunOutcome
+from p2pfl.results.comparisons.exports import comparison_csv, outcomes_csv
+from p2pfl.results.comparisons.outcomes import SWEEP_FILE, SweepFile, common_metric, outcome
 from p2pfl.results.formats import format_value
 from p2pfl.results.run import Run
 
-UNFINISHED = ".partial"
+PARTIAL_SUFFIX = ".partial"
 """Directory of unfinished runs; its name is one that no user gives."""
 
 SECONDS_TO_END = 5.0
@@ -62,7 +62,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     Returns
     -------
     SweepFile
-        All runs; those that failed say why.
+        All runs; those that failed have their reason.
 
     Raises
     ------
@@ -82,14 +82,14 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     first = dict[str, Job]()  # missing run of each setting
     for cell, key in zip(runs, keys, strict=True):
         if not _made(folder, key):
-            first.setdefault(named(cell.values), job(cell, key, folder))
+            first.setdefault(name_setting(cell.values), job(cell, key, folder))
     reasons = {job.digest: reason for job, reason in in_processes([*first.values()], check_job, processes=processes)}
-    settings = {named(cell.values): cell.values for cell in runs}
+    settings = {name_setting(cell.values): cell.values for cell in runs}
     refuse([(values, reasons[first[name].digest] if name in first else None) for name, values in settings.items()])
-    with _place(folder) as partial:
+    with _lock_folder(folder) as partial:
 
         def ended(key: str, failure: str | None = None) -> None:
-            """Read what the runs of a digest gave, and say so."""
+            """Read the results of the runs of a digest, and report them."""
             for index in [index for index, each in enumerate(keys) if each == key]:
                 outcomes[index] = _outcome(folder, runs[index], key, metric=study.metric, failure=failure)
                 if observe is not None:
@@ -102,7 +102,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
             if failure is None:
                 made.folder.rename(folder / "cells" / made.digest)
             ended(made.digest, failure)
-        return _kept(study, runs, [outcomes[number] for number in range(len(runs))], folder)
+        return _write_results(study, runs, [outcomes[number] for number in range(len(runs))], folder)
 
 
 def in_processes(
@@ -183,10 +183,10 @@ def against(study: Study) -> dict[str, str]:
     for key, values in study.over.items():
         if len({format_value(value) for value in values}) > 1:
             return {key: format_value(values[0])}
-    return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
+    return {NAMED_SETTINGS: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
-def _kept(study: Study, runs: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> SweepFile:
+def _write_results(study: Study, runs: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> SweepFile:
     """Write the results."""
     scored = [each for each in outcomes if each.score is not None]
     if not scored:
@@ -218,9 +218,9 @@ def _outcome(folder: Path, cell: Cell, key: str, *, metric: str | None, failure:
 
 
 @contextmanager
-def _place(folder: Path) -> Iterator[Path]:
+def _lock_folder(folder: Path) -> Iterator[Path]:
     """Make and lock the directory, and yield an empty one in it for unfinished runs."""
-    partial = folder / UNFINISHED
+    partial = folder / PARTIAL_SUFFIX
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)

@@ -13,7 +13,7 @@ from p2pfl.experiment import read
 from p2pfl.plugins.study.study import (
     Study,
     load,
-    named,
+    name_setting,
     parse_budget,
     parse_combination,
     parse_random,
@@ -23,8 +23,8 @@ from p2pfl.plugins.study.study import (
 )
 from p2pfl.plugins.study.study_commands import SweepOptions
 from p2pfl.plugins.study.sweep import sweep
-from p2pfl.results.comparing.comparison import RunOutcome
-from p2pfl.results.comparing.exports import comparison_json
+from p2pfl.results.comparisons.comparison import RunOutcome
+from p2pfl.results.comparisons.exports import comparison_json
 
 
 def run(options: SweepOptions) -> int:
@@ -32,7 +32,7 @@ def run(options: SweepOptions) -> int:
     folders.add_present()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
-    study = studied(options)
+    study = study_of(options)
     name = read(study.experiment).name
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
     console = terminal.console(stderr=True, quiet=options.json)
@@ -58,12 +58,12 @@ def run(options: SweepOptions) -> int:
         console.print(f"sweep directory: {folder}", soft_wrap=True)
     failed = [each for each in result.outcomes if each.failure is not None]
     if failed:
-        first = f"{named(failed[0].values)} seed {failed[0].seed}: {failed[0].failure}"
+        first = f"{name_setting(failed[0].values)} seed {failed[0].seed}: {failed[0].failure}"
         terminal.note(f"p2pfl: {len(failed)} of {len(result.outcomes)} runs failed, the first is {first}")
     return 1 if failed else 0
 
 
-def studied(options: SweepOptions) -> Study:
+def study_of(options: SweepOptions) -> Study:
     """Return the study of the arguments, which add to those of a file.
 
     Raises
@@ -121,7 +121,7 @@ def _cores() -> int:
 
 
 def line(outcome: RunOutcome) -> str:
-    """Return what a run gave, as one line.
+    """Return the result of a run, as one line.
 
     Examples
     --------
@@ -131,4 +131,4 @@ def line(outcome: RunOutcome) -> str:
     what = outcome.failure
     if what is None and outcome.score is not None:
         what = f"{outcome.score:.3f} in {outcome.seconds:.1f} s"
-    return f"{named(outcome.values)} seed {outcome.seed}: {what}"
+    return f"{name_setting(outcome.values)} seed {outcome.seed}: {what}"

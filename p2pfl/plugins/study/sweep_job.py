@@ -23,10 +23,10 @@ from p2pfl.plugins.study.study import CostBudget
 DIGEST_LENGTH = 20
 """Hexadecimal digits of a digest."""
 
-ACCOUNT = "privacy.budget"
+ACCOUNT_KEY = "privacy.budget"
 """Key of the privacy account: each run adds charges to the file, and none of them changes what another run gives."""
 
-PEER = "{peer}"
+PEER_MARK = "{peer}"
 """Part of a path that stands for the name of a peer."""
 
 
@@ -122,7 +122,7 @@ def _with_rounds(experiment: Experiment, rounds: int) -> Experiment:
     return check(plain(experiment) | {"rounds": rounds})
 
 
-def digest(experiment: Experiment, **more: Any) -> str:
+def digest(experiment: Experiment, *, baselines: bool = False, budget: CostBudget | None = None) -> str:
     """Return the digest of all that decides what a run gives, which names its directory.
 
     Files that the experiment names count by their content, and so do the modules of ``package.module:name`` with what
@@ -132,8 +132,10 @@ def digest(experiment: Experiment, **more: Any) -> str:
     ----------
     experiment
         The resolved experiment.
-    more
-        What else decides.
+    baselines
+        True if the run also has its baselines.
+    budget
+        Cost that decides the number of rounds.
 
     Examples
     --------
@@ -142,7 +144,7 @@ def digest(experiment: Experiment, **more: Any) -> str:
     (True, False)
     """
     table = flat(experiment)
-    table.pop(ACCOUNT, None)
+    table.pop(ACCOUNT_KEY, None)
     for key in PATHS:
         section, _, rest = key.partition(".options.")
         if rest and isinstance(options := table.get(f"{section}.options"), dict) and rest in options:
@@ -150,7 +152,8 @@ def digest(experiment: Experiment, **more: Any) -> str:
         elif table.get(key) is not None:
             table[key] = _content(table[key])
     code = own_code(named_modules(table))
-    whole = {"experiment": table, "modules": None if code is None else code.digest, "p2pfl": p2pfl.__version__, **more}
+    own = {"modules": None if code is None else code.digest, "p2pfl": p2pfl.__version__}
+    whole = {"experiment": table, **own, "baselines": baselines, "budget": budget}
     text = json.dumps(whole, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
@@ -159,18 +162,18 @@ def _content(value: Any) -> Any:
     """Return the digest of a file in place of its path; what is no file stays."""
     if isinstance(value, list | tuple):
         return [_content(each) for each in value]
-    if isinstance(value, str) and PEER in value:
-        pattern = "*".join(glob.escape(part) for part in value.split(PEER))
+    if isinstance(value, str) and PEER_MARK in value:
+        pattern = "*".join(glob.escape(part) for part in value.split(PEER_MARK))
         return {path: _content(path) for path in sorted(glob.glob(pattern))}  # noqa: PTH207 (may be absolute)
     if isinstance(value, str) and Path(value).is_file():
         path = Path(value)
         status = path.stat()
-        return _hashed(path, status.st_mtime_ns, status.st_size)
+        return _hash_file(path, status.st_mtime_ns, status.st_size)
     return value
 
 
 @lru_cache
-def _hashed(path: Path, changed: int, size: int) -> str:
+def _hash_file(path: Path, changed: int, size: int) -> str:
     """Return the digest of a file; a file is read again if it has changed since."""
     del changed, size  # they are a part of the key of the cache
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,13 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
-from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.comparisons.comparison import lower_is_better
+from p2pfl.results.spending.ledger import record_runs
 
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
 
-METHODS = ("shapley", "banzhaf", "loo")
+VALUE_METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
 
 COALITIONS_AT_ONCE = 1024
@@ -82,7 +84,13 @@ class Valuation:
 
 
 def valuation(
-    plan: Plan, *, method: str = "shapley", draws: int = 200, metric: str | None = None, unaccounted: bool = False
+    plan: Plan,
+    *,
+    method: str = "shapley",
+    draws: int = 200,
+    metric: str | None = None,
+    unaccounted: bool = False,
+    now: datetime | None = None,
 ) -> Valuation:
     r"""Return the values of the peers of an experiment.
 
@@ -98,7 +106,7 @@ def valuation(
     plan
         Plan with the data of all peers.
     method
-        One of :data:`METHODS`.
+        One of :data:`VALUE_METHODS`.
     draws
         Permutations (Shapley, in pairs of one and its reverse) or coalitions (Banzhaf) that are drawn with more than
         ten peers.
@@ -106,6 +114,9 @@ def valuation(
         Score; by default that of the summary of a run.
     unaccounted
         True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
+    now
+        Time in UTC for the account, which lists the values of a model from exact totals; that of the computer by
+        default.
 
     Raises
     ------
@@ -118,10 +129,12 @@ def valuation(
     Ghorbani and Zou, Data Shapley, ICML 2019; Wang and Jia, Data Banzhaf, AISTATS 2023; Castro, Gómez and Tejada,
     Polynomial calculation of the Shapley value based on sampling, Computers & Operations Research 36, 2009.
     """
-    if method not in METHODS:
-        raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
+    if method not in VALUE_METHODS:
+        raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
+    accepting = replace(plan, unaccounted=plan.unaccounted or unaccounted)
+    record_runs(accepting, plan.federation.peers, now=now or datetime.now(UTC))
     count = len(game.peers)
     if method == "loo":
         whole = (1 << count) - 1
@@ -171,6 +184,10 @@ class Game:
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
         self.metric = metric or next(iter(names), "loss")
+        if not nothing:
+            raise InputError(
+                "the value of data is what they add to a score, and no samples are held out; set data.test above 0"
+            )
         if self.metric not in nothing:
             raise InputError(f'there is no score "{self.metric}"; choose from {", ".join(nothing) or "none"}')
         self._sign = -1.0 if lower_is_better(self.metric) else 1.0

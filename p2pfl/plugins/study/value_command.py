@@ -19,7 +19,7 @@ from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, intervals
 
-NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
+METHOD_NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
 """Kinds of values in words."""
 
 
@@ -46,7 +46,7 @@ def run(options: ValueOptions) -> int:
 
 def valuation_page(name: str, result: Valuation) -> str:
     """Return the page of the values of an experiment."""
-    kind = NAMES[result.method]
+    kind = METHOD_NAMES[result.method]
     sections: list[Section] = [
         ("values", kind, [_figure(result, kind)]),
         ("table", "Table", [values_table(result)]),
@@ -56,7 +56,7 @@ def valuation_page(name: str, result: Valuation) -> str:
 
 
 def sentences(result: Valuation) -> list[str]:
-    """Return what the values mean in words."""
+    """Return the meaning of the values in words."""
     drawn = any(each.low is not None for each in result.values)
     coalitions = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
     sign = ", which counts negative" if result.everybody < 0 else ""
@@ -79,7 +79,7 @@ def values_table(result: Valuation) -> FactTable:
         )
         for each in sorted(result.values, key=lambda each: -each.value)
     ]
-    kind = NAMES[result.method]
+    kind = METHOD_NAMES[result.method]
     return FactTable(f"{kind} of each peer", ("peer", "samples", kind, "95 % interval"), rows)
 
 

@@ -91,11 +91,11 @@ class Guard:
             answer = RedirectResponse("/", 303)
             answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path="/")
             return answer
-        if self._known(headers):
+        if self._is_known(headers):
             return None
         return PlainTextResponse("the token is missing or wrong; use the address that p2pfl printed\n", 403)
 
-    def _known(self, headers: Headers) -> bool:
+    def _is_known(self, headers: Headers) -> bool:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(credentials.strip(), self._token):
             return True

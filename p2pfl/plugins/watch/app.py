@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STATIC = Path(__file__).parent / "static"
+STATIC_FOLDER = Path(__file__).parent / "static"
 
-LOOK = 0.25
+LOOK_SECONDS = 0.25
 """Seconds between two looks at the files while somebody watches, where a look is short."""
 
-SLOWEST = 2.0
+MAX_LOOK_SECONDS = 2.0
 """Seconds between two looks where each takes long."""
 
-SHARE = 0.01
-"""Share of the time that a page may look, unless it looks every :data:`SLOWEST` seconds."""
+LOOK_SHARE = 0.01
+"""Share of the time that a page may look, unless it looks every :data:`MAX_LOOK_SECONDS` seconds."""
 
-REST = 5.0
+REST_SECONDS = 5.0
 """Seconds between two looks while nobody watches."""
 
-BEAT = 10.0
+HEARTBEAT_SECONDS = 10.0
 """Seconds after which a comment keeps a silent stream open."""
 
-MOST_CURVES = 16
+MAX_CURVES = 16
 """Largest number of peers whose curves are asked for at once."""
 
 
@@ -93,17 +93,17 @@ class Server:
         """
         sink = self._feed.sink is not None
         while not self._ended.is_set():
-            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page says so once somebody looks
+            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page reports it once somebody looks
                 await self._read(lambda: None)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), LOOK if sink else REST)
+                await asyncio.wait_for(self._ended.wait(), LOOK_SECONDS if sink else REST_SECONDS)
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002 (what routes are called with)
         """Return the page."""
-        return FileResponse(STATIC / "index.html")
+        return FileResponse(STATIC_FOLDER / "index.html")
 
     async def about(self, request: Request) -> Response:  # noqa: ARG002
-        """Return what does not change, and whether there is something to replay."""
+        """Return the facts that do not change, and whether there is something to replay."""
         return JSONResponse(await self._read(self._about))
 
     async def frame(self, request: Request) -> Response:
@@ -114,7 +114,7 @@ class Server:
     async def curves(self, request: Request) -> Response:
         """Return a score over rounds, until now or a time."""
         at, score = _seconds(request), request.query_params.get("score")
-        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+        peers = request.query_params.getlist("peer")[:MAX_CURVES]
 
         def found() -> dict[str, Any]:
             swarm = self._swarm(at)
@@ -123,9 +123,9 @@ class Server:
         return JSONResponse(await self._read(found))
 
     async def lanes(self, request: Request) -> Response:
-        """Return what peers did lately, until now or a time."""
+        """Return the recent activities of peers, until now or a time."""
         at = _seconds(request)
-        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+        peers = request.query_params.getlist("peer")[:MAX_CURVES]
 
         def found() -> dict[str, Any]:
             now = self._feed.at if at is None else at
@@ -156,10 +156,10 @@ class Server:
                     changes |= {"at": now["at"], "whole": not before}
                     yield f"id: {now['count']}\ndata: {json.dumps(changes, allow_nan=False)}\n\n"
                     before, sent = now, time.monotonic()
-                elif time.monotonic() - sent > BEAT:
+                elif time.monotonic() - sent > HEARTBEAT_SECONDS:
                     yield ": nothing new\n\n"
                     sent = time.monotonic()
-                await asyncio.sleep(min(max(LOOK, (time.monotonic() - began) / SHARE), SLOWEST))
+                await asyncio.sleep(min(max(LOOK_SECONDS, (time.monotonic() - began) / LOOK_SHARE), MAX_LOOK_SECONDS))
         except P2PFLError as error:
             yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
 
@@ -168,7 +168,7 @@ class Server:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, make)
 
     def _work(self, make: Callable[[], T]) -> T:
-        if time.monotonic() - self._looked >= LOOK:  # no other request has just done so
+        if time.monotonic() - self._looked >= LOOK_SECONDS:  # no other request has just done so
             self._feed.refresh()
             self._looked = time.monotonic()
         return make()
@@ -215,16 +215,16 @@ def application(server: Server, *, token: str, port: int) -> Starlette:
         Route("/api/lanes", server.lanes),
         Route("/api/stream", server.stream),
         Route("/metrics", server.metrics),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
     ]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, token=token, port=port)],
-        exception_handlers={P2PFLError: _failed},
+        exception_handlers={P2PFLError: _fail},
     )
 
 
-def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001
+def _fail(request: Request, error: Exception) -> Response:  # noqa: ARG001
     """Answer that the files of the run cannot be read."""
     return PlainTextResponse(f"{error}\n", 503)
 

@@ -14,16 +14,16 @@ from typing import Any, Literal, Self
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import read_kept
-from p2pfl.plugins.watch.following import Following
+from p2pfl.plugins.watch.run_tail import Following
 from p2pfl.results.lock import PEER_LOCK, RUN_LOCK, alive
 from p2pfl.results.run_files import table_of
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.timeline import find_start, merge_entries, setting_of
 
-SETTLED = timedelta(seconds=0.2)
+SETTLED_AGE = timedelta(seconds=0.2)
 """Age of a line from which all lines that were written before it are taken to be in the files."""
 
-QUIET = 10.0
+QUIET_SECONDS = 10.0
 """Seconds without a line after which a run whose processes are gone counts as interrupted."""
 
 MAX_DRAWN_PEERS = 300
@@ -37,7 +37,7 @@ Places = dict[str, tuple[float, float]]
 
 
 def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
-    """Return what the events of an experiment do not repeat, and where its peers are drawn.
+    """Return the facts that the events of an experiment do not repeat, and the positions of its peers.
 
     Raises
     ------
@@ -180,7 +180,7 @@ class Feed:
     def refresh(self) -> None:
         """Read what is new."""
         now = self._now()
-        news = self._following.everything()
+        news = self._following.read_new()
         if news.reset:
             self._start_again()
         self._take(news.entries, now=now)
@@ -200,7 +200,7 @@ class Feed:
             return "ended"
         locks = [path for name in (RUN_LOCK, PEER_LOCK) if (path := self.folder / name).exists()]
         dead = bool(locks) and not any(alive(path) for path in locks)
-        return "interrupted" if dead and self._elapsed() - self.swarm.at > QUIET else "running"
+        return "interrupted" if dead and self._elapsed() - self.swarm.at > QUIET_SECONDS else "running"
 
     @property
     def at(self) -> float:
@@ -216,17 +216,17 @@ class Feed:
         """Return the whole run, for the state at any time of it; after the first call, only what is new is read."""
         if self._past is None:
             self._past = self._stack.enter_context(Following(self.folder))
-        news = self._past.everything()
+        news = self._past.read_new()
         if news.reset:
             self._timeline = Timeline(self.setting)
         if news.entries:
-            began = self._began or find_start(_began(self.folder), news.entries)
+            began = self._began or find_start(_read_start(self.folder), news.entries)
             self._timeline.extend(merge_entries(news.entries, began=began))
         return self._timeline
 
     @cached_property
     def _graph(self) -> tuple[Setting, Places]:
-        """Return what events do not repeat, and where peers are drawn."""
+        """Return the facts that events do not repeat, and the positions of peers."""
         try:
             return graph_of(self._experiment)
         except P2PFLError:  # a graph file of another place
@@ -243,9 +243,9 @@ class Feed:
         entries of the other file. An entry with a time in the future, by the clock of another machine, does not wait.
         """
         if self._began is None and entries:
-            self._began = find_start(_began(self.folder), entries)
+            self._began = find_start(_read_start(self.folder), entries)
             self.timed = any(entry.time is not None for entry in entries)
-        fresh = [entry for entry in entries if entry.time is not None and now - SETTLED < entry.time <= now]
+        fresh = [entry for entry in entries if entry.time is not None and now - SETTLED_AGE < entry.time <= now]
         delayed, self._delayed = self._delayed, fresh
         late = {id(entry) for entry in fresh}
         ready = [*delayed, *(entry for entry in entries if id(entry) not in late)]
@@ -261,6 +261,6 @@ class Feed:
         return (self._now() - self._began).total_seconds()
 
 
-def _began(folder: Path) -> str | None:
+def _read_start(folder: Path) -> str | None:
     began = table_of(folder / "provenance.json", what="the provenance of a run").get("began")
     return began if isinstance(began, str) else None

@@ -13,27 +13,27 @@ from p2pfl.results.swarm.headline import estimate_remaining, headline
 from p2pfl.results.swarm.lanes import busiest
 from p2pfl.results.swarm.state import PeerState, Setting, Swarm
 
-MOST_ALERTS = 100
+MAX_ALERTS = 100
 """Largest number of alerts of a frame; the newest and those that are not over come first."""
 
-MOST_EDGES = 3000
+MAX_EDGES = 3000
 """Largest number of edges that the page draws; of more, it shows waits alone."""
 
 MAX_SENTENCE = 2000
 """Most characters of a sentence."""
 
-MOST_LANES = 40
+MAX_LANES = 40
 """Largest number of lanes that are shown at once."""
 
 LANE_SECONDS = 300.0
 """Length of the lanes in seconds."""
 
-MOST_WAITS = 8
+MAX_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
 
 
 def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return what does not change: names, graph and places of the peers.
+    """Return the facts that do not change: names, graph and positions of the peers.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def about(setting: Setting, coordinates: Mapping[str, tuple[float, float]]) -> d
         Places of the peers; empty if they are shown as cells.
     """
     number = {peer: index for index, peer in enumerate(setting.peers)}
-    few = len(setting.edges) <= MOST_EDGES
+    few = len(setting.edges) <= MAX_EDGES
     return {
         "name": setting.name,
         "rounds": setting.rounds,
@@ -94,14 +94,14 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "count": each.count,
                 "first": round(each.first, 3),
             }
-            for each in entries[:MOST_ALERTS]
+            for each in entries[:MAX_ALERTS]
         ],
-        "alerts_more": max(0, len(entries) - MOST_ALERTS),
+        "alerts_more": max(0, len(entries) - MAX_ALERTS),
     }
 
 
 def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
-    """Return what the page shows of a peer."""
+    """Return the values of a peer on the page."""
     names = ("activity", "rounds", "missed", "last", "since", "usual", "waiting_since")
     return {name: getattr(peer, name) for name in names} | {
         "score": None if metric is None else finite(peer.scores.get(metric)),
@@ -109,13 +109,13 @@ def values(peer: PeerState, metric: str | None) -> dict[str, Any]:
         "sent": peer.bytes_out,
         "received": peer.bytes_in,
         "epsilon": finite(peer.epsilon),
-        "waits_for": list(peer.waits_for[:MOST_WAITS]),
-        "waits_for_more": max(0, len(peer.waits_for) - MOST_WAITS),
+        "waits_for": list(peer.waits_for[:MAX_WAITS]),
+        "waits_for_more": max(0, len(peer.waits_for) - MAX_WAITS),
     }
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a frame differs from the one before; of the peers, those that differ.
+    """Return the differences of a frame from the one before; of the peers, those that differ.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 
 
 def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what peers did in the last seconds.
+    """Return the activities of peers in the last seconds.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
     """
     since = max(0.0, now - seconds)
     names = [name for name in peers if name in swarm.peers]
-    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MOST_LANES)
+    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MAX_LANES)
     return {
         "since": round(since, 3),
         "until": round(now, 3),
@@ -154,7 +154,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
                 [each.doing, round(each.began, 3), round(each.ended, 3)]
                 for each in swarm.lanes.of(name, since=since, until=now)
             ]
-            for name in names[:MOST_LANES]
+            for name in names[:MAX_LANES]
         },
     }
 

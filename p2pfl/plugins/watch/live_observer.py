@@ -21,7 +21,7 @@ from p2pfl.results.notices.kinds import BrokerUnavailable
 from p2pfl.results.swarm.state import Entry
 
 
-def observing(
+def observe_swarm(
     options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None
 ) -> tuple[LiveFeed, Callable[[], Coroutine[Any, Any, None]]]:
     """Return the state of a live swarm, and the function that looks at the swarm until it is cancelled.

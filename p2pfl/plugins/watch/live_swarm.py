@@ -17,10 +17,10 @@ from p2pfl.results.notices.kinds import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.results.swarm.state import Entry, Setting, Swarm
 from p2pfl.results.swarm.telemetry import decode_entry
 
-TURN = 0.5
+TURN_SECONDS = 0.5
 """Seconds between two looks at which requests are due and which peers are silent."""
 
-SILENT = 5.0
+SILENT_SECONDS = 5.0
 """Seconds without a frame after which a peer that shares its state counts as silent; one is due each second."""
 
 
@@ -154,7 +154,7 @@ class SwarmObserver:
                 await self._request(channel, peer, request)
             for peer, link in self._client.links.items():
                 self._listen(peer, link, now=now)
-            await asyncio.sleep(TURN)
+            await asyncio.sleep(TURN_SECONDS)
 
     async def _request(self, channel: Channel, peer: str, request: bytes) -> None:
         await channel.publish(inbox(self._swarm, observer=self._name, peer=peer), request)
@@ -164,13 +164,13 @@ class SwarmObserver:
             return
         peer, _, _ = message.topic[len(self._root) :].partition("/")
         if message.topic == f"{self._root}{peer}{self._state}":
-            announcement = self._client.announced(peer, message.data)
+            announcement = self._client.take_announcement(peer, message.data)
             if announcement is not None:
-                self._announced(announcement)
+                self._apply_announcement(announcement)
         elif message.topic == f"{self._root}{peer}{self._outlet}":
-            await self._told(channel, peer, message)
+            await self._report(channel, peer, message)
 
-    async def _told(self, channel: Channel, peer: str, message: Message) -> None:
+    async def _report(self, channel: Channel, peer: str, message: Message) -> None:
         now = self._feed.elapsed
         body, request = self._client.receive(peer, message.data, now=now)
         if request is not None:
@@ -188,7 +188,7 @@ class SwarmObserver:
             else:
                 self._feed.put(max(0.0, now - age), entry)
 
-    def _announced(self, announcement: Announcement) -> None:
+    def _apply_announcement(self, announcement: Announcement) -> None:
         if announcement.status != "up":
             self._silent.discard(announcement.peer)
         self._feed.put(
@@ -199,6 +199,6 @@ class SwarmObserver:
     def _listen(self, peer: str, link: PeerLink, *, now: float) -> None:
         """Report a peer that shared its state and is silent although the broker has its connection."""
         quiet = 0.0 if link.arrived is None else now - link.arrived
-        if link.announcement.status == "up" and quiet > SILENT and peer not in self._silent:
+        if link.announcement.status == "up" and quiet > SILENT_SECONDS and peer not in self._silent:
             self._silent.add(peer)
             self._feed.put(now, PeerSilent(peer=peer, seconds=quiet))

@@ -15,7 +15,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[dict[str, str], float]
 """Labels and a value."""
 
-VALUES: dict[str, tuple[str, str, Callable[[PeerState], float | None]]] = {
+METRICS: dict[str, tuple[str, str, Callable[[PeerState], float | None]]] = {
     "rounds_total": ("counter", "Rounds that a peer has ended.", lambda peer: peer.rounds),
     "sent_bytes_total": ("counter", "Bytes that a peer has sent.", lambda peer: peer.bytes_out),
     "received_bytes_total": ("counter", "Bytes that a peer has received.", lambda peer: peer.bytes_in),
@@ -53,7 +53,7 @@ def _families(swarm: Swarm, *, now: float, stage: str) -> Iterator[tuple[str, st
     yield "run_ended", "gauge", "Whether the run is over.", [({}, float(stage != "running"))]
     yield "peers", "gauge", "Peers by what they do.", [({"activity": key}, n) for key, n in sorted(states.items())]
     yield "alerts", "gauge", "Alerts that are not over, by kind.", _alerts(swarm, now=now)
-    for name, (kind, help_, value) in VALUES.items():
+    for name, (kind, help_, value) in METRICS.items():
         values = [(peer.name, value(peer)) for peer in peers]
         yield name, kind, help_, [({"peer": peer}, number) for peer, number in values if number is not None]
     waits = [(peer.name, now if peer.waiting_since is None else peer.waiting_since) for peer in peers]

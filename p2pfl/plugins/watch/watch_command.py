@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.cli import folders
 from p2pfl.cli.interrupts import run_until_interrupted
 from p2pfl.core.errors import InputError, foremost
-from p2pfl.core.importing import import_callable
+from p2pfl.core.imports import import_callable
 from p2pfl.plugins.watch import frames
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.watch_commands import WatchOptions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Function that returns a coroutine."""
 
-LOOKED = 6.0
+LOOK_SECONDS = 6.0
 """Seconds for which --once looks at a live swarm."""
 
 
@@ -37,7 +37,7 @@ def run(options: WatchOptions) -> int:
         raise InputError("--speed is that of a replay; add --replay")
     if options.sink:
         folders.add_present()
-    sink = calling(options.sink) if options.sink else None
+    sink = call_sinks(options.sink) if options.sink else None
     if options.name is not None:
         return _swarm(options, name=options.name, sink=sink)
     if options.changes or options.broker:
@@ -46,7 +46,7 @@ def run(options: WatchOptions) -> int:
         return _once(feed, options) if options.once else _serve(feed, options)
 
 
-def calling(names: Sequence[str]) -> Callable[[Entry], None]:
+def call_sinks(names: Sequence[str]) -> Callable[[Entry], None]:
     """Return a function that calls functions of the user with an event.
 
     An error of one neither stops the others nor the page, and is reported once.
@@ -79,17 +79,17 @@ def calling(names: Sequence[str]) -> Callable[[Entry], None]:
 
 def _swarm(options: WatchOptions, *, name: str, sink: Callable[[Entry], None] | None) -> int:
     """Show a live swarm."""
-    from p2pfl.plugins.watch.live_observer import observing  # noqa: PLC0415 (it needs the broker's client)
+    from p2pfl.plugins.watch.live_observer import observe_swarm  # noqa: PLC0415 (it needs the broker's client)
 
     if options.replay:
         raise InputError("--replay is for a run directory; look at a live swarm without it")
-    feed, look = observing(options, name=name, sink=sink)
+    feed, look = observe_swarm(options, name=name, sink=sink)
     if not options.once:
         return _serve(feed, options, beside=look)
 
     async def looked() -> None:
         try:
-            async with asyncio.timeout(LOOKED):
+            async with asyncio.timeout(LOOK_SECONDS):
                 await look()
         except TimeoutError:
             return
@@ -109,7 +109,7 @@ def _once(feed: Feed | LiveFeed, options: WatchOptions) -> int:
 
 def _serve(feed: Feed | LiveFeed, options: WatchOptions, *, beside: Work | None = None) -> int:
     try:
-        from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
+        from p2pfl.plugins.watch.web_server import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:
         raise InputError(
             f'the page needs the package "{error.name}", which is not installed; run pip install "p2pfl-mqtt[watch]", '

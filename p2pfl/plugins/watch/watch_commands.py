@@ -8,7 +8,7 @@ from typing import Annotated
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import ExperimentOptions, JsonOptions
 
-FASTEST = 1000
+MAX_SPEED = 1000
 """Largest speed of a replay."""
 
 
@@ -18,8 +18,8 @@ def _speed(text: str) -> float:
         speed = float(text)
     except ValueError:
         speed = 0.0
-    if not 0 < speed <= FASTEST:
-        raise ArgumentTypeError(f"{text} is not a speed above 0 and up to {FASTEST}; give one, for example 10")
+    if not 0 < speed <= MAX_SPEED:
+        raise ArgumentTypeError(f"{text} is not a speed above 0 and up to {MAX_SPEED}; give one, for example 10")
     return speed
 
 

@@ -82,7 +82,7 @@ def account(
     colluders: int | Collection[str] = 0,
     size: int | None = None,
 ) -> Guarantee:
-    r"""Return what one release guarantees against the broker and these colluders, or the worst so many.
+    r"""Return the guarantee of one release against the broker and these colluders, or the worst so many.
 
     .. math:: \mu = S \sqrt{\max_u (\Sigma^{-1})_{uu}}
 

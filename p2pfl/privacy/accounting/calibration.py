@@ -53,7 +53,7 @@ class Calibration:
     noise, mask
         Deviations of private noise and of each edge's mask.
     guarantee
-        What :func:`p2pfl.privacy.accounting.accountant.account` says of these noises.
+        Guarantee of these noises, by :func:`p2pfl.privacy.accounting.accountant.account`.
     cost
         J, the variance they leave in every coordinate of a row.
     """
@@ -135,7 +135,7 @@ def calibrate(
 def _noises(graph: Topology, prices: _Prices, *, allowed: float, colluders: int) -> tuple[float, float]:
     """Solve for the sets of colluders known so far, find the worst of a few for that, and again until it is known.
 
-    A few sets find the noises; that no other set is worse, the thorough search of the caller has to tell.
+    A few sets find the noises; the thorough search of the caller shows that no other set is worse.
     """
     bound = _NoiseBound(allowed, len(graph.peers), {})
     noise, mask = 1.0, 10.0  # any, to start with a set

@@ -6,7 +6,7 @@ combination of the rows, so a person, or a peer, is shown if its unit vector is 
 
 .. math:: e_j \in \text{rows}(M) \iff P_{jj} = 1, \qquad P = M^+ M
 
-People who are in the same runs are never told apart, so the j are groups of such people. The difference of two runs
+People who are in the same runs are never distinguished, so the j are groups of such people. The difference of two runs
 also shows the few people in which they differ, of however many groups (Denning, Denning and Schwartz, The tracker,
 ACM TODS 1979; Dwork and Roth, 2014, section 1.1, on differencing).
 
@@ -63,7 +63,7 @@ class Exposure:
     run
         Number of the earlier sum whose difference shows it; ``None`` if it takes several.
     observer
-        Peer that has to subtract what it added itself; empty if anybody can tell who knows the totals.
+        Peer that has to subtract what it added itself; empty if anybody can do so who knows the totals.
     """
 
     people: int = 0
@@ -109,9 +109,12 @@ def find_exposures(
 def _differences(
     one: KnownSum, other: KnownSum, number: int, *, least: int, observers: Sequence[str]
 ) -> Iterator[Exposure]:
-    """Yield the few people, or the one peer, in which two sums differ."""
+    """Yield the few people, or the one peer, in which two sums differ.
+
+    Parts of the same peers count as equal, since nobody knows in how few of their people they differ.
+    """
     people = int((one.people != other.people).sum())
-    rest = {peer for peer, _ in one.others ^ other.others}
+    rest = {peer for peer, _ in one.others} ^ {peer for peer, _ in other.others}
     if not people and len(rest) == 1:
         yield Exposure(peer=rest.pop(), run=number)
     elif 0 < people < least and (not rest or (len(rest) == 1 and rest <= {*observers})):

@@ -70,7 +70,7 @@ def mu(epsilon: float, *, delta: float) -> float:
 def mixture_epsilon(rounds: Mapping[tuple[float, float], int], *, delta: float, interval: float = 1e-3) -> float:
     r"""Return :math:`\varepsilon` of rounds of several kinds, which a peer joins in secret with some probability.
 
-    Every round the adversary has to tell :math:`(1 - q) N(0, 1) + q N(\mu, 1)` from :math:`N(0, 1)`.
+    Every round the adversary has to distinguish :math:`(1 - q) N(0, 1) + q N(\mu, 1)` from :math:`N(0, 1)`.
     By privacy loss distributions (PLD), which round up. Who takes part must be drawn independently
     in every round and stay secret; those who sit out release noise and masks all the same.
 

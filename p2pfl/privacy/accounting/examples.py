@@ -98,7 +98,7 @@ def worst(costs: Iterable[tuple[float, int]], *, noise: float, delta: float) -> 
 
 
 def worst_off(peers: Iterable[Mapping[SampledSteps, int]], *, delta: float) -> dict[str, float]:
-    """Return what rounds promise the samples of the peer whose samples are hidden least.
+    """Return the guarantee of rounds for the samples of the peer whose samples are hidden least.
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ def _inverse(masks: Floats, own: Floats) -> Floats:
 
 
 def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
-    r"""Return what :math:`y = A x + N z` with standard normal z shows of x, in units of the noise.
+    r"""Return the part of x that :math:`y = A x + N z` with standard normal z shows, in units of the noise.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def whiten(A: Floats, noise: Floats) -> tuple[Floats, Ints]:
     >>> np.round(whitened.T @ whitened, 3).tolist(), outside.tolist()
     ([[0.5, 0.5], [0.5, 0.5]], [0, 0])
     """
-    # Multiplying a message by a number tells nothing, but helps the singular values.
+    # Multiplying a message by a number shows nothing, but helps the singular values.
     size = np.linalg.norm(noise, axis=1, keepdims=True)  # [M, 1]
     size = np.where(size > 0, size, np.linalg.norm(A, axis=1, keepdims=True))  # [M, 1]
     size[size == 0] = 1.0

@@ -73,7 +73,7 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
 def affordable(
     cost: Cost, *, budget: float, delta: float, rounds: int, before: Mapping[Cost, int] | None = None
 ) -> int:
-    r"""Return how many of ``rounds`` rounds fit into a budget, after what was spent before.
+    r"""Return the number of ``rounds`` rounds that fit into a budget, after what was spent before.
 
     Parameters
     ----------

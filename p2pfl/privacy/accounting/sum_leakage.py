@@ -63,7 +63,7 @@ class Sums:
         N of them.
     seen
         ``[S, N, T, N]``: sum, receiver, round, peer: the factor of what that peer released in that round in the
-        sum, with at most one sum for each round; ``None`` where that is too large, and only the local floor is said.
+        sum, with at most one sum for each round; ``None`` where that is too large, and only the local floor is stated.
     """
 
     peers: tuple[str, ...]
@@ -129,8 +129,8 @@ class Sums:
         n = len(self.peers)
         if self.seen is None or count == 1 or math.comb(n, count) <= MAX_COLLUDER_SETS:
             return list(itertools.combinations(range(n), count)), "enumerated"
-        hears = (self.seen != 0).any(axis=(0, 2)).astype(np.float64)  # [N, N]
-        shared = hears @ hears.T  # [N, N]
+        receivers = (self.seen != 0).any(axis=(0, 2)).astype(np.float64)  # [N, N]
+        shared = receivers @ receivers.T  # [N, N]
         np.fill_diagonal(shared, np.inf)
         nearest = np.argsort(-shared, axis=1, kind="stable")[:, :count]  # [N, count]
         return sorted({tuple(sorted(row)) for row in nearest.tolist()}), "searched"
@@ -145,7 +145,7 @@ class Sums:
         colluders: int = 1,
         size: int | None = None,
     ) -> Guarantee:
-        """Return what one round costs against the worst so many receivers, whatever the number of rounds.
+        """Return the cost of one round against the worst so many receivers, whatever the number of rounds.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Sums:
 def watch(
     weights: Weights, act: Callable[[FactorNeighbourhood, int], Coroutine[Any, Any, None]], *, rounds: int
 ) -> Sums:
-    """Return what rounds show to each peer, recorded while they are carried out on rows of factors, ``[N, T * N]``.
+    """Return the view of each peer of rounds, recorded while they run on rows of factors, ``[N, T * N]``.
 
     Whatever is done with what was mixed is in it, exactly.
 

@@ -51,7 +51,7 @@ MIN_HONEST = 3
 
 
 def enough(colluders: int) -> int:
-    """Return how many senders a receiver must have if all colluders but one may be among them.
+    """Return the number of senders that a receiver needs if all colluders but one may be among them.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def enough(colluders: int) -> int:
 
 
 def fewest(senders: int, *, colluders: int) -> int:
-    """Return how many senders a sum needs: more than half, so that no two participant sets get all consents.
+    """Return the number of senders that a sum needs: more than half, so that no two participant sets get all consents.
 
     Two sets of more than half share a sender, and an honest sender consents to one. If senders may collude with the
     receiver, all must be present, because two sums that differ by one peer would reveal that peer's model.
@@ -316,7 +316,7 @@ class Receiver:
 
     def __init__(self, sum: Sum) -> None:
         self.sum = sum
-        self.roll: tuple[str, ...] = ()
+        self.participants: tuple[str, ...] = ()
         """Senders in the sum, once that is decided; none if they are too few."""
         self._values = zeros(sum.size, sum.width)  # [P]
         self._here: set[str] = set()
@@ -342,14 +342,18 @@ class Receiver:
         if not self._closed:
             self._closed = True
             if len(self._here) >= self.sum.fewest:
-                self.roll = tuple(sorted(self._here))
-        return self.roll
+                self.participants = tuple(sorted(self._here))
+        return self.participants
 
     def unlock(self, sender: str, keys: Keys) -> bool:
         """Remove the masks of one share; return ``True`` once the sum is complete."""
         self._check(sender, self._here)
         gone = {*self.sum.senders} - self._here
-        if not self.roll or {*keys.pairs} != gone or {*map(len, (keys.own, *keys.pairs.values()))} != {KEY_BYTES}:
+        if (
+            not self.participants
+            or {*keys.pairs} != gone
+            or {*map(len, (keys.own, *keys.pairs.values()))} != {KEY_BYTES}
+        ):
             missing = ", ".join(sorted(gone)) or "no missing peer"
             raise PrivacyError(f"the keys are not those of {sender}'s masks with {missing}; ignore them")
         if sender not in self._unlocked:
@@ -361,7 +365,7 @@ class Receiver:
 
     def total(self) -> Ints | None:
         """Return the sum of all contributions, ``[P]`` grid points; ``None`` as long as it is masked."""
-        if not self.roll or self._unlocked != self._here:
+        if not self.participants or self._unlocked != self._here:
             return None
         return to_signed(self._values)  # [P]
 

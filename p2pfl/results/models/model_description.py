@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.data.data_description import feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
 
@@ -47,6 +48,7 @@ def describe_model(plan: Plan) -> dict[str, Any]:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
     description = dataset.description
+    table = description.columns if description.table is None else description.table
     usual = "squared_error" if dataset.classes is None else "cross_entropy"
     return {
         "version": VERSION,
@@ -57,11 +59,11 @@ def describe_model(plan: Plan) -> dict[str, Any]:
         "data": experiment.data.name,
         "inputs": {
             "raw": description.raw,
-            "shape": list(dataset.shape),
+            "shape": list(dataset.shape) if description.table is None else [len(feature_names(0, table))],
             "cells": None
             if description.cells is None
             else asdict(description.cells) | {"missing": list(description.cells.missing)},
-            "columns": None if description.columns is None else [_column(column) for column in description.columns],
+            "columns": None if table is None else [_column(column) for column in table],
             "mean": np.asarray(description.mean).tolist(),
             "deviation": np.asarray(description.deviation).tolist(),
             "declared": description.declared,

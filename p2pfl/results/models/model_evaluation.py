@@ -10,6 +10,7 @@ import numpy as np
 
 from p2pfl.core.errors import DataError
 from p2pfl.data.tables.cells import TextCells, is_missing
+from p2pfl.data.tables.encoding import complete_rows
 from p2pfl.learning import metrics
 from p2pfl.learning.probability_calibration import GoodnessOfFit, hosmer_lemeshow_ungrouped
 from p2pfl.results.models.predictor import Predictor, cells_of
@@ -62,6 +63,8 @@ class Evaluation:
         Seed and number of the bootstrap samples behind the intervals.
     goodness
         Test of Hosmer and Lemeshow of all samples; ``None`` unless there are two classes.
+    left_out
+        Rows that were left out because a cell is missing, as training leaves them out.
     """
 
     whole: GroupScores
@@ -70,11 +73,12 @@ class Evaluation:
     seed: int
     draws: int
     goodness: GoodnessOfFit | None = None
+    left_out: int = 0
 
     def results(self) -> dict[str, Any]:
         """Return the scores as JSON values; NaN becomes null."""
         groups = [_results(group) | {"group": group.name} for group in self.groups]
-        whole = _results(self.whole) | {"by": self.by, "groups": groups}
+        whole = _results(self.whole) | {"by": self.by, "groups": groups, "left_out": self.left_out}
         goodness = None if self.goodness is None else asdict(self.goodness)
         interval = {"level": 0.95, "method": "percentile bootstrap", "draws": self.draws, "seed": self.seed}
         return whole | {"hosmer_lemeshow": goodness, "interval": interval}
@@ -120,7 +124,8 @@ def evaluate(
     DataError
         A column is missing, a cell does not fit it, or the column of the groups has too many values.
     """
-    cells = cells_of(source, unaccounted=unaccounted)
+    every = cells_of(source, unaccounted=unaccounted)
+    cells, _ = complete_rows(every, predictor.fields, missing=predictor.saved.missing)
     names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
     draws = draws or metrics.affordable(len(cells))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values
@@ -135,7 +140,7 @@ def evaluate(
 
     groups = [] if names is None else [scored(name, names == name) for name in np.unique(names)]
     goodness = hosmer_lemeshow_ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY_METRICS else None
-    return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws, goodness)
+    return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws, goodness, len(every) - len(cells))
 
 
 def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:

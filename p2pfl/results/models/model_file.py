@@ -14,10 +14,12 @@ import safetensors
 import torch
 from msgspec import Meta
 
-from p2pfl.core.errors import DataError, InputError, ModelError
+from p2pfl.core.errors import DataError, InputError, ModelError, P2PFLError
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import MISSING
+from p2pfl.data.tables.formula import Formula
 from p2pfl.experiment.catalogue import MODELS as EXACT
+from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.norms import Norm, replace_norms
@@ -119,6 +121,8 @@ class SavedModel:
         Columns of its table.
     exact
         The model that follows from totals; ``None`` for other models.
+    formula
+        Formula that makes the features of the columns; ``None`` if there is none.
     """
 
     path: Path
@@ -126,6 +130,12 @@ class SavedModel:
     module: torch.nn.Module
     fields: tuple[Field, ...]
     exact: ExactModel | None = None
+    formula: Formula | None = None
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """Columns that the features are those of."""
+        return self.fields if self.formula is None else self.formula.fields
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -180,8 +190,18 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     if samples and about.inputs.columns is not None:
         raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
     fields = () if samples else _fields(path, about)
-    exact = exact_model(path, about, fields)
-    return SavedModel(path, about, _module(path, about, tensors, model=model, exact=exact), fields, exact)
+    formula = _formula(path, about, fields)
+    exact = exact_model(path, about, fields, formula)
+    return SavedModel(path, about, _module(path, about, tensors, model=model, exact=exact), fields, exact, formula)
+
+
+def _formula(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> Formula | None:
+    if FORMULA not in about.model.options or about.model.name not in EXACT:
+        return None
+    try:
+        return formula_of(about.model.name, about.model.options, fields)
+    except P2PFLError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _read_content(path: Path, metadata: dict[str, str]) -> ModelContent:
@@ -294,14 +314,22 @@ def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict
     return constants
 
 
-def exact_model(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> ExactModel | None:
+def exact_model(
+    path: Path, about: ModelContent, fields: tuple[Field, ...], formula: Formula | None = None
+) -> ExactModel | None:
     """Return the model that follows from totals which a file describes; ``None`` for other models."""
     if about.model.name not in EXACT:
         return None
     kind = EXACT.kind(about.model.name)
-    arguments = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
+    arguments: dict[str, Any] = {
+        "features": math.prod(about.inputs.shape),
+        "classes": about.outputs.classes,
+        "fields": fields,
+    }
     parameters = inspect.signature(kind).parameters
-    left = {"features", "classes", "fields", "rounds"} - {*parameters}
+    if formula is not None:
+        arguments |= {"features": formula.features, "fields": formula.fields, "fit_intercept": formula.intercept}
+    left = {"features", "classes", "fields", "rounds", "fit_intercept"} - {*parameters} | {FORMULA}
     try:
         made = kind(**{key: value for key, value in (arguments | about.model.options).items() if key not in left})
     except TypeError as error:

@@ -18,7 +18,7 @@ from p2pfl.data.tables.encoding import code_cells, labels, numbers
 from p2pfl.experiment.accounts import admitted_table
 from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.models.model_file import SavedModel, load
-from p2pfl.results.models.prepared import Prepared
+from p2pfl.results.models.prepared_model import Prepared
 
 
 @dataclass(frozen=True, eq=False)

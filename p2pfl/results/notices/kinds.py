@@ -777,7 +777,7 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
 
 
 class PeerSilent(Notice, frozen=True, kw_only=True):
-    """A connected peer gives no sign of life.
+    """A connected peer sends nothing.
 
     Attributes
     ----------
@@ -795,7 +795,7 @@ class PeerSilent(Notice, frozen=True, kw_only=True):
 
 
 class PeerResponded(Notice, frozen=True, kw_only=True):
-    """A silent peer gives signs of life again."""
+    """A silent peer sends again."""
 
     severity = "info"
 

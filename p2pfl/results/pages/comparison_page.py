@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from p2pfl.results.comparing import comparison_tables, figures, wording
-from p2pfl.results.comparing.comparison import Comparison
+from p2pfl.results.comparisons import comparison_tables, figures, wording
+from p2pfl.results.comparisons.comparison import Comparison
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section
 from p2pfl.results.pages.rendering import fragment, page
 from p2pfl.results.pages.run_page import provenance

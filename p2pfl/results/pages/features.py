@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from p2pfl.core.explanations import Explained, FeatureImportance, FittedCoefficient, FittedRegression
+from p2pfl.core.explanations import FeatureImportance, FittedCoefficient, FittedRegression
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, pairs, shorten
 from p2pfl.results.run_files import explanation_of
 
@@ -34,18 +34,36 @@ def features(summary: Mapping[str, Any]) -> list[Block | None]:
     explained = explanation_of(summary)
     if explained is None or not (explained.importances or explained.regression):
         return []
-    notes = [Note(text, style="small") for text in _notes(explained)]
     if explained.regression is None:
-        return [importance_table(explained.importances), *notes]
+        return [importance_table(explained.importances), Note(IMPORTANCE_NOTE, style="small")]
+    return regression_blocks(explained.regression)
+
+
+def regression_blocks(regression: FittedRegression) -> list[Block | None]:
+    """Return the coefficients of a regression, its facts, and how to read them."""
+    coefficients, fit, *tests = regression_tables(regression)
     return [
-        BlockGroup([coefficient_table(explained.regression), pairs("Fit", fit_facts(explained.regression))], "beside"),
-        proportionality_table(explained.regression) if explained.regression.tests else None,
-        *notes,
+        BlockGroup([coefficients, fit], "beside"),
+        *tests,
+        *(Note(text, style="small") for text in regression.notes()),
     ]
 
 
-def _notes(explained: Explained) -> list[str]:
-    return [IMPORTANCE_NOTE] if explained.regression is None else [*explained.regression.notes()]
+def regression_tables(regression: FittedRegression) -> list[FactTable]:
+    """Return the tables of a regression: coefficients, facts of the fit, and tests of its assumptions."""
+    tests = [proportionality_table(regression)] if regression.tests else []
+    return [coefficient_table(regression), pairs("Fit", fit_facts(regression)), *tests]
+
+
+def coefficient_rows(regression: FittedRegression) -> Iterator[Sequence[object]]:
+    """Yield a head and a row for each coefficient, with all digits, for a CSV file; an empty cell is not known."""
+    statistic = "z" if regression.freedom is None else "t"
+    ratio = regression.ratio.replace(" ", "_")
+    ratios = [ratio, f"{ratio}_low", f"{ratio}_high"] if ratio else []
+    yield ["feature", "estimate", "std_error", statistic, "p", "low", "high", *ratios]
+    for each in regression.coefficients:
+        values = (each.estimate, each.error, each.z, each.p, each.low, each.high)
+        yield [each.name, *values, *(each.ratio if ratio else ())]
 
 
 def importance_table(importances: Sequence[FeatureImportance]) -> FactTable:
@@ -156,12 +174,13 @@ def coefficient(estimate: FittedCoefficient, *, ratio: bool = False) -> list[str
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745))
     ['age', '0.5', '0.125', '4.000', '< 0.0001', '0.255 to 0.745']
     >>> coefficient(FittedCoefficient("age", 0.5, 0.125, 4.0, 6.3e-5, 0.255, 0.745), ratio=True)[-2:]
-    ['1.6487', '1.2905 to 2.1064']
+    ['1.649', '1.29 to 2.106']
     """
     exponential, low, high = estimate.ratio if ratio else (None, estimate.low, estimate.high)
-    between = "" if low is None or high is None else f"{low:.5g} to {high:.5g}"
+    digits = ".4g" if ratio else ".5g"
+    between = "" if low is None or high is None else f"{low:{digits}} to {high:{digits}}"
     numbers = (_format(estimate.estimate, ".5g"), _format(estimate.error, ".5g"), _format(estimate.z, ".3f"))
-    exponentials = [_format(exponential, ".5g")] if ratio else []
+    exponentials = [_format(exponential, digits)] if ratio else []
     return [estimate.name, *numbers, p_value(estimate.p), *exponentials, between]
 
 

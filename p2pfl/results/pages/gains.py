@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from p2pfl.results.comparing.comparison import lower_is_better
-from p2pfl.results.comparing.wording import describe_gain
+from p2pfl.results.comparisons.comparison import lower_is_better
+from p2pfl.results.comparisons.wording import describe_gain
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Styled, shorten
 from p2pfl.results.formats import count_of, number
 from p2pfl.results.records import Record, by_round
@@ -130,7 +130,7 @@ def _row(name: str, score: Mapping[str, Any], metric: str) -> list[object]:
 
 
 def _note(summary: Mapping[str, Any]) -> str:
-    """Return what the table says about chance, and what it does not."""
+    """Return a note on chance in the table."""
     each = list(summary["per_peer"].values())
     methods = _methods([_recorded_interval(score) for score in each if _gain(score) is not None], summary["per_peer"])
     lossless = f"{LOSSLESS_NOTE} " if summary.get("lossless") else ""
@@ -141,7 +141,7 @@ def _note(summary: Mapping[str, Any]) -> str:
 
 
 def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[str, Any]) -> str:
-    """Return how the intervals of gains were computed, and why some are missing; empty without gains."""
+    """Return the methods of the intervals of gains, and the reasons for missing ones; empty without gains."""
     present = [each for each in intervals if each]
     sentence = ""
     if present:

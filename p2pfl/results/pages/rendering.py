@@ -6,7 +6,7 @@ A page is mailed and archived, so the folders of absolute paths, which name user
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from jinja2 import Environment, PackageLoader
@@ -68,7 +68,7 @@ def fragment(blocks: Iterable[Block | None]) -> str:
     return f"<div>{module.show_all([*filter(None, blocks)])}</div>"  # type: ignore[attr-defined]
 
 
-def markdown(template: str, **facts: object) -> str:
+def markdown(template: str, facts: Mapping[str, object]) -> str:
     """Return a Markdown file by its template, in which texts are no HTML."""
     text = MARKDOWN.get_template(template).render(facts)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -51,7 +51,7 @@ def _level(run: Run, key: str, name: str) -> float | None:
 
 
 def consensus(run: Run) -> Chart | None:
-    """Return how far the last gossip step of a round moves the models; ``None`` where nothing moves them."""
+    """Return the chart of how far the last gossip step moves the models; ``None`` where nothing moves them."""
     rounds = by_round(run.honest)
     masked = apart_by_masks(run.summary, run.experiment)
     step = "last gossip step, most of it by masks" if masked else "last gossip step"
@@ -88,7 +88,7 @@ def spending_chart(run: Run) -> Chart | None:
 
 
 def label_of(run: Run) -> str:
-    """Return what a curve over peers shows."""
+    """Return the label of a curve over peers."""
     everyone = "the honest peers" if run.attackers else "the peers"
     return str(run.summary.get("peer", f"together: mean and range of {everyone}"))
 

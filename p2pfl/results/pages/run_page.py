@@ -25,8 +25,8 @@ from p2pfl.results.facts import (
     shorten,
 )
 from p2pfl.results.formats import describe_exchange, format_value, size
-from p2pfl.results.notices.grouping import group_notices
 from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.features import features
 from p2pfl.results.pages.gains import MAX_LISTED_PEERS, gains, verdict
@@ -34,7 +34,7 @@ from p2pfl.results.pages.graph_section import neighbourhoods
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
 from p2pfl.results.run import Run
-from p2pfl.results.run_files import alarms_of, evaluation_of
+from p2pfl.results.run_files import alarms_of, evaluation_of, explanation_of
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 DIGEST_FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")
@@ -59,10 +59,15 @@ MAX_EVENTS = 60
 
 def run_page(run: Run) -> str:
     """Return the page of a run, be it a simulation, a swarm or one peer, and ended or interrupted."""
-    sections: list[Section] = [
+    explanation = explanation_of(run.summary)
+    regression = explanation is not None and explanation.regression is not None
+    model: Section = ("features", "Regression" if regression else "Features of the model", features(run.summary))
+    learned: list[Section] = [
         ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _curves(run)),
-        ("features", "Features of the model", features(run.summary)),
+    ]
+    sections: list[Section] = [
+        *([model, *learned] if regression else [*learned, model]),
         ("graph", "Topology", neighbourhoods(run)),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _costs(run)),
@@ -76,7 +81,7 @@ def run_page(run: Run) -> str:
 
 
 def _head(run: Run) -> Iterator[Note]:
-    """Yield what comes first: alarms, then the result in a sentence."""
+    """Yield the head of the page: alarms, then the result in a sentence."""
     summary = run.summary
     for alarm, more in group_notices(alarms_of(summary)):
         if alarm.cancelled:
@@ -189,7 +194,7 @@ def _totals(run: Run) -> dict[str, str]:
 
 
 def _events(run: Run) -> Block | None:
-    """Return what happened in words, without what always happens."""
+    """Return the events in words, without those of every run."""
     groups = group_notices(event for event in run.events if event.severity != "info")
     lines = [_event(event, more) for event, more in groups[:MAX_EVENTS]]
     if len(groups) > MAX_EVENTS:

@@ -142,22 +142,29 @@ class AccountFile:
         StorageError
             An entry cannot be written, so nothing may be sent.
         """
-        fresh = not self.path.exists()
         try:
-            self.path.touch(mode=OWNER_ONLY)
-            with self.path.open("ab", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                entries = made()
-                if entries:
-                    self._write(file, entries, signer)
+            while not self._appended(made, signer):
+                pass  # another run, which was refused, has removed the empty file meanwhile
         except OSError as error:
             raise StorageError(
                 f"the privacy budget {self.path} cannot be written ({error.strerror}), and nothing is sent "
                 "without it; free some space, or choose another place with privacy.budget"
             ) from None
-        finally:
-            if fresh and self.path.exists() and not self.path.stat().st_size:
-                self.path.unlink()
+
+    def _appended(self, made: Callable[[], Sequence[AccountEntry]], signer: Identity | None) -> bool:
+        """Append entries, and return whether the file was still there when no other run could write any more."""
+        self.path.touch(mode=OWNER_ONLY)
+        with self.path.open("ab", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:
+                return False
+            try:
+                if entries := made():
+                    self._write(file, entries, signer)
+            finally:
+                if not os.fstat(file.fileno()).st_size:
+                    self.path.unlink()
+        return True
 
     def _write(self, file: FileIO, entries: Sequence[AccountEntry], signer: Identity | None) -> None:
         """Write entries after the lines that have been read, or nothing; then count them beside the key."""

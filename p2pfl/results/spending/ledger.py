@@ -13,22 +13,21 @@ peer, which refuses; so is a run that leaves a peer out, in the accounts of thos
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
-from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment import Plan
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, data_files
+from p2pfl.experiment.approval import approval_of, experiment_digest
+from p2pfl.experiment.site_policy import policy_paths, read_policy
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.privacy.accounting.differencing import Exposure, KnownSum, find_exposures
 from p2pfl.privacy.keys import Identity
@@ -53,6 +52,11 @@ def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
     if plan.experiment.data.owned:
         return [RunLedger(plan, (peer,), account) for peer, account in found.items()]
     return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(found.values())]
+
+
+def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
+    """Return what the accounts of some peers have against a run, each in a sentence; nothing is written."""
+    return [f"{ledger.account.path}: {reason}" for ledger in run_ledgers(plan, peers) for reason in ledger.objections()]
 
 
 def check_runs(plan: Plan, peers: Sequence[str]) -> None:
@@ -109,11 +113,17 @@ class RunLedger:
         Peers whose data are in the file.
     account
         Where it is.
+    given
+        People whose samples the run uses; by default those of the plan.
+    among
+        Names of all peers; by default those of the plan.
     """
 
     plan: Plan
     members: tuple[str, ...]
     account: PrivacyAccount
+    given: People | None = None
+    among: tuple[str, ...] = ()
     file: AccountFile = field(init=False)
     runs: list[RunEntry] = field(init=False, default_factory=list)
 
@@ -121,9 +131,19 @@ class RunLedger:
         object.__setattr__(self, "file", AccountFile(self.account.path))
 
     @property
+    def peers(self) -> tuple[str, ...]:
+        """Names of all peers."""
+        return self.among or self.plan.topology.peers
+
+    @property
     def own(self) -> bool:
         """True if the data are those of one peer, and others add theirs."""
         return self.plan.experiment.data.owned
+
+    def objections(self) -> tuple[str, ...]:
+        """Return the reasons against the run, each in a clause with a remedy."""
+        self._catch_up()
+        return tuple(dict.fromkeys(self._reasons()))
 
     def check(self) -> None:
         """Raise :class:`InputError` unless the run may start."""
@@ -145,6 +165,8 @@ class RunLedger:
     @cached_property
     def people(self) -> People:
         """People whose samples the run uses."""
+        if self.given is not None:
+            return self.given
         learner = self.plan.learner.bare
         whole = isinstance(learner, ExactLearner) and learner.model.scored == "nothing"
         return people_of(self.plan.experiment, self.plan.federation, self.members, whole=whole)
@@ -172,35 +194,42 @@ class RunLedger:
     @property
     def least(self) -> int:
         """Least number of people that totals may show."""
-        stated = self.plan.experiment.model.options.get("least")
-        return max(LEAST, stated if isinstance(stated, int) else 0)
+        learner = self.plan.learner.bare
+        model = learner.model.least if isinstance(learner, ExactLearner) else 0
+        return max(LEAST, model, 0 if self.policy is None else read_policy(self.policy).least)
 
     @property
     def _peer(self) -> str:
         """Whose data they are; empty for the data of all."""
-        return self.members[0] if self.own or len(self.members) < len(self.plan.topology.peers) else ""
+        return self.members[0] if self.own or len(self.members) < len(self.peers) else ""
 
     @property
     def _split(self) -> str:
-        data = self.plan.experiment.data
-        return f"test {data.test:g}, validation {data.validation:g}, seed {self.plan.experiment.seed}"
+        experiment, test = self.plan.experiment, self.plan.asked.test_share
+        return f"test {test:g}, validation {experiment.data.validation:g}, seed {experiment.seed}"
 
     @cached_property
-    def settings(self) -> str:
-        """Digest of the settings from which the totals follow."""
-        return settings_digest(self.plan.experiment)
+    def digest(self) -> str:
+        """Digest of the experiment, which its approval names."""
+        return experiment_digest(self.plan.experiment)
+
+    @cached_property
+    def policy(self) -> Path | None:
+        """Policy of the site, if the data have one."""
+        return next(iter(policy_paths(self.plan.experiment, self.members).values()), None)
 
     def _entry(self, now: datetime, *, accepted: tuple[str, ...], signer: Identity | None) -> RunEntry:
         plan, protection = self.plan, self.plan.protection
+        approval = None if self.policy is None else approval_of(plan.experiment, self.policy)
         parts, rows = self._packed() if self.exact else ({}, "")
         return RunEntry(
             run=plan.experiment.name,
             date=now.isoformat(timespec="seconds"),
-            experiment=self.settings,
+            experiment=self.digest,
             table=self.table,
             header=self.people.columns,
             peer=self._peer,
-            peers=plan.topology.peers,
+            peers=self.peers,
             model=plan.experiment.model.name,
             columns=self.columns,
             samples=self.people.samples,
@@ -209,6 +238,8 @@ class RunLedger:
             rows=rows,
             split=self._split,
             epsilon=None if self.exact else protection.total(protection.planned),
+            purpose=None if approval is None else approval.purpose,
+            approver=None if approval is None else approval.officer,
             accepted=accepted,
             signer=None if signer is None else signer.public.hex(),
         )
@@ -234,6 +265,9 @@ class RunLedger:
         InputError
             There are reasons, and the owner does not overrule them.
         """
+        most = None if self.policy is None else read_policy(self.policy).runs
+        if most is not None and sum(self.account.owned or run.peer == self._peer for run in self.runs) >= most:
+            raise InputError(f"{self.policy} allows {most} runs, which {self.account.path} lists; ask for more")
         reasons = tuple(dict.fromkeys(self._reasons()))
         if reasons and not self.plan.unaccounted:
             raise InputError(f"{self.account.path}: {reasons[0]}, {ACCEPTANCE}")
@@ -248,21 +282,23 @@ class RunLedger:
             return
         sums, comparable = Comparison(self.people, self.file.key(), self.runs), list[tuple[RunEntry, int, KnownSum]]()
         new = [
-            KnownSum(sums.own(rows), self._others(self.plan.topology.peers, self._peer, name, self._split))
+            KnownSum(sums.own(rows), self._others(self.peers, self._peer, name, self._split))
             for name, rows in self.people.parts.items()
         ]
         for run, number in earlier:
             known = [
                 KnownSum(people, self._others(run.peers, run.peer, name, run.split)) for name, people in sums.known(run)
             ]
-            if run.experiment == self.settings and _alike(known, new):
+            if run.experiment == self.digest and _alike(known, new):
                 return
             comparable += [(run, number, each) for each in known]
             few = abs(run.samples - self.people.samples)
-            if not known and 0 < few < self.least:
+            if 0 < few < self.least and not any(sums.remains(each) for each in known):
+                lost = sums.lost(run)
+                change = f"the table has lost the column {lost} since" if lost else "no row is written as it was at"
                 yield (
-                    f"the table has lost the column {sums.lost(run)} since {_named(run, number)}, whose number of "
-                    f"people differs by {few}, so nobody can tell whether the difference shows them; restore the column"
+                    f"{change} {_named(run, number)}, whose number of people differs by {few}, so nobody can tell "
+                    "whether the difference shows them; restore how the table was"
                 )
         found = find_exposures(
             [each for *_, each in comparable], new, least=self.least, colluders=self.plan.experiment.privacy.colluders
@@ -273,7 +309,7 @@ class RunLedger:
 
     def _compares(self, run: RunEntry) -> bool:
         """Return whether the totals of a run can be subtracted from those of this one."""
-        peers = self.plan.topology.peers
+        peers = self.peers
         alike = self.account.owned or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
         shared = not {*run.columns}.isdisjoint(self.columns) or run.columns == self.columns
         return run.exact and alike and shared
@@ -316,14 +352,12 @@ class Comparison:
 
     def __init__(self, people: People, key: bytes, runs: Sequence[RunEntry]) -> None:
         self.people, self.key = people, key
-        known = KnownRows(runs)
-        self._old = [*known.numbers]
-        self._now = {each: row for row, each in enumerate(people.digests(key, people.columns))}
-        self._same: dict[tuple[str, ...], dict[bytes, int]] = {people.columns: self._now}
+        self._gone = [*KnownRows(runs).numbers]
+        self._places: dict[tuple[str, ...], Ints] = {}
 
     def own(self, rows: Ints) -> np.ndarray:
         """Return the people of a part of this run, ``[K]``: the rows of the table, then those that have gone."""
-        found = np.zeros(len(self.people.cells) + len(self._old), bool)
+        found = np.zeros(self._count, bool)
         found[rows] = True
         return found
 
@@ -331,27 +365,26 @@ class Comparison:
         """Yield the people of each part of an earlier run; nothing if the table has lost a column that it had."""
         if self.lost(run):
             return
-        if run.header not in self._same:
-            digests = self.people.digests(self.key, run.header)
-            self._same[run.header] = {each: row for row, each in enumerate(digests)}
-        same, gone = self._same[run.header], len(self.people.cells)
+        if run.header not in self._places:
+            now = {each: row for row, each in enumerate(self.people.digests(self.key, run.header))}
+            places = [now.get(each, len(now) + number) for number, each in enumerate(self._gone)]
+            self._places[run.header] = np.array(places, np.int64)
         for name, text in run.parts.items():
-            found = np.zeros(gone + len(self._old), bool)
-            found[[same.get(self._old[number], gone + number) for number in unpacked(text).tolist()]] = True
+            found = np.zeros(self._count, bool)
+            found[self._places[run.header][unpacked(text)]] = True
             yield name, found
+
+    def remains(self, known: KnownSum) -> bool:
+        """Return whether the table still has any person of an earlier sum."""
+        return bool(known.people[: len(self.people.cells)].any())
+
+    @property
+    def _count(self) -> int:
+        return len(self.people.cells) + len(self._gone)
 
     def lost(self, run: RunEntry) -> str:
         """Return a column that the table had at an earlier run and has no more; empty if there is none."""
         return min({*run.header} - {*self.people.columns}, default="")
-
-
-def settings_digest(experiment: Experiment) -> str:
-    """Return the digest of the settings of an experiment from which its totals follow; paths have no part in it."""
-    table = msgspec.to_builtins(experiment)
-    chosen: dict[str, Any] = {key: table[key] for key in ("seed", "rounds", "data", "model", "learning")}
-    chosen["data"] = chosen["data"] | {"options": {**chosen["data"]["options"], "path": ""}}
-    chosen["learning"] = chosen["learning"] | {"device": ""}
-    return hashlib.sha256(json.dumps(chosen, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _named(run: RunEntry, number: int) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError
-from p2pfl.data import Federation
+from p2pfl.data import Federation, Table
 from p2pfl.data.tables.cells import read
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import data_files
@@ -93,7 +93,8 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
         (peer,) = peers
         first = min(int(part[peer].min()) for part in parts.values() if len(part[peer]))
         count = sum(len(part[peer]) for part in parts.values())
-        cells = read(data_files(experiment, [peer])[peer])
+        declared = {key: value for key, value in experiment.data.options.items() if key != "path"}
+        cells, _ = Table(**declared).complete(read(data_files(experiment, [peer])[peer]))
         if len(cells) != count:
             raise DataError(f"{cells.source} has changed since it was read; start again")
         columns = [cells.column(name) for name in cells.names]

@@ -21,6 +21,13 @@ DIFFERENCE = (
 """Sentence on what the exact totals of two runs show, of whatever model or statistic."""
 
 
+LEDGER = "the account of the data refuses a run that shows few people, or one peer, by such a difference"
+"""Sentence on what the account does about the difference."""
+
+NO_LEDGER = "no file lists the runs on these data, so none refuses such a second one; name a file in privacy.budget"
+"""Sentence on data without an account."""
+
+
 def promise(
     experiment: Experiment,
     protection: Protection,
@@ -53,6 +60,7 @@ def _limits(experiment: Experiment, protection: Protection, found: Mapping[str, 
     keys = " and ".join(key for key, set_ in wanted.items() if set_)
     if protection.totals and not protection.claimed:
         yield DIFFERENCE
+        yield NO_LEDGER if beside(experiment) is None else LEDGER
     elif keys:
         yield f"the totals of {keys} are exact, and {DIFFERENCE}"
     if (found["epsilon"] is not None or found["examples"] is not None) and beside(experiment) is None:
@@ -149,6 +157,8 @@ def _hides(protection: Protection, mode: Mode) -> str:
         return (
             "contributions to totals are encrypted against the broker, and peers can read those that pass through them"
         )
+    if peers == 2:
+        return "each of the two peers learns the totals of the other, which are the totals less its own"
     who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
     others = f"; {who} the totals of the other {peers - colluders}" if colluders else ""
     return f"masks hide each peer's contribution to every total{others}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from p2pfl.results.formats import join_names
 from p2pfl.results.notices.alarms import alarms_among
-from p2pfl.results.notices.grouping import describe_repeats, group_alike
 from p2pfl.results.notices.kinds import Alarm, Notice, PeerSilent, Severity, kind_of
-from p2pfl.results.swarm.blocking import blockages, find_partition, waits_of
+from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
+from p2pfl.results.swarm.blockages import blockages, find_partition, waits_of
 from p2pfl.results.swarm.headline import blocked_since, patience, why_blocked
 from p2pfl.results.swarm.state import Swarm
 
@@ -37,7 +37,7 @@ class Alert:
     over
         True if it has passed.
     count
-        Number of notices that repeat each other, see :func:`p2pfl.results.notices.grouping.group_alike`.
+        Number of notices that repeat each other, see :func:`p2pfl.results.notices.notice_groups.group_alike`.
     began
         Start of the first of several; ``None`` for one.
     """
@@ -78,7 +78,7 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
 
 
 def _harm_alerts(swarm: Swarm) -> Iterator[Alert]:
-    """Yield what harms the result, with whether it is over."""
+    """Yield alerts of harm to the result, also of harm that is over."""
     times = [at for at, notice in swarm.alarms if isinstance(notice, Alarm)]
     alarms = alarms_among(notice for _, notice in swarm.alarms)
     yield from _group_alerts([(at, alarm, alarm.cancelled) for at, alarm in zip(times, alarms, strict=True)])

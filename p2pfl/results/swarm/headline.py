@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.results.formats import count_of, duration, join_names
-from p2pfl.results.swarm.blocking import Blockage, blockages, urgent_first, waits_of
+from p2pfl.results.swarm.blockages import Blockage, blockages, urgent_first, waits_of
 from p2pfl.results.swarm.state import ABSENT_ACTIVITIES, Activity, PeerState, Swarm
 
 Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
@@ -129,7 +129,7 @@ def seconds(value: float) -> str:
 
 
 def describe_activity(peer: PeerState, *, now: float) -> str:
-    """Return what a peer does, as the end of a sentence that begins with "it".
+    """Return the activity of a peer, as the end of a sentence that begins with "it".
 
     Examples
     --------

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 Doing = Literal["training", "waiting", "offline", "away"]
-"""Content of a lane: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
+"""Content of a lane: ``away`` is a peer that is gone, has failed, or sends nothing."""
 
 KEPT_CHANGES = 300
 """Number of last changes that a lane keeps."""
@@ -55,7 +55,7 @@ class Lanes:
             changes.append((max(last, at), doing))
 
     def of(self, peer: str, *, since: float, until: float) -> list[Stretch]:
-        """Return what a peer did between two times, in order."""
+        """Return the stretches of a peer between two times, in order."""
         changes = [*self._changes.get(peer, ()), (until, None)]
         stretches = []
         for (at, doing), (end, _) in pairwise(changes):

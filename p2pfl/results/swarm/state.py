@@ -133,7 +133,7 @@ class PeerState:
     lost_at
         Time at which a neighbour lost it last; ``None`` if none has.
     silent_since
-        Time of its last sign of life, if it gives none; ``None`` otherwise.
+        Time of its last message, if it is silent; ``None`` otherwise.
     """
 
     name: str
@@ -166,7 +166,7 @@ class PeerState:
         """Activity of the peer: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
         ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``silent`` is a peer that is connected
-        and gives no sign of life, ``unseen`` is one of which there is no line at all.
+        and sends nothing, ``unseen`` is one of which there is no line at all.
         """
         if self.failure is not None:
             return "failed"
@@ -193,7 +193,7 @@ class PeerState:
             self._median = statistics.median(self.durations)
         return self._median
 
-    def lasted(self, seconds: float) -> None:
+    def add_duration(self, seconds: float) -> None:
         """Take the duration of a round."""
         self.durations.append(seconds)
         self._median = None
@@ -271,7 +271,7 @@ class Swarm:
             self.lanes.note(since, name, self.peers[name].activity)
 
     def end(self) -> None:
-        """Take note that a simulation is over, whose peers do not say so themselves."""
+        """Take note that a simulation is over, whose peers do not report it themselves."""
         for peer in self.peers.values():
             peer.finished = peer.finished or peer.activity == "learning"
 
@@ -279,7 +279,7 @@ class Swarm:
         if peer.phase is None:  # a simulation has no phases
             peer.phase = "learning"
         if peer.since is not None and record.round >= peer.rounds:
-            peer.lasted((at - peer.since) / (record.round + 1 - peer.rounds))  # telemetry merges fast rounds
+            peer.add_duration((at - peer.since) / (record.round + 1 - peer.rounds))  # telemetry merges fast rounds
         peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores or peer.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
@@ -288,12 +288,12 @@ class Swarm:
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
-        self._missed(at, peer, record)
+        self._count_missed(at, peer, record)
         budget = self.setting.epsilon
         if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY_SPENT_SHARE * budget:
             self.nearly_spent.setdefault(peer.name, at)
 
-    def _missed(self, at: float, peer: PeerState, record: Record) -> None:
+    def _count_missed(self, at: float, peer: PeerState, record: Record) -> None:
         """Count the models that are late; those of a neighbour that is absent have another reason."""
         absent = {
             name for name in record.missed if name in self.peers and self.peers[name].activity in ABSENT_ACTIVITIES
@@ -323,9 +323,9 @@ class Swarm:
             case MasksUncancelled() | LossRose() | MasksCancelled():
                 self.alarms.append((at, notice))
             case _:
-                self._observed(at, peer, notice)
+                self._apply_observation(at, peer, notice)
 
-    def _observed(self, at: float, peer: PeerState, notice: Notice) -> None:
+    def _apply_observation(self, at: float, peer: PeerState, notice: Notice) -> None:
         """Take what an observer sees from outside of the peer, and warnings."""
         match notice:
             case PeerAnnounced():

@@ -1,7 +1,7 @@
 """Fields of a peer's records and notices that observers receive: an allow-list for each level.
 
-``health`` says where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend on
-data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or
+``health`` reports where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend
+on data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or
 messages of errors. A field that no table lists does not leave the peer.
 """
 
@@ -176,7 +176,7 @@ class Recent:
         match entry:
             case Record():
                 self._state.pop(WaitBegan, None)
-                merged = self._merged(entry)
+                merged = self._merge(entry)
                 self._state[Record] = at, entry
             case WaitEnded():
                 self._state.pop(WaitBegan, None)
@@ -199,11 +199,11 @@ class Recent:
         return [*sorted([*self._warnings, *(item for _, item in state)], key=lambda item: item[0]), *met]
 
     def news(self) -> list[tuple[float, Entry]]:
-        """Return what is new since the last call."""
+        """Return the entries since the last call."""
         entries, self._news = [*self._news], deque(maxlen=self._news.maxlen)
         return entries
 
-    def _merged(self, record: Record) -> Record:
+    def _merge(self, record: Record) -> Record:
         """Return a record with the counts of one that nobody has taken, in its place."""
         for index, (_, earlier) in enumerate(self._news):
             if isinstance(earlier, Record):

@@ -43,7 +43,7 @@ def merge_entries(entries: Iterable[Entry], *, began: datetime | None) -> list[t
 
 
 def setting_of(experiment: Experiment) -> Setting:
-    """Return what the events of an experiment do not repeat.
+    """Return the facts that the events of an experiment do not repeat.
 
     Raises
     ------

@@ -103,7 +103,7 @@ class WorkerGroup:
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of the values of all workers, the same in each to the last bit; int64 wraps around."""
         moved = values.clone() if self._travels(values) else values.cpu()
-        self._done(lambda backend: backend.allreduce([moved]), moved)
+        self._carry_out(lambda backend: backend.allreduce([moved]), moved)
         self.bytes_out += 2 * moved.nbytes * (self.size - 1) // self.size
         return moved.to(values.device)
 
@@ -128,7 +128,7 @@ class WorkerGroup:
             incoming = into.view(len(into), flat.shape[1]).view(torch.uint8)
         else:
             incoming = torch.empty(sum(takes), moved.shape[1], dtype=torch.uint8, device=moved.device)
-        self._done(lambda backend: backend.alltoall_base(incoming, moved, list(takes), list(gives)), moved)
+        self._carry_out(lambda backend: backend.alltoall_base(incoming, moved, list(takes), list(gives)), moved)
         self.bytes_out += (len(moved) - gives[self.rank]) * moved.shape[1]
         taken = incoming.view(values.dtype).reshape(len(incoming), *shape).to(values.device)
         return taken if into is None or taken.data_ptr() == into.data_ptr() else into.copy_(taken)
@@ -174,7 +174,7 @@ class WorkerGroup:
         """Return whether a tensor is where a process group takes it."""
         return values.device.type == "cpu" or "device" in self._backends
 
-    def _done(self, begin: Callable[[Backend], Any], values: torch.Tensor) -> None:
+    def _carry_out(self, begin: Callable[[Backend], Any], values: torch.Tensor) -> None:
         """Carry out one operation; between looks at it this thread handles signals."""
         try:
             work = begin(self._backends["host" if values.device.type == "cpu" else "device"])

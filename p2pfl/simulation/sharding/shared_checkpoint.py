@@ -78,7 +78,7 @@ class SharedKeeper(CheckpointKeeper):
         """Take the state after a round; all workers write it if the one that leads says that it is time to."""
         size = newest.bytes * self._shard.workers
         if self._shard.shared(int(self.path is not None and self.pause.over(size))):
-            with self.pause.writing():
+            with self.pause.time_writing():
                 save(newest, self.path, self._shard)
 
     def end(self) -> None:
@@ -152,7 +152,7 @@ def _place(path: Path, first: int, count: int, length: int) -> Any:
     return np.memmap(path, np.uint8, "r+", offset=first, shape=(count, length))
 
 
-def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
+def load_checkpoint(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
     """Return the checkpoint of the local peers, which the process that leads reads for all.
 
     Parameters
@@ -176,10 +176,10 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
             whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
 
     shard.lead(read)
-    return _scattered(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
+    return _scatter(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
 
 
-def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
+def _scatter(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
     tensors_by_name = {} if whole is None else whole.tensors()
     about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in tensors_by_name.items()}
@@ -196,7 +196,7 @@ def _like(kind: str, shape: Sequence[int]) -> torch.Tensor:
 
 
 @contextmanager
-def opened_run(
+def open_run(
     resolved: Plan, shard: Shard, *, folder: Path | None, resume: bool, began: datetime
 ) -> Iterator[tuple[Run, SimulationCheckpoint | None]]:
     """Return a run and, if it is resumed, the checkpoint with which it goes on; own its directory in the context.
@@ -220,16 +220,16 @@ def opened_run(
         The directory cannot be written or is in use, or the run in it cannot be resumed or is another one.
     """
     if resume:
-        with _owned(folder, within=LOCK_SECONDS):
-            run, left = _resumed(resolved, folder, shard)
+        with _own_folder(folder, within=LOCK_SECONDS):
+            run, left = _resume(resolved, folder, shard)
             with run:
                 yield run, left
         return
-    with Run(resolved.experiment, folder=folder, began=began) as run, _owned(folder, within=LOCK_SECONDS):
+    with Run(resolved.experiment, folder=folder, began=began) as run, _own_folder(folder, within=LOCK_SECONDS):
         yield run, None
 
 
-def _owned(folder: Path | None, *, within: float) -> AbstractContextManager[object]:
+def _own_folder(folder: Path | None, *, within: float) -> AbstractContextManager[object]:
     """Return what owns a run directory, if there is one."""
     return (
         nullcontext()
@@ -238,7 +238,7 @@ def _owned(folder: Path | None, *, within: float) -> AbstractContextManager[obje
     )
 
 
-def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:
+def _resume(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:
     """Return the run in a folder and its checkpoint, with which it goes on."""
     if folder is None and shard.leads:
         raise InputError("a run that was kept in memory cannot be resumed; pass its folder")
@@ -247,7 +247,7 @@ def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, Si
             f"{resolved.experiment.learning.algorithm} keeps no checkpoints, as its models travel for several rounds; "
             "start the simulation again"
         )
-    left = loaded(shard, folder, size=resolved.learner.layout.size)
+    left = load_checkpoint(shard, folder, size=resolved.learner.layout.size)
     if folder is None:
         return Run(resolved.experiment), left
     if Run.load(folder).experiment != resolved.experiment:  # before any record is dropped

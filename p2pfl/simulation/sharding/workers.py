@@ -70,7 +70,7 @@ _runs = 0
 """Number of simulations in a process that torchrun started, for their keys in the store."""
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Return whether torchrun started this process as one of several, and choose its GPU if there is one."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return False
@@ -80,11 +80,11 @@ def launched() -> bool:
 
 def leads() -> bool:
     """Return whether this process writes and reports: the only one, or the first of torchrun's."""
-    return not launched() or int(os.environ["RANK"]) == 0
+    return not is_launched() or int(os.environ["RANK"]) == 0
 
 
 @contextmanager
-def sharded(
+def shard_simulation(
     made: Experiment | Plan, *, workers: int, follow: Follow, options: RunOptions, unaccounted: bool = False
 ) -> Iterator[tuple[Plan, Shard]]:
     """Plan a simulation, and share its peers among workers until the context is left.
@@ -108,7 +108,7 @@ def sharded(
     """
     if not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of processes above 0, but it is {workers!r}; change it")
-    together = launched()
+    together = is_launched()
     if not together and workers == 1:
         resolved = plan(made, unaccounted=unaccounted) if isinstance(made, Experiment) else made
         yield resolved, Shard(resolved.topology.peers)
@@ -121,15 +121,15 @@ def sharded(
     if isinstance(made, Experiment):
         check(Composition.of(made))  # before processes start
     experiment = made if isinstance(made, Experiment) else made.experiment
-    with _joined() if together else _started(experiment, workers=workers, follow=follow, options=options) as group:
+    with _join() if together else _start_workers(experiment, workers=workers, follow=follow, options=options) as group:
         try:
-            yield divided(made if together else experiment, group, unaccounted=unaccounted)
+            yield divide_plan(made if together else experiment, group, unaccounted=unaccounted)
         except BaseException as error:
             group.fail(error)
             raise
 
 
-def divided(made: Experiment | Plan, group: WorkerGroup, *, unaccounted: bool = False) -> tuple[Plan, WorkerShard]:
+def divide_plan(made: Experiment | Plan, group: WorkerGroup, *, unaccounted: bool = False) -> tuple[Plan, WorkerShard]:
     """Return the plan of one worker, which holds the data of its own peers, and its peers.
 
     Parameters
@@ -169,18 +169,20 @@ def _count(made: Experiment | Plan) -> int:
 
 
 @contextmanager
-def _joined() -> Iterator[WorkerGroup]:
+def _join() -> Iterator[WorkerGroup]:
     """Join the processes that torchrun started."""
     global _runs  # noqa: PLW0603 (the store outlives a simulation)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=MAX_WAIT)))
     _runs += 1
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    yield connected(PrefixStore(f"p2pfl {_runs}", store), rank=rank, size=size, local=local)
+    yield connect(PrefixStore(f"p2pfl {_runs}", store), rank=rank, size=size, local=local)
 
 
 @contextmanager
-def _started(experiment: Experiment, *, workers: int, follow: Follow, options: RunOptions) -> Iterator[WorkerGroup]:
+def _start_workers(
+    experiment: Experiment, *, workers: int, follow: Follow, options: RunOptions
+) -> Iterator[WorkerGroup]:
     """Start the other workers as processes on this machine, and end them when the context is left."""
     if experiment.topology.kind == "own":
         raise InputError(
@@ -200,7 +202,7 @@ def _started(experiment: Experiment, *, workers: int, follow: Follow, options: R
                 crew.processes[-1].start()
             crew.wait(store)
             _take_gpu(0)
-            yield connected(store, rank=0, size=workers, local=workers, missing=crew.missing)
+            yield connect(store, rank=0, size=workers, local=workers, missing=crew.find_failure)
             crew.end()
         finally:
             crew.kill()
@@ -223,14 +225,14 @@ class Crew:
         """
         for rank in range(1, len(self.processes) + 1):
             while not store.check([_ready(rank)]):
-                if missing := self.missing(within=0.0):
+                if missing := self.find_failure(within=0.0):
                     raise RunError(
                         f"{missing} before it began; see its output, start fewer workers, and in a script of your own "
                         'start them below `if __name__ == "__main__":`'
                     )
                 time.sleep(PAUSE)
 
-    def missing(self, within: float = SOON) -> str:
+    def find_failure(self, within: float = SOON) -> str:
         """Return how a worker ended; empty if all still run."""
         end = time.monotonic() + within
         while True:
@@ -286,7 +288,7 @@ def _work(task: Task) -> None:
     _take_gpu(task.rank)
     store = FileStore(task.store, task.size)
     store.set(_ready(task.rank), "")
-    group = connected(store, rank=task.rank, size=task.size, local=task.size)
+    group = connect(store, rank=task.rank, size=task.size, local=task.size)
     try:
         task.follow(task.experiment, group, task.options)
     except P2PFLError as error:
@@ -297,7 +299,7 @@ def _work(task: Task) -> None:
         raise
 
 
-def connected(store: Store, *, rank: int, size: int, local: int, missing: Callable[[], str] = str) -> WorkerGroup:
+def connect(store: Store, *, rank: int, size: int, local: int, missing: Callable[[], str] = str) -> WorkerGroup:
     """Connect a worker to the others.
 
     Parameters

@@ -75,7 +75,7 @@ async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):
             yield learner
 
     monkeypatch.setattr(worker, "train_alone", training)
-    task = asyncio.create_task(worker._alone("learner", "ada", rounds=10**9))
+    task = asyncio.create_task(worker._train_alone("learner", "ada", rounds=10**9))
     await wait_until(lambda: made, "training begins")
     task.cancel()
     await asyncio.wait({task})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import BudgetError
-from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
+from p2pfl.network.secagg.sum_wait import Deadlines, SumWait
 
 TOTAL = np.array([5])
 CALL, AGREEMENTS = "participant set", "agreements"
@@ -23,7 +23,7 @@ class Sum:
     def called(self):
         return () if self.call is None else self.call.here
 
-    def passed(self, peer):
+    def has_passed(self, peer):
         return peer in self.later
 
     def close(self):
@@ -38,7 +38,7 @@ def waiting(*, senders=("bob", "eve"), lacking=lambda: None, gone=()):
     """A wait that began at time 0, in which neighbours may take 10 s, and 3 s for an answer."""
     messages = Sum()
     deadlines = Deadlines(lambda: {*senders} - {*gone}, lambda _peer, since: since + 10.0, 3.0)
-    return Collecting(messages, senders, deadlines, lacking, since=0.0), messages
+    return SumWait(messages, senders, deadlines, lacking, since=0.0), messages
 
 
 def test_a_sum_is_given_after_terms_consents_and_keys():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import BudgetError, DecodeError, PrivacyError
-from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, common_sums
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
@@ -26,12 +26,12 @@ WEIGHTS = metropolis(complete(5).named(NAMES))
 SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run="test")
 IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
 SIZE = 6
-SUMS = known(WEIGHTS, size=SIZE, width=64, colluders=1)
+SUMS = common_sums(WEIGHTS, size=SIZE, width=64, colluders=1)
 
 
 def announcement(name, *, life=1):
     key = ExchangeKey.from_source(SOURCE, peer=name).public
-    return Announcement(name, life, "up", {}, key).signed(IDENTITIES[name], swarm="test")
+    return Announcement(name, life, "up", {}, key).sign(IDENTITIES[name], swarm="test")
 
 
 def seal(name, *, life=1):
@@ -73,12 +73,12 @@ def finished(receiver, givers):
     call = receiver.close()
     agreed = None
     for giver in givers:
-        answer = giver.called("eve", call)
+        answer = giver.consent("eve", call)
         if answer is not None:
-            agreed = receiver.consented(giver.peer, answer)
+            agreed = receiver.receive_consent(giver.peer, answer)
     for giver in givers:
         if giver.peer in call.here:
-            receiver.unlock(giver.peer, giver.agreed("eve", agreed))
+            receiver.unlock(giver.peer, giver.unlock("eve", agreed))
     return receiver.total()
 
 
@@ -123,8 +123,8 @@ def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
     ada, call = next_life("ada"), receiver.close()
     given_terms(ada)  # which comes late
     with pytest.raises(PrivacyError, match="next incarnation of ada, which did not send the term"):
-        receiver.consented("ada", ada.called("eve", call))
-    assert [receiver.consented(other.peer, other.called("eve", call)) for other in others] == [None] * 3
+        receiver.receive_consent("ada", ada.consent("eve", call))
+    assert [receiver.receive_consent(other.peer, other.consent("eve", call)) for other in others] == [None] * 3
     assert receiver.total() is None
 
 
@@ -140,12 +140,12 @@ def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginni
 
 def test_a_receiver_that_came_back_and_calls_others_is_refused_and_not_accused(begun):
     receiver, (ada, *_) = begun
-    assert ada.called("eve", receiver.close()) is not None
+    assert ada.consent("eve", receiver.close()) is not None
     ada.seal.membership.up["eve"] = announcement("eve", life=2)
     again = SumReceiver("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
     again.open((0, 0), weighted=False)
     with pytest.raises(PrivacyError, match="two different participant sets"):
-        ada.called("eve", again.close())
+        ada.consent("eve", again.close())
     assert not ada.proofs
 
 
@@ -156,7 +156,7 @@ def test_a_sender_waits_until_the_receiver_has_closed_the_sum_before(begun):
     receiver, (ada, *_) = begun
     assert not ada.ready("eve")
     assert ada.ready("dan")
-    ada.called("eve", receiver.close())
+    ada.consent("eve", receiver.close())
     assert ada.ready("eve")
 
 
@@ -168,7 +168,7 @@ def test_there_is_never_more_than_one_term_of_a_sender_to_be_held(begun):
         brought(receiver, [ada], (2, 0))
     brought(receiver, [ada], (4, 0))  # in its place
     assert list(receiver._coming) == ["ada"]
-    assert receiver.passed("ada")
+    assert receiver.has_passed("ada")
 
 
 def test_whoever_is_not_on_the_roll_gives_nothing_for_that_sum_any_more():
@@ -177,7 +177,7 @@ def test_whoever_is_not_on_the_roll_gives_nothing_for_that_sum_any_more():
     brought(receiver, givers[:3], (2, 0))
     late = givers[3]
     part, share = late.mask(SumSlot("eve", 2, 0), np.arange(SIZE))  # in the middle of it
-    assert late.called("eve", receiver.close()) is None
+    assert late.consent("eve", receiver.close()) is None
     assert list(late.give(part, share, mass=None, piece=16)) == []
     assert late.over("eve", (1, 5))
     assert not late.over("eve", (2, 1))
@@ -192,7 +192,7 @@ def test_keys_may_be_asked_for_until_they_are_given_or_nobody_is_called(begun):
     given_terms(alone)
     empty = sum_receiver()
     empty.open((0, 0), weighted=False)
-    assert alone.called("eve", empty.close()) is None
+    assert alone.consent("eve", empty.close()) is None
     assert alone.awaited == set()
 
 
@@ -245,14 +245,14 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
     shorter = msgspec.structs.replace(call, here=call.here[:3])
     for forged in (msgspec.structs.replace(call, signature=other), moved, shorter):
         with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-            ada.called("eve", forged)
+            ada.consent("eve", forged)
     with pytest.raises(DecodeError, match='"dan" has not signed this participant set'):
-        ada.called("dan", call)
+        ada.consent("dan", call)
     again = Seal(IDENTITIES["eve"], Membership(announcement("eve", life=2), frozenset(), "test"))
     signature = again.sign(SumSlot("eve", 0, 0), call.here, domain="roll")
     with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-        ada.called("eve", msgspec.structs.replace(call, signature=signature))
-    assert ada.called("eve", call) is not None
+        ada.consent("eve", msgspec.structs.replace(call, signature=signature))
+    assert ada.consent("eve", call) is not None
 
 
 def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begun):
@@ -264,31 +264,31 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
     given_terms(late)
     call = receiver.close()
     with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
-        receiver.consented("ada", late.called("eve", call))
+        receiver.receive_consent("ada", late.consent("eve", call))
     for giver in (ada, bob, *others):
-        agreed = receiver.consented(giver.peer, giver.called("eve", call))
+        agreed = receiver.receive_consent(giver.peer, giver.consent("eve", call))
     with pytest.raises(DecodeError, match="has not signed this consent"):
-        late.agreed("eve", agreed)
+        late.unlock("eve", agreed)
 
 
 def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
     ada = sum_sender("ada")
-    assert ada.acquainted(SumSlot("eve", 0, 0))
+    assert ada.shares_secrets(SumSlot("eve", 0, 0))
     ada.acquaint({edge: secret for edge, secret in SECRETS.items() if edge != ("ada", "bob")})
-    assert not ada.acquainted(SumSlot("eve", 0, 0))
-    assert not ada.acquainted(SumSlot("bob", 0, 0))
+    assert not ada.shares_secrets(SumSlot("eve", 0, 0))
+    assert not ada.shares_secrets(SumSlot("bob", 0, 0))
 
 
 def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     receiver, (ada, *_) = begun
     first = receiver.close()
-    ada.called("eve", first)
+    ada.consent("eve", first)
     here = NAMES[:3]
     other = RollCall(0, 0, here, seal("eve").sign(SumSlot("eve", 0, 0), here, domain="roll"))
     for _ in range(2):
         with pytest.raises(PrivacyError, match="two different participant sets"):
-            ada.called("eve", other)
-    assert ada.called("eve", first) is not None  # that one it goes on with
+            ada.consent("eve", other)
+    assert ada.consent("eve", first) is not None  # that one it goes on with
     proof = ada.proofs["eve"]
     assert (proof.one.signature, proof.other.signature) == (first.signature, other.signature)
     assert proof.gossip_step == (0, 0)
@@ -300,28 +300,28 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
 def test_a_roll_that_nobody_signed_proves_nothing(begun):
     receiver, (ada, *_) = begun
     first = receiver.close()
-    ada.called("eve", first)
+    ada.consent("eve", first)
     with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
-        ada.called("eve", msgspec.structs.replace(first, here=NAMES[:3]))
+        ada.consent("eve", msgspec.structs.replace(first, here=NAMES[:3]))
     assert ada.proofs == {}
 
 
 def test_no_key_is_given_for_consents_that_somebody_has_not_signed(begun):
     receiver, givers = begun
     call = receiver.close()
-    words = [giver.called("eve", call) for giver in givers]
+    words = [giver.consent("eve", call) for giver in givers]
     for giver, word in zip(givers, words, strict=True):
-        agreed = receiver.consented(giver.peer, word)
+        agreed = receiver.receive_consent(giver.peer, word)
     own = IDENTITIES["eve"].sign(b"whatever", domain="consent")
     swapped = agreed.signatures[1::-1] + agreed.signatures[2:]
     for signatures in ((*agreed.signatures[:3], own), swapped):
         with pytest.raises(DecodeError, match="has not signed this consent"):
-            givers[0].agreed("eve", msgspec.structs.replace(agreed, signatures=signatures))
+            givers[0].unlock("eve", msgspec.structs.replace(agreed, signatures=signatures))
     with pytest.raises(PrivacyError, match="not to a participant set"):
-        givers[0].agreed("eve", msgspec.structs.replace(agreed, signatures=agreed.signatures[:3]))
+        givers[0].unlock("eve", msgspec.structs.replace(agreed, signatures=agreed.signatures[:3]))
     with pytest.raises(PrivacyError, match="not to a participant set"):
-        givers[0].agreed("dan", agreed)
-    assert givers[0].agreed("eve", agreed).own
+        givers[0].unlock("dan", agreed)
+    assert givers[0].unlock("eve", agreed).own
 
 
 def test_a_consent_of_another_life_does_not_pass(begun):
@@ -329,9 +329,9 @@ def test_a_consent_of_another_life_does_not_pass(begun):
     call = receiver.close()
     before = seal("ada", life=9).sign(SumSlot("eve", 0, 0), call.here, domain="consent")
     with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
-        receiver.consented("ada", ParticipantsConfirmed(0, 0, before))
+        receiver.receive_consent("ada", ParticipantsConfirmed(0, 0, before))
     with pytest.raises(DecodeError, match='"bob" has not signed this consent'):
-        receiver.consented("bob", givers[0].called("eve", call))
+        receiver.receive_consent("bob", givers[0].consent("eve", call))
 
 
 def test_keys_that_were_not_asked_for_are_refused(begun):
@@ -342,7 +342,7 @@ def test_keys_that_were_not_asked_for_are_refused(begun):
     with pytest.raises(PrivacyError, match="arrived before all consents"):
         receiver.unlock("ada", Unmasking(0, 0, bytes(32)))
     for giver in givers:
-        receiver.consented(giver.peer, giver.called("eve", call))
+        receiver.receive_consent(giver.peer, giver.consent("eve", call))
     for wrong in (Unmasking(0, 0, bytes(32), {"bob": bytes(32)}), Unmasking(0, 1, bytes(32))):
         with pytest.raises(PrivacyError):
             receiver.unlock("ada", wrong)

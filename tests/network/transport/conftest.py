@@ -7,8 +7,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
-from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, running
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.memory import MemoryTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 
@@ -61,7 +61,7 @@ def configured(*lines, replace=None):
             text = text.replace(old, new)
         return text + "\n".join(lines) + "\n"
 
-    return running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
+    return run_program(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +127,7 @@ def websocket_url(tmp_path_factory):
         file.write_text(WEBSOCKETS.format(host=host, port=port))
         return [sys.executable, "-c", SERVE, str(file)]
 
-    with running(Program(found.kind, command), host="127.0.0.1", port=0) as broker:
+    with run_program(Program(found.kind, command), host="127.0.0.1", port=0) as broker:
         yield broker.url.replace("mqtt://", "ws://")
 
 
@@ -148,9 +148,9 @@ def transport(request):
         case "memory":
             return MemoryTransport()
         case "memory that lasts":
-            return Lasting([MemoryTransport()])
+            return LastingTransport([MemoryTransport()])
         case "mosquitto that lasts":
-            return Lasting([MqttTransport(request.getfixturevalue("mosquitto_url"))])
+            return LastingTransport([MqttTransport(request.getfixturevalue("mosquitto_url"))])
         case "mosquitto":
             return MqttTransport(request.getfixturevalue("mosquitto_url"))
         case "mosquitto with MQTT 5":

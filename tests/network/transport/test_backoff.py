@@ -27,7 +27,7 @@ def test_time_without_a_connection_adds_up():
     outages.lost(10.0)
     outages.lost(11.0)  # the second to notice
     assert outages.away(12.0) == 2.0
-    outages.joined(13.0)
+    outages.note_connection(13.0)
     assert outages.away(50.0) == 3.0
     outages.lost(60.0, since=55.0)  # a publish of then was never acknowledged
     assert outages.away(61.0) == 9.0
@@ -39,11 +39,11 @@ def test_a_connection_that_is_lost_at_once_is_a_failure_and_one_that_was_steady_
     outages.lost(100.0)
     pauses = [outages.pause]
     for moment in (101.0, 102.0, 103.0, 104.0):
-        outages.joined(moment)
+        outages.note_connection(moment)
         outages.lost(moment + 0.1)
         pauses.append(outages.pause)
     assert pauses == [BACKOFF.pause("ada", failures) for failures in range(5)]
-    outages.joined(110.0)
+    outages.note_connection(110.0)
     outages.lost(150.0)
     assert outages.pause == BACKOFF.pause("ada", 0)
 
@@ -52,10 +52,10 @@ def test_hope_is_given_up_when_nothing_was_steady_for_too_long():
     outages = Outages(BACKOFF, "ada", now=0.0)
     outages.lost(100.0)
     assert not outages.hopeless(700.0)
-    outages.joined(690.0)
+    outages.note_connection(690.0)
     outages.lost(690.1)
     assert outages.hopeless(700.1)
-    outages.joined(701.0)
+    outages.note_connection(701.0)
     outages.lost(800.0)
     assert not outages.hopeless(1000.0)
 
@@ -64,7 +64,7 @@ def test_others_get_more_time_to_come_back_after_an_outage():
     outages = Outages(BACKOFF, "ada", now=0.0)
     assert outages.grace(1.0) == DOUBT
     outages.lost(50.0)
-    outages.joined(60.0)
+    outages.note_connection(60.0)
     assert outages.grace(61.0) == RETURN > 2 * BACKOFF.largest
     assert outages.grace(60.0 + RETURN) == DOUBT
 

@@ -14,7 +14,7 @@ import pytest
 
 from p2pfl.core.errors import BrokerError
 from p2pfl.network.transport import broker as room_of_brokers
-from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, running
+from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, run_program
 from p2pfl.network.transport.mqtt import MqttTransport
 
 DEADLINE = 20.0
@@ -212,7 +212,7 @@ def test_a_broker_that_fails_is_quoted():
                 "or name another broker"
             ),
         ),
-        running(broken, host="127.0.0.1", port=0),
+        run_program(broken, host="127.0.0.1", port=0),
     ):
         pass
 
@@ -228,7 +228,7 @@ def test_a_broker_that_never_listens_is_stopped(monkeypatch):
                 "that or name another broker"
             ),
         ),
-        running(Program("mute", never), host="127.0.0.1", port=0),
+        run_program(Program("mute", never), host="127.0.0.1", port=0),
     ):
         pass
     assert psutil.Process().children() == children

@@ -3,7 +3,7 @@
 import pytest
 
 from p2pfl.core.errors import TransportError
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.testing import TRANSPORT_CHECKS, ContractError, MemoryTransport, check_transport
 from p2pfl.testing.transport_contract import run_check
 
@@ -13,7 +13,7 @@ from p2pfl.testing.transport_contract import run_check
 async def test_a_transport_keeps_its_promise(transport, room, check, request):
     if check == "joining_can_be_cancelled_at_any_time_and_leaves_nothing" and "websockets" in request.node.name:
         pytest.skip("iotcore accepts no websocket any more after a handshake that was interrupted")
-    if isinstance(transport, Lasting) and check == "of_two_channels_under_one_name_the_younger_stays":
+    if isinstance(transport, LastingTransport) and check == "of_two_channels_under_one_name_the_younger_stays":
         pytest.skip("the older channel comes back")
     await run_check(check, transport, room=room)
 

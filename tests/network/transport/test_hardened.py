@@ -12,10 +12,10 @@ import pytest
 from certificates import reachable
 from p2pfl.core.errors import AccessError, BrokerError, InputError, RefusedError
 from p2pfl.network.protocol.wire.message_codec import inbox, outlet, rights
-from p2pfl.network.transport.broker import Program, mosquitto, running
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.channel import Message, Will
-from p2pfl.network.transport.hardened import acl, configure, hashed
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.hardened import acl, configure, hash_password
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.login import PASSWORD, USER, Login, login, overheard
 from p2pfl.network.transport.mqtt import MqttTransport
 
@@ -30,7 +30,7 @@ def started(folder):
         lines = (folder / "mosquitto.conf").read_text().splitlines()
         return "\n".join(f"listener {port} {host}" if each.startswith("listener") else each for each in lines) + "\n"
 
-    return running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
+    return run_program(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ async def test_nobody_hears_what_is_in_anothers_inbox_and_a_forged_will_is_not_p
 @pytest.mark.parametrize("version", [4, 5])
 async def test_who_does_not_know_the_password_is_kept_out_at_once(join, shown, version):
     async def scenario():
-        async with Lasting([join("ada", version=version, **shown)]).join("clinic-ada-1"):
+        async with LastingTransport([join("ada", version=version, **shown)]).join("clinic-ada-1"):
             pass
 
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_passwords_are_hashed_as_mosquitto_does(tmp_path):
         pytest.skip("mosquitto_passwd does not run")
     line = file.read_text().strip()
     salt = base64.b64decode(line.split("$")[3])
-    assert line == f"ada:{hashed('p@ss', salt=salt)}"
+    assert line == f"ada:{hash_password('p@ss', salt=salt)}"
 
 
 async def test_without_peers_certificates_say_who_is_who(tmp_path, certificates):

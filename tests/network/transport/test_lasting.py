@@ -9,7 +9,7 @@ from p2pfl.core.errors import AccessError, BrokerError, BusyError, RefusedError,
 from p2pfl.network.transport import lasting
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.channel import Message, Will
-from p2pfl.network.transport.lasting import MAX_CONNECTIONS, Lasting
+from p2pfl.network.transport.lasting import MAX_CONNECTIONS, LastingTransport
 from p2pfl.network.transport.memory import MemoryChannel, MemoryTransport
 from waiting import pass_turns, wait_until
 
@@ -19,7 +19,7 @@ SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
 async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_restart():
     async with asyncio.timeout(20):
         broker = MemoryTransport()
-        lasts = Lasting([broker], backoff=SOON)
+        lasts = LastingTransport([broker], backoff=SOON)
         async with lasts.join("ada", will=Will("ada/state", b"dead")) as ada, lasts.join("bob") as bob:
             await ada.subscribe("bob/+", "news")
             await ada.publish("ada/state", b"up", retain=True)
@@ -43,7 +43,7 @@ async def test_what_was_subscribed_retained_and_willed_is_there_again_after_a_re
 async def test_publishes_and_subscriptions_wait_until_the_broker_is_there_again():
     async with asyncio.timeout(20):
         broker = MemoryTransport()
-        async with Lasting([broker], backoff=SOON).join("ada") as ada:
+        async with LastingTransport([broker], backoff=SOON).join("ada") as ada:
             broker.stop()
             calls = [asyncio.ensure_future(call) for call in (ada.subscribe("b"), ada.publish("a", b"x"), anext(ada))]
             await pass_turns(50)
@@ -63,7 +63,7 @@ async def test_a_peer_that_starts_before_its_broker_waits_and_says_so_once():
         broker.stop()
 
         async def join():
-            async with Lasting([broker], backoff=SOON, notice=said.append).join("ada") as ada:
+            async with LastingTransport([broker], backoff=SOON, notice=said.append).join("ada") as ada:
                 await ada.subscribe("a")
                 await ada.publish("a", b"x")
                 return (await anext(ada)).data, ada.outages, ada.lost
@@ -88,7 +88,7 @@ async def test_a_peer_that_starts_without_a_broker_gives_up_after_the_outage():
             TransportError,
             match=r"the memory broker is stopped; start it; this peer gave up after 0\.02 s \(transport\.outage\)",
         ) as caught:
-            async with Lasting([broker], backoff=short).join("ada"):
+            async with LastingTransport([broker], backoff=short).join("ada"):
                 pass
         assert caught.value.status == 1
 
@@ -99,7 +99,7 @@ async def test_without_an_outage_the_first_failure_to_connect_counts():
         broker = MemoryTransport()
         broker.stop()
         with pytest.raises(BrokerError, match="the memory broker is stopped; start it") as caught:
-            async with Lasting([broker], backoff=Backoff(outage=0.0), notice=said.append).join("ada"):
+            async with LastingTransport([broker], backoff=Backoff(outage=0.0), notice=said.append).join("ada"):
                 pass
         assert caught.value.status == 2
         assert said == []
@@ -108,7 +108,7 @@ async def test_without_an_outage_the_first_failure_to_connect_counts():
 async def test_without_an_outage_a_lost_connection_is_not_opened_again():
     async with asyncio.timeout(20):
         broker = MemoryTransport()
-        async with Lasting([broker], backoff=Backoff(outage=0.0)).join("ada") as ada:
+        async with LastingTransport([broker], backoff=Backoff(outage=0.0)).join("ada") as ada:
             broker.restart()
             with pytest.raises(TransportError, match=r"raise transport.outage"):
                 await ada.publish("a", b"x")
@@ -121,7 +121,7 @@ async def test_a_broker_that_refuses_us_at_the_first_connection_is_not_asked_aga
         strict = Strict(kind("expected to be let in, got: Not authorized"))
         strict.asked = 1
         with pytest.raises(kind, match="Not authorized"):
-            async with Lasting([strict, MemoryTransport()], backoff=SOON, notice=said.append).join("ada"):
+            async with LastingTransport([strict, MemoryTransport()], backoff=SOON, notice=said.append).join("ada"):
                 pass
         assert (strict.asked, said) == (2, [])
 
@@ -151,7 +151,7 @@ async def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
     async with asyncio.timeout(20):
         said = []
         busy = Busy(3)
-        async with Lasting([busy], backoff=SOON, notice=said.append).join("ada") as ada:
+        async with LastingTransport([busy], backoff=SOON, notice=said.append).join("ada") as ada:
             await ada.subscribe("a", "b")
             await ada.publish("b", b"x")
             assert (await anext(ada)).data == b"x"
@@ -164,10 +164,10 @@ async def test_a_subscription_that_a_busy_broker_refuses_is_asked_for_again():
 async def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outage():
     async with asyncio.timeout(20):
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
-        async with Lasting([Busy(10**9)], backoff=short).join("ada") as ada:
+        async with LastingTransport([Busy(10**9)], backoff=short).join("ada") as ada:
             with pytest.raises(TransportError, match=r"refuses the subscription a .*gave up after 0.02 s"):
                 await ada.subscribe("a")
-        async with Lasting([Busy(1)], backoff=Backoff(outage=0.0)).join("ada") as ada:
+        async with LastingTransport([Busy(1)], backoff=Backoff(outage=0.0)).join("ada") as ada:
             with pytest.raises(BusyError, match=r"refuses the subscription a"):
                 await ada.subscribe("a")
 
@@ -175,7 +175,7 @@ async def test_a_subscription_that_is_refused_all_the_time_fails_after_the_outag
 async def test_a_broker_that_is_busy_after_its_restart_is_asked_again():
     async with asyncio.timeout(20):
         busy = Busy(0)
-        async with Lasting([busy], backoff=SOON).join("ada") as ada:
+        async with LastingTransport([busy], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
             busy.refusals = 3
             busy.broker.restart()
@@ -188,7 +188,7 @@ async def test_hope_is_given_up_after_the_outage_and_everybody_is_told():
     async with asyncio.timeout(20):
         broker = MemoryTransport()
         short = Backoff(first=0.001, largest=0.004, outage=0.02)
-        async with Lasting([broker], backoff=short).join("ada") as ada:
+        async with LastingTransport([broker], backoff=short).join("ada") as ada:
             broker.stop()
             for call in (ada.publish("a", b"x"), ada.subscribe("a"), anext(ada)):
                 with pytest.raises(
@@ -220,7 +220,7 @@ class Strict:
 async def test_a_broker_that_refuses_us_is_not_asked_again(kind):
     async with asyncio.timeout(20):
         strict = Strict(kind("expected to be let in, got: Not authorized"))
-        async with Lasting([strict, MemoryTransport()], backoff=SOON).join("ada") as ada:
+        async with LastingTransport([strict, MemoryTransport()], backoff=SOON).join("ada") as ada:
             await ada.subscribe("a")
             strict.broker.restart()
             for call in (anext(ada), ada.publish("a", b"x")):
@@ -234,7 +234,7 @@ async def test_a_refused_publish_is_no_loss(monkeypatch):
     async def refuse(*_, **__):
         raise RefusedError("expected to publish, got: Not authorized")
 
-    async with asyncio.timeout(20), Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+    async with asyncio.timeout(20), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
         with monkeypatch.context() as patch:
             patch.setattr(MemoryChannel, "publish", refuse)
             with pytest.raises(RefusedError):
@@ -253,7 +253,7 @@ async def test_a_packet_that_ends_every_connection_is_named_with_the_setting(mon
 
     monkeypatch.setattr(MemoryChannel, "publish", cut)
 
-    async with asyncio.timeout(20), Lasting([MemoryTransport()], backoff=SOON).join("ada") as ada:
+    async with asyncio.timeout(20), LastingTransport([MemoryTransport()], backoff=SOON).join("ada") as ada:
         with pytest.raises(
             TransportError,
             match=f"{MAX_CONNECTIONS} connections ended while publishing 200000 bytes on a .*lower transport.chunk",
@@ -267,7 +267,7 @@ async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_ho
 
     async with asyncio.timeout(20):
         first, second = MemoryTransport(), MemoryTransport()
-        lasts = Lasting([first, second], backoff=SOON)
+        lasts = LastingTransport([first, second], backoff=SOON)
         async with lasts.join("ada") as ada, lasts.join("bob") as bob:
             await bob.subscribe("news")
             first.stop()
@@ -287,7 +287,7 @@ async def test_where_the_first_broker_is_gone_peers_meet_on_the_second_and_go_ho
 async def test_a_broker_that_takes_less_than_the_first_is_said_at_the_publish():
     async with asyncio.timeout(20):
         first, second = MemoryTransport(limit=1000), MemoryTransport(limit=100)
-        async with Lasting([first, second], backoff=SOON).join("ada") as ada:
+        async with LastingTransport([first, second], backoff=SOON).join("ada") as ada:
             assert ada.limit == 1000
             first.stop()
             await ada.subscribe("a")
@@ -303,7 +303,7 @@ async def test_leaving_in_the_middle_of_an_outage_leaves_no_task_behind(count):
     async with asyncio.timeout(20):
         others = asyncio.all_tasks()
         broker = MemoryTransport()
-        async with Lasting([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:
+        async with LastingTransport([broker], backoff=Backoff(first=1e-9, largest=1e-9)).join("ada") as ada:
             reader = asyncio.ensure_future(anext(ada))
             await pass_turns(1)
             broker.restart()

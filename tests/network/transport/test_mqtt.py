@@ -17,7 +17,7 @@ from p2pfl.network.transport import mqtt
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.network.transport.channel import LIMIT, Will
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 from refusals import DEADLINE, refusal
 from waiting import pass_turns
@@ -164,7 +164,7 @@ async def test_a_server_that_is_no_broker_or_of_another_version_is_noticed_at_on
 async def test_a_broker_that_refuses_our_credentials_is_not_asked_again_whatever_its_version(answer, version, why):
     async def scenario(port):
         transport = MqttTransport(f"mqtt://127.0.0.1:{port}", version=version)
-        async with Lasting([transport, transport]).join("ada"):
+        async with LastingTransport([transport, transport]).join("ada"):
             pass
 
     with (

@@ -13,7 +13,7 @@ import pytest
 
 from p2pfl.core.errors import BusyError, RefusedError, TransportError
 from p2pfl.network.transport.backoff import Backoff
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 
 DEADLINE = 20.0
@@ -73,7 +73,9 @@ def refusing(version, code, refusals=10**9):
 
 
 async def subscribed(url, version, backoff, said):
-    async with Lasting([MqttTransport(url, version=version)], backoff=backoff, notice=said.append).join("ada") as ada:
+    async with LastingTransport([MqttTransport(url, version=version)], backoff=backoff, notice=said.append).join(
+        "ada"
+    ) as ada:
         await ada.subscribe("a/b")
         return ada.outages
 
@@ -155,7 +157,7 @@ def guarded(tmp_path, configured_broker):
 @pytest.mark.parametrize(("version", "kind"), [(4, TransportError), (5, RefusedError)])
 async def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_causes_where_not(guarded, version, kind):
     async def scenario():
-        transport = Lasting([MqttTransport(guarded, version=version)], backoff=SHORT)
+        transport = LastingTransport([MqttTransport(guarded, version=version)], backoff=SHORT)
         async with transport.join("ada") as ada:
             await ada.subscribe("ada/news")
             await ada.publish("ada/news", b"x")

@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.core.errors import BrokerError, TransportError
 from p2pfl.network.transport.backoff import Backoff
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 from refusals import DEADLINE, refusal
 
@@ -59,7 +59,7 @@ async def test_where_the_clock_is_behind_and_the_system_decides_the_broker_is_as
     async def scenario(transport):
         said = []
         with pytest.raises(TransportError, match=r"set the clock; this peer gave up after 0.05 s"):
-            async with Lasting([transport], backoff=Backoff(outage=0.05), notice=said.append).join("ada"):
+            async with LastingTransport([transport], backoff=Backoff(outage=0.05), notice=said.append).join("ada"):
                 pass
         assert len(said) == 1
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
-from p2pfl.network.virtual.forecast import Network, One, TrainingSettings, forecast, network, shipped
+from p2pfl.network.virtual.forecast import Network, One, TrainingSettings, forecast, list_shipped, network
 from p2pfl.network.virtual.virtual_network import Conditions
 from p2pfl.simulation import simulate
 from sourcing import shared_source
@@ -146,7 +146,7 @@ def test_a_forecast_is_the_same_each_time():
     assert one.summary == two.summary
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_shipped())
 def test_a_shipped_network_is_one(name):
     assert network(name).training.seconds > 0
 

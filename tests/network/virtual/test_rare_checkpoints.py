@@ -85,7 +85,7 @@ def test_masks_cancel_whenever_the_power_goes(plans, moment):
     world, outcome = played(plans, moment, setting=MASKED)
     assert not outcome.failure
     for peer in world.watch.peers.values():
-        assert not peer.session.ledgers.masks.uncancelled()
+        assert not peer.session.ledgers.masks.list_uncancelled()
 
 
 def test_a_backup_that_is_restored_twice_uses_no_mask_twice(plans):

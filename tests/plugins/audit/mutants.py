@@ -164,7 +164,7 @@ def unmasked(keep):
 
 def halves_not_charged(patch):
     real = Meter.charge
-    patch.setattr(Cover, "uncovered", lambda _self, _halves: [])
+    patch.setattr(Cover, "find_uncovered", lambda _self, _halves: [])
     patch.setattr(Meter, "charge", lambda self, round, *, whole: real(self, round, whole=whole or True))
     patch.setattr(Meter, "correct", lambda *_: None)
 
@@ -313,7 +313,7 @@ PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "masks": lambda: _released(MASKS),
     "settling": lambda: restarts.check_settling(replace(BOTH, participation=1.0)),
     "sums": lambda: secure_sums.sums(_secagg()),
-    "keys of sums": lambda: [secure_sums.keyed()],
+    "keys of sums": lambda: [secure_sums.check_keys()],
     "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
     "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
     "training": lambda: dp_sgd_claims.check_training(_planned(SAMPLED), fresh=_fresh),

@@ -40,7 +40,7 @@ def test_the_totals_show_how_many_samples_of_each_class_a_bin_has(task, peers):
     for feature in cells:
         np.add.at(true, (feature, targets), 1)
     assert np.array_equal(counts, true)
-    known = tree.determined(peers)
+    known = tree.find_determined(peers)
     for feature in cells:
         place = known[feature]
         assert np.array_equal(counts[feature[place]].argmax(axis=1), targets[place])
@@ -49,7 +49,7 @@ def test_the_totals_show_how_many_samples_of_each_class_a_bin_has(task, peers):
 def test_of_numbers_only_bins_of_one_sample_give_a_target_away():
     tree = first_tree("numbers")
     counts = tree.counts(["peer0", "peer1"])
-    assert np.array_equal(tree.determined(["peer0", "peer1"]), counts[:, 0] == 1)
+    assert np.array_equal(tree.find_determined(["peer0", "peer1"]), counts[:, 0] == 1)
 
 
 def test_totals_over_more_peers_and_coarser_bins_give_less_away():

@@ -13,7 +13,7 @@ from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.learning import TorchLearner
 from p2pfl.plugins.audit.attacks.inversion import analytic, first_linear, invert, psnr
 from p2pfl.plugins.audit.audit import _one_step
-from p2pfl.plugins.audit.pipeline import OPEN
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER
 from p2pfl.privacy import Settings
 
 
@@ -47,7 +47,7 @@ def test_masks_hide_the_sample_from_the_broker_and_not_from_all_others_together(
 @pytest.mark.slow
 def test_private_noise_hides_the_sample_from_everybody():
     found = inverted(Settings(clip=1.0, noise=0.3))
-    assert all(each.recognised == (observer == OPEN) for observer, each in found.items())
+    assert all(each.recognised == (observer == OPEN_OBSERVER) for observer, each in found.items())
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_masks_and_private_noise_hide_the_sample_from_a_search_as_well():
     assert not masked["broker"].recognised
     assert masked["broker and everyone else"].psnr > 40
     noisy = inverted(Settings(clip=1.0, noise=0.3), model={"name": "cnn"})
-    assert all(each.recognised == (observer == OPEN) for observer, each in noisy.items())
+    assert all(each.recognised == (observer == OPEN_OBSERVER) for observer, each in noisy.items())
 
 
 def test_a_large_model_of_convolutions_is_not_attacked():

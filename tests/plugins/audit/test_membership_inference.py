@@ -7,8 +7,8 @@ import pytest
 from p2pfl.core.draws import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.parts.learner_parts import learner
-from p2pfl.plugins.audit.attacks.membership_inference import MIN_SAMPLES, MIXED, _halves, _ratio, infer
-from p2pfl.plugins.audit.pipeline import OPEN
+from p2pfl.plugins.audit.attacks.membership_inference import MIN_SAMPLES, MIXED_MODEL, _halves, _ratio, infer
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence
 
@@ -43,13 +43,13 @@ def by_heart():
 
 @pytest.mark.slow
 def test_what_was_learned_by_heart_is_told_by_loss_and_better_by_shadows(by_heart):
-    assert areas(by_heart, "loss")[OPEN] > 0.6
-    assert areas(by_heart)[OPEN] > areas(by_heart, "loss")[OPEN]
+    assert areas(by_heart, "loss")[OPEN_OBSERVER] > 0.6
+    assert areas(by_heart)[OPEN_OBSERVER] > areas(by_heart, "loss")[OPEN_OBSERVER]
 
 
 @pytest.mark.slow
 def test_what_nothing_hides_the_broker_sees_as_it_is(by_heart):
-    assert areas(by_heart)["broker"] == pytest.approx(areas(by_heart)[OPEN], abs=1e-9)
+    assert areas(by_heart)["broker"] == pytest.approx(areas(by_heart)[OPEN_OBSERVER], abs=1e-9)
     assert not any(each.broken for each in by_heart)
     assert {each.ceiling for each in by_heart} == {1.0}
 
@@ -60,7 +60,7 @@ def test_noise_brings_every_observer_below_his_ceiling_and_the_shadows_to_chance
     found = inferred(settings, epochs=60)
     for each in found:
         assert not each.broken
-        if each.observer not in {OPEN, MIXED}:
+        if each.observer not in {OPEN_OBSERVER, MIXED_MODEL}:
             assert each.auc == pytest.approx(0.5, abs=4 * each.error)
             assert each.ceiling < 0.65
 
@@ -72,7 +72,7 @@ def test_the_ceiling_is_that_of_replacing_an_update_and_grows_with_the_rounds():
         found = inferred(settings, rounds=2, shadows=2, adjacency=adjacency)
         promise = builds.observers(settings, planned().topology, adjacency=adjacency)[0]
         for each in found:
-            if each.observer in {"broker", MIXED}:
+            if each.observer in {"broker", MIXED_MODEL}:
                 whole = twice * promise.promised * math.sqrt(each.round)
                 assert each.ceiling == pytest.approx(divergence.ceilings(whole).auc)
 

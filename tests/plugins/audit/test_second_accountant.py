@@ -13,7 +13,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.claims import SUMS, TRAINING, uniform
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
-from p2pfl.plugins.audit.live.tap import Encryptions, record_ciphers
+from p2pfl.plugins.audit.live.tap import EncryptionRecord, record_ciphers
 from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
@@ -61,13 +61,13 @@ def test_bits_that_are_always_zero_are_noticed():
 
 
 def test_two_messages_under_one_key_and_nonce_are_counted_over_runs_and_one_that_repeats_is_not():
-    sealed = Encryptions()
+    sealed = EncryptionRecord()
     for run, (key, data) in enumerate([(b"a", b"one"), (b"a", b"one"), (b"b", b"two"), (b"a", b"two")]):
         with record_ciphers(lambda *each, run=run: sealed.note(run, *each)):
             SenderKey(key * 32).seal(data, stream=0, sequence=1, header=b"")
-        assert sealed.repeated() == (run == 3)
+        assert sealed.count_repeats() == (run == 3)
     SenderKey(b"a" * 32).seal(b"three", stream=0, sequence=1, header=b"")
-    assert sealed.repeated() == 1  # nothing is recorded any more
+    assert sealed.count_repeats() == 1  # nothing is recorded any more
     assert [len(sealed.keys(run)) for run in range(5)] == [1, 1, 1, 1, 0]
 
 

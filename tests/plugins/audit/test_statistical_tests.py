@@ -17,7 +17,7 @@ TESTS = {
     "deviation": lambda points: statistical_tests.deviation(points, expected=DEVIATION),
     "distribution": lambda points: statistical_tests.distribution(points, expected=DEVIATION),
     "low bits": lambda points: statistical_tests.low_bits(points, expected=DEVIATION),
-    "places": lambda points: statistical_tests.places(points, expected=DEVIATION),
+    "places": lambda points: statistical_tests.every_position(points, expected=DEVIATION),
     "shared": statistical_tests.find_shared_noise,
     "repeated": statistical_tests.find_repeated_noise,
 }
@@ -58,7 +58,7 @@ def test_one_release_without_noise_among_many_is_found():
 
 def test_one_false_alarm_in_a_hundred_thousand_is_what_a_limit_allows():
     limit = statistical_tests.normal(tests=1)
-    assert math.erfc(limit / 2**0.5) == pytest.approx(statistical_tests.ALARM)
+    assert math.erfc(limit / 2**0.5) == pytest.approx(statistical_tests.FALSE_ALARM_RATE)
 
 
 def test_noise_that_is_no_larger_than_a_point_has_no_low_bits_to_look_at():

@@ -8,8 +8,8 @@ from sklearn import datasets
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.audit.audit import Effort, audit
-from p2pfl.plugins.audit.audit_page import EXPOSED, audit_page
-from p2pfl.plugins.audit.total_attacks import _changed
+from p2pfl.plugins.audit.audit_page import EXPOSURE_CAPTION, audit_page
+from p2pfl.plugins.audit.total_attacks import _check_change
 from p2pfl.plugins.exact import PrivateDescription, RandomBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
@@ -96,10 +96,10 @@ def test_a_change_that_is_declared_too_small_is_found(resolved, monkeypatch):
 def test_what_a_sample_changes_of_a_private_description_is_found(monkeypatch):
     model = {"name": "private_description", "options": {"bounds": BOUNDS}}
     described = plan(read(TABLE | {"model": model, "rounds": 1}))
-    assert 0.3 < _changed(described, seed=0).measured <= 1.0
+    assert 0.3 < _check_change(described, seed=0).measured <= 1.0
     true = PrivateDescription.change
     monkeypatch.setattr(PrivateDescription, "change", property(lambda self: true.fget(self) / 2))
-    assert _changed(described, seed=0).measured > 1.0
+    assert _check_change(described, seed=0).measured > 1.0
 
 
 @pytest.mark.parametrize("share", [1.0, 0.2])
@@ -111,7 +111,7 @@ def test_what_a_sample_changes_of_private_statistics_is_found(monkeypatch, name,
         data, options = {"name": "diabetes"}, {"horizon": 3.0, "width": 0.25}
     resolved = plan(read(TABLE | {"data": data, "model": {"name": name, "options": options}, "rounds": 1}))
     declare(monkeypatch, share)
-    found = _changed(resolved, seed=0).measured
+    found = _check_change(resolved, seed=0).measured
     assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
 
@@ -121,7 +121,7 @@ def test_what_a_sample_changes_of_a_private_regression_is_found(monkeypatch, sha
     model = {"name": "private_glm", "options": {"bounds": {name: [-4.0, 4.0] for name in names}}}
     resolved = plan(read(TABLE | {"data": {"name": "breast_cancer"}, "model": model}))
     declare(monkeypatch, share)
-    found = _changed(resolved, seed=0).measured
+    found = _check_change(resolved, seed=0).measured
     assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
 
@@ -146,4 +146,4 @@ def test_exact_totals_are_audited_without_a_promise():
     ]
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
     assert found.results()["exposures"][-1]["observer"] == "everybody"
-    assert EXPOSED in audit_page(found)
+    assert EXPOSURE_CAPTION in audit_page(found)

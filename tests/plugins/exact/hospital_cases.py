@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 
-def case(data_dir, name):
-    """Return the folder of a case; the test skips where there is none."""
+def case(data_dir, name, tmp_path):
+    """Return a copy of the folder of a case, beside whose tables runs keep their account; skip where there is none."""
     folder = data_dir.parent / "cases" / "hospital" / name
     if not folder.is_dir():
         pytest.skip("no folder with the hospital's cases")
-    return folder
+    copy = tmp_path / name
+    if not copy.is_dir():
+        copy.mkdir()
+        for path in [*folder.glob("*.csv"), *folder.glob("*.toml")]:
+            (copy / path.name).write_bytes(path.read_bytes())
+    return copy
 
 
 def experiment_of(folder, file, *, model=None, **keys):

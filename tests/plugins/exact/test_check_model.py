@@ -26,6 +26,7 @@ OPTIONS = {
 }
 TIMES = {"cox", "kaplan_meier", "private_kaplan_meier"}
 CLASSLESS = {"pca", "private_pca"}
+ORDERED = {"ordinal"}
 
 
 def owners(name):
@@ -34,7 +35,7 @@ def owners(name):
 
     def part():
         features = rng.normal(size=(30, 3)).astype(np.float32)
-        targets = rng.integers(0, 2, 30)
+        targets = rng.integers(0, 3 if name in ORDERED else 2, 30)
         if name in TIMES:
             targets = np.round(rng.uniform(1, 9, 30), 1) * rng.choice([-1.0, 1.0], 30)
         return Part(features, targets)
@@ -44,7 +45,7 @@ def owners(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_p2pfl_keep_their_promises(name):
-    classes = {} if name in CLASSLESS else {"classes": None if name in TIMES else 2}
+    classes = {} if name in CLASSLESS else {"classes": None if name in TIMES else 3 if name in ORDERED else 2}
     check_model(MODELS.kind(name)(features=3, **classes, **OPTIONS.get(name, {})), owners(name))
 
 

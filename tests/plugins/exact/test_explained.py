@@ -60,9 +60,15 @@ def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_
     text = run_page(Run.load(regression.folder))
     checked(text)
     head, *rows = rows_of(text, "Coefficients")
-    assert head == ["feature", "estimate", "std. error", "z", "p", "95 % interval"]
+    assert head == ["feature", "estimate", "std. error", "t", "p", "95 % interval"]
     assert [row[0] for row in rows] == [each["name"] for each in found["coefficients"]]
     assert rows[2][1] == f"{found['coefficients'][2]['estimate']:.5g}"
+
+
+def test_the_report_of_a_regression_begins_with_its_coefficients(tmp_path):
+    run = simulate(read(GLM, changes=["data.test=0.3"]), folder=tmp_path / "run")
+    text = run_page(Run.load(run.folder))
+    assert text.index('id="features"') < text.index('id="gain"')
 
 
 def test_a_ridge_has_no_tests_and_says_why():

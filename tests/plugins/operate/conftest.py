@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certificates import certificate, write
 from fleets import PLANT
 from p2pfl.network.protocol.wire.message_codec import rights
-from p2pfl.network.transport.broker import Program, mosquitto, running
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.network.transport.hardened import configure
 from p2pfl.plugins.operate.checks import neighbours, round_trip
 from p2pfl.plugins.operate.doctor import examine
@@ -77,7 +77,7 @@ class Site:
                 text = text.replace(old, new)
             return "\n".join([text, *lines]) + "\n"
 
-        with running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0) as broker:
+        with run_program(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0) as broker:
             self.changes = [*self.changes, f"transport.broker={broker.url.replace('mqtt:', 'mqtts:')}"]
             self.url = broker.url.replace("mqtt:", "mqtts:")
             yield self
@@ -86,8 +86,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A device whose files are right."""
-    monkeypatch.setattr(neighbours, "SILENCE", 0.5)
-    monkeypatch.setattr(round_trip, "PATIENCE", 1.0)
+    monkeypatch.setattr(neighbours, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(round_trip, "ANSWER_TIMEOUT", 1.0)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)
     made = {name: Identity.generate(SecretSource(), peer=name) for name in PEERS}

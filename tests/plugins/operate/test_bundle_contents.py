@@ -17,7 +17,13 @@ from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import Experiment
-from p2pfl.plugins.operate.bundles.bundle_files import CODE, MODELS, OPTIONS, NeighbouringFiles, refuse_others
+from p2pfl.plugins.operate.bundles.bundle_files import (
+    CODE_KEYS,
+    MODEL_KEYS,
+    OPTION_KEYS,
+    NeighbouringFiles,
+    refuse_others,
+)
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 
 WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
@@ -207,13 +213,13 @@ def test_the_command_prints_what_each_folder_has_and_what_stays(capsys):
 @pytest.mark.parametrize("text", ["/etc/passwd", "../other.csv", "a" * 300, "nul\0byte", "", "**", "[", "~"])
 def test_no_text_of_an_experiment_leads_out_of_its_folder(tmp_path, text):
     (tmp_path.parent / "other.csv").write_text("x")
-    table = {key.split(".")[0]: {} for key in (*CODE, *MODELS, *OPTIONS)}
-    for key in (*CODE, *MODELS, *OPTIONS):
+    table = {key.split(".")[0]: {} for key in (*CODE_KEYS, *MODEL_KEYS, *OPTION_KEYS)}
+    for key in (*CODE_KEYS, *MODEL_KEYS, *OPTION_KEYS):
         section, name = key.split(".")
-        table[section][name] = {"any": [text]} if key in OPTIONS else text
+        table[section][name] = {"any": [text]} if key in OPTION_KEYS else text
     found = NeighbouringFiles(tmp_path, table)
-    assert found.carried() == []
-    assert set(found.left([])) <= {"/etc/passwd", "../other.csv"}
+    assert found.carried_files() == []
+    assert set(found.find_left([])) <= {"/etc/passwd", "../other.csv"}
 
 
 def test_every_key_that_names_code_or_a_file_is_known_here():
@@ -225,7 +231,7 @@ def test_every_key_that_names_code_or_a_file_is_known_here():
         for key, text in re.findall(r"^    (\w+)\n((?:        .*\n?)+)", typing.cast("str", kind.__doc__), re.MULTILINE)
         if re.search(r"``(package\.)?module:\w+``", " ".join(text.split()))
     }
-    assert named <= {*CODE}
+    assert named <= {*CODE_KEYS}
     local = {"privacy.budget", "data.options.path", "telemetry.observers"}  # of each device, or written by deploy
     files = {key for key in PATHS if not key.startswith(("trust.", "transport."))} - local
-    assert files == {"topology.kind", *MODELS}
+    assert files == {"topology.kind", *MODEL_KEYS}

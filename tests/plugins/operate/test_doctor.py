@@ -49,7 +49,9 @@ async def beside_a_running_peer(site):
 
 
 def test_nothing_is_wrong_with_a_device_whose_neighbour_waits_for_it(site, monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.operate.checks.neighbours.SILENCE", 10.0)  # it ends with the first heartbeat
+    monkeypatch.setattr(
+        "p2pfl.plugins.operate.checks.neighbours.SILENCE_SECONDS", 10.0
+    )  # it ends with the first heartbeat
     with site.listening():
         findings = asyncio.run(beside_a_running_peer(site))
     assert statuses(findings) == {}

@@ -33,7 +33,7 @@ def announcement(site, *, incarnation=None, status="up", **changes):
     facts = resolved.facts | {"roster": Roster.read(site.folder / "roster.toml").digest} | changes
     number = time.time_ns() if incarnation is None else incarnation
     said = Announcement("peer1", number, status, facts, version=p2pfl.__version__)
-    return said.signed(site.identity("peer1"), swarm="small")
+    return said.sign(site.identity("peer1"), swarm="small")
 
 
 def judged(site, data):
@@ -69,7 +69,7 @@ def test_a_peer_that_is_gone_is_named(site, status, how):
 
 def test_a_peer_with_another_key_than_the_roster_is_named(site):
     other = Identity.generate(SecretSource(), peer="peer1")
-    forged = announcement(site).signed(other, swarm="small")
+    forged = announcement(site).sign(other, swarm="small")
     found = sole(judged(site, encode(forged)), "peer peer1")
     assert found.status == "problem"
     assert f'"peer1" presents the key {other.fingerprint} instead of' in found.message

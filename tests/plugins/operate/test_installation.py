@@ -18,7 +18,7 @@ import pytest
 from certificates import reachable
 from fleets import PEERS, PLANT, bundles
 from p2pfl.cli import main
-from p2pfl.network.transport.broker import Program, mosquitto, running
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from p2pfl.plugins.operate.bundles.fleet import MACHINES, pythons
 
 ROOT = Path(__file__).parents[3]
@@ -111,7 +111,7 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
 
     (place / "units").mkdir()
     path = shims(place, {"id": SOMEBODY})
-    with running(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0):
+    with run_program(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0):
         for peer in PEERS:  # the bundle is copied to the device
             shutil.copytree(place / "fleet" / peer, place / "devices" / peer)
             assert "read them the fingerprint above" in installed(peer)

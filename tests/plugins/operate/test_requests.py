@@ -67,18 +67,18 @@ def test_a_request_that_was_changed_on_the_way_is_refused(place):
     text = path.read_text()
     path.write_text(text.replace('peer = "peer0"', 'peer = "peer1"'))
     with pytest.raises(InputError, match="is not a request that p2pfl identity --request wrote"):
-        fleet.signing(now=NOW).collect([path])
+        fleet.signer(now=NOW).collect([path])
     theirs = requested(ec.generate_private_key(ec.SECP256R1()), peer="peer0").decode()
     ours = tomllib.loads(text)["certificate_request"]
     path.write_text(text.replace(ours, theirs))
     with pytest.raises(InputError, match="is not a request"):
-        fleet.signing(now=NOW).collect([path])
+        fleet.signer(now=NOW).collect([path])
     for damaged in ("", "no toml", 'peer = "peer0"\nkey = 3\n', text[:200]):
         path.write_text(damaged)
         with pytest.raises(InputError, match="is not a request"):
-            fleet.signing(now=NOW).collect([path])
+            fleet.signer(now=NOW).collect([path])
     with pytest.raises(InputError, match="cannot be read"):
-        fleet.signing(now=NOW).collect([place / "missing.toml"])
+        fleet.signer(now=NOW).collect([place / "missing.toml"])
 
 
 def test_a_request_for_the_certificate_of_another_name_is_refused(place):
@@ -98,18 +98,18 @@ def test_a_request_for_the_certificate_of_another_name_is_refused(place):
 @pytest.mark.slow
 def test_a_request_of_a_stranger_or_with_another_key_changes_nothing(place):
     fleet = bundles(place)
-    fleet.signing(now=NOW).collect([asked(place, "peer0")])
+    fleet.signer(now=NOW).collect([asked(place, "peer0")])
     before = contents(fleet.out)
     with pytest.raises(InputError, match='no peer of "plant"'):
-        fleet.signing(now=NOW).collect([asked(place, "eve")])
+        fleet.signer(now=NOW).collect([asked(place, "eve")])
     with pytest.raises(InputError, match="and the roster lists"):
-        fleet.signing(now=NOW).collect([asked(place, "peer0", folder="another")])
+        fleet.signer(now=NOW).collect([asked(place, "peer0", folder="another")])
     assert contents(fleet.out) == before
 
 
 def test_an_authority_goes_on_after_a_crash_between_its_key_and_its_certificate(place):
     fleet = bundles(place)
-    fleet.signing(now=NOW).collect([asked(place, "peer0")])
+    fleet.signer(now=NOW).collect([asked(place, "peer0")])
     (fleet.out / "authority" / "ca.pem").unlink()
     found = Authority.open(fleet.out / "authority", name="plant", now=NOW)
     assert found.certificate.public_key() == found.key.public_key()

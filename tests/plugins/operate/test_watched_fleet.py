@@ -11,7 +11,7 @@ import pytest
 
 from certificates import reachable
 from p2pfl.cli import main
-from p2pfl.network.transport.broker import Program, mosquitto, running
+from p2pfl.network.transport.broker import Program, mosquitto, run_program
 from wine_files import wine_file
 
 PAGE = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text("utf-8")
@@ -49,7 +49,7 @@ def test_an_observer_watches_two_devices_over_tls(tmp_path, monkeypatch):
         reachable(tmp_path / "fleet" / "broker")
         return "user root\n" + Path("fleet/broker/mosquitto.conf").read_text()
 
-    with running(Program(program.kind, program.command, configured), host="127.0.0.1", port=0):
+    with run_program(Program(program.kind, program.command, configured), host="127.0.0.1", port=0):
         folders = {peer: tmp_path / "fleet" / peer for peer in PEERS} | {"ops": tmp_path / "fleet/observers/ops"}
         for name, folder in folders.items():  # each makes its keys on its own machine
             shutil.copytree(folder, tmp_path / name)

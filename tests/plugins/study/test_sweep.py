@@ -15,9 +15,9 @@ from p2pfl.experiment import check, plan, read
 from p2pfl.plugins.study import sweep as sweep_module
 from p2pfl.plugins.study import sweep_job
 from p2pfl.plugins.study.study import CostBudget, Study, parse_combination
-from p2pfl.plugins.study.sweep import UNFINISHED, attempt, in_processes, sweep
+from p2pfl.plugins.study.sweep import PARTIAL_SUFFIX, attempt, in_processes, sweep
 from p2pfl.plugins.study.sweep_job import Job, affordable, check_job, run_job
-from p2pfl.results.comparing.outcomes import load_sweep
+from p2pfl.results.comparisons.outcomes import load_sweep
 from p2pfl.results.json_schema import json_schema
 from p2pfl.results.run import Run
 from p2pfl.simulation import memory_estimate, simulate
@@ -93,7 +93,7 @@ def test_what_is_there_is_not_run_again_and_what_is_new_is(small, tmp_path, made
     Path(small).write_text(SMALL.replace("rounds = 2", "rounds = 3"))
     sweep(study(small), folder, processes=2)
     assert len(made) == 10
-    assert not (folder / UNFINISHED).exists()
+    assert not (folder / PARTIAL_SUFFIX).exists()
 
 
 @pytest.mark.slow
@@ -102,10 +102,10 @@ def test_an_unfinished_run_is_made_again_and_the_rest_of_a_killed_sweep_removed(
     with pytest.raises(KeyboardInterrupt):
         sweep(study(small), folder, processes=2, observe=interrupt_after(2))
     assert len([*(folder / "cells").iterdir()]) == 2
-    (folder / UNFINISHED / "killed" / "abc").mkdir(parents=True)
+    (folder / PARTIAL_SUFFIX / "killed" / "abc").mkdir(parents=True)
     sweep(study(small), folder, processes=2)
     assert len(made) == 4
-    assert not (folder / UNFINISHED).exists()
+    assert not (folder / PARTIAL_SUFFIX).exists()
 
 
 def interrupt_after(count):

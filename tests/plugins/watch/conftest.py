@@ -9,7 +9,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from growing import Growing
 from p2pfl.plugins.watch.feed import Feed
-from p2pfl.plugins.watch.serving import serve
+from p2pfl.plugins.watch.web_server import serve
 
 DEADLINE = 300.0
 

@@ -149,7 +149,7 @@ def test_a_sink_is_called_with_each_entry_once(growing):
 
 def test_a_dense_graph_is_sent_without_edges(growing, feed, monkeypatch):
     assert len(frames.about(feed.setting, feed.places)["edges"]) == 4
-    monkeypatch.setattr(frames, "MOST_EDGES", 3)
+    monkeypatch.setattr(frames, "MAX_EDGES", 3)
     assert frames.about(feed.setting, feed.places)["edges"] == []
     assert len(frames.about(feed.setting, feed.places)["places"]) == 4
     assert growing.folder.is_dir()

@@ -16,7 +16,7 @@ from p2pfl.plugins.watch.access import HEADERS, POLICY
 from p2pfl.plugins.watch.app import Server
 from p2pfl.plugins.watch.feed import Feed
 from p2pfl.plugins.watch.live_swarm import LiveFeed
-from p2pfl.plugins.watch.serving import serve, token_of
+from p2pfl.plugins.watch.web_server import serve, token_of
 from p2pfl.results.notices.kinds import WaitEnded
 from p2pfl.results.swarm.state import Setting
 
@@ -230,7 +230,7 @@ async def test_a_stream_that_comes_back_loses_and_repeats_nothing(scene):
 
 
 async def test_there_is_a_largest_number_of_open_pages(scene, monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.watch.serving.MAX_CONNECTIONS", 8)
+    monkeypatch.setattr("p2pfl.plugins.watch.web_server.MAX_CONNECTIONS", 8)
     async with asyncio.timeout(DEADLINE), asking(scene) as client, contextlib.AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(client.stream("GET", "/api/stream")) for _ in range(9)]
         assert {answer.status_code for answer in answers[:7]} == {200}
@@ -276,7 +276,7 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
 
 
 async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.watch.app.REST", 0.001)
+    monkeypatch.setattr("p2pfl.plugins.watch.app.REST_SECONDS", 0.001)
     taken, loop = asyncio.Event(), asyncio.get_running_loop()
     feed = LiveFeed(Setting(peers=PEERS), {})
     apply = feed.swarm.apply
@@ -293,7 +293,7 @@ async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatc
 
 
 async def test_a_server_ends_at_once_while_it_rests(scene, monkeypatch):
-    monkeypatch.setattr("p2pfl.plugins.watch.app.REST", 2 * DEADLINE)
+    monkeypatch.setattr("p2pfl.plugins.watch.app.REST_SECONDS", 2 * DEADLINE)
     async with asyncio.timeout(DEADLINE), asking(scene) as client:
         assert (await client.get("/api/frame")).status_code == 200
 

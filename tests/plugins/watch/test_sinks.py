@@ -7,7 +7,7 @@ import pytest
 from growing import PEERS, began
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
-from p2pfl.plugins.watch.watch_command import calling
+from p2pfl.plugins.watch.watch_command import call_sinks
 from p2pfl.results.records import Record
 
 
@@ -29,7 +29,7 @@ def module(tmp_path, monkeypatch):
 
 
 def test_an_error_is_reported_once_and_stops_nobody(module, capsys):
-    sinks = calling(["tracker:fail", "tracker:keep"])
+    sinks = call_sinks(["tracker:fail", "tracker:keep"])
     for round in range(3):
         sinks(began("peer0", float(round)))
     said = "p2pfl: sink tracker:fail failed with ValueError: no such run; it is called again\n"
@@ -49,7 +49,7 @@ def test_an_error_is_reported_once_and_stops_nobody(module, capsys):
 @pytest.mark.usefixtures("module")
 def test_a_name_that_is_no_function_is_an_error(name, said):
     with pytest.raises(InputError, match=said):
-        calling([name])
+        call_sinks([name])
 
 
 def test_the_events_of_a_run_that_has_ended_are_all_handed_over_once(growing, module):

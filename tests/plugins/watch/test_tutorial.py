@@ -86,7 +86,7 @@ def test_the_page_names_every_metric(place):
         feed.refresh()
         feed.swarm.peers["peer0"].epsilon = 1.0
         for _ in range(3):
-            feed.swarm.peers["peer0"].lasted(2.0)
+            feed.swarm.peers["peer0"].add_duration(2.0)
         feed.swarm.late["peer0"] = 1.0
         feed.swarm.peers["peer0"].late["peer1"] = 1
         text = exposition(feed.swarm, now=9.0, stage=feed.stage)

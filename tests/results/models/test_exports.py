@@ -10,7 +10,7 @@ import hospitals
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.experiment import read
 from p2pfl.results.models import Predictor, export
-from p2pfl.results.models.exporting import description
+from p2pfl.results.models.exporters import description
 from p2pfl.simulation import simulate
 
 pytestmark = pytest.mark.slow

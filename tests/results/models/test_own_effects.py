@@ -14,7 +14,7 @@ from p2pfl.network.peer.launch import swarm
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models import Predictor
-from p2pfl.results.models.exporting import export
+from p2pfl.results.models.exporters import export
 from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
 from swarms import live

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from p2pfl.data.tables.file_format import FileFormat
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
 
@@ -22,10 +23,17 @@ def executed(code, **names):
 
 
 def test_the_declaration_of_the_page_is_an_experiment_file(tmp_path):
-    [text] = blocks("tables.md", "toml")
+    text, _ = blocks("tables.md", "toml")
     (tmp_path / "page.toml").write_text(text)
     columns = read(tmp_path / "page.toml").data.options["columns"]
     assert [*columns] == ["age", "weight", "sex", "ward", "outcome"]
+
+
+def test_the_file_beside_a_table_of_the_page_is_read(tmp_path):
+    _, text = blocks("tables.md", "toml")
+    (tmp_path / "north.csv.toml").write_text(text)
+    form = FileFormat.beside(tmp_path / "north.csv")
+    assert (form.number("1,5"), form.days("31.12.2020", since="2020-12-30")) == (1.5, 1)
 
 
 def test_the_python_of_the_page_on_tables_runs(tmp_path, monkeypatch):

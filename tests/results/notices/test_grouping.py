@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.results.notices.grouping import describe_repeats, group_alike
 from p2pfl.results.notices.kinds import (
     CheckpointDamaged,
     ClockBehind,
@@ -14,6 +13,7 @@ from p2pfl.results.notices.kinds import (
     MasksUncancelled,
     PeerFailed,
 )
+from p2pfl.results.notices.notice_groups import describe_repeats, group_alike
 
 PEERS = st.sampled_from(["ada", "bob", "cy", "dan"])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.network.peer.end import left_open
+from p2pfl.network.peer.end import list_open
 from p2pfl.results.content import Unsettled
 from p2pfl.results.notices import kinds as notices
 from p2pfl.results.spending.stated import BudgetStop
@@ -265,8 +265,8 @@ def test_every_kind_is_worded_here():
 
 
 def test_what_stays_open_is_one_notice_of_each_kind():
-    assert left_open("ada", Unsettled()) == []
-    found = left_open("ada", Unsettled({"bob": 1}, 0.5, {"bob": 2}, {"eve": 1}, ("bob",)))
+    assert list_open("ada", Unsettled()) == []
+    found = list_open("ada", Unsettled({"bob": 1}, 0.5, {"bob": 2}, {"eve": 1}, ("bob",)))
     assert found == [
         notices.MasksUnsettled(peer="ada", masks={"bob": 1}, deviation=0.5),
         notices.StepsUnsettled(peer="ada", steps={"bob": 2}),

@@ -17,7 +17,7 @@ from p2pfl.results.notices.kinds import (
 )
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.blocking import find_partition
+from p2pfl.results.swarm.blockages import find_partition
 from p2pfl.results.swarm.headline import headline
 from p2pfl.results.swarm.lanes import KEPT_CHANGES, Lanes, busiest
 from p2pfl.results.swarm.state import Setting, swarm_of

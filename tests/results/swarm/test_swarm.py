@@ -22,7 +22,7 @@ from p2pfl.results.notices.kinds import (
 )
 from p2pfl.results.records import Record
 from p2pfl.results.swarm.alerts import alerts
-from p2pfl.results.swarm.blocking import Blockage, blockages, waits_of
+from p2pfl.results.swarm.blockages import Blockage, blockages, waits_of
 from p2pfl.results.swarm.headline import estimate_remaining, headline, patience
 from p2pfl.results.swarm.history import History
 from p2pfl.results.swarm.state import Setting, swarm_of

@@ -90,7 +90,7 @@ def number_start(
     --------
     >>> from p2pfl.privacy.keys import FirstUse, SeededSource
     >>> ada = Identity.generate(SeededSource(7), peer="ada")
-    >>> last = Announcement("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
+    >>> last = Announcement("ada", 3600 * SECOND, "dead").sign(ada, swarm="clinic")
     >>> start = number_start(
     ...     clock=0, journal=None, announced=last, identity=ada, trust=FirstUse(), swarm="clinic", peer="ada"
     ... )
@@ -100,7 +100,7 @@ def number_start(
     3600
     """
     least = clock if journal is None else max(clock, journal + 1)
-    if announced is None or not _believed(announced, trust, swarm=swarm, peer=peer):
+    if announced is None or not _is_credible(announced, trust, swarm=swarm, peer=peer):
         return Start(least, _behind(least - clock, peer=peer))
     other = None if announced.identity == identity.public else fingerprint(announced.identity)
     if other is None and charged and journal is not None and announced.incarnation > journal:
@@ -121,7 +121,7 @@ def number_start(
     return Start(least, AnnouncementAhead(peer=peer, key=other, topic=topic))
 
 
-def _believed(announced: Announcement, trust: Trust, *, swarm: str, peer: str) -> bool:
+def _is_credible(announced: Announcement, trust: Trust, *, swarm: str, peer: str) -> bool:
     """Return whether neighbours may believe an announcement of this peer."""
     if announced.peer != peer or not announced.authentic(swarm=swarm):
         return False
@@ -141,7 +141,9 @@ def _behind(nanoseconds: int, *, peer: str, key: str | None = None) -> ClockBehi
     return ClockBehind(peer=peer, seconds=round(nanoseconds / SECOND), key=key)
 
 
-async def announced(transport: Transport, *, swarm: str, peer: str, client: str, source: Source) -> Announcement | None:
+async def fetch_announcement(
+    transport: Transport, *, swarm: str, peer: str, client: str, source: Source
+) -> Announcement | None:
     """Return the announcement that the broker retains under a peer's name, ``None`` if there is none.
 
     The peer publishes a claim to its own inbox and reads until it is back: what is retained arrives before. A peer that
@@ -193,7 +195,7 @@ async def _announcements(channel: Channel, codec: MessageCodec) -> AsyncGenerato
             yield message
 
 
-async def started(
+async def number_next_start(
     transport: Transport,
     *,
     swarm: str,
@@ -207,10 +209,10 @@ async def started(
     """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`number_start`.
 
     ``clock`` returns nanoseconds since 1970 and is read once; other parameters and errors are those of
-    :func:`number_start` and :func:`announced`.
+    :func:`number_start` and :func:`fetch_announcement`.
     """
     now = clock()
-    last = await announced(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
+    last = await fetch_announcement(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
     return number_start(
         clock=now,
         journal=None if journal is None else journal.incarnation,

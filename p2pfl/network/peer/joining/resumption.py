@@ -14,7 +14,7 @@ from p2pfl.network.protocol.ledgers.mask_ledger import LEAP
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.membership.entry_round import common, entrance
 from p2pfl.network.protocol.membership.membership import Membership
-from p2pfl.network.protocol.membership.refusals import escaped
+from p2pfl.network.protocol.membership.refusals import escape
 from p2pfl.privacy.keys import FirstUse, fingerprint
 from p2pfl.results.notices.kinds import KeyTrusted, NameShared, NeighboursMissing, Notice, VersionDiffers
 
@@ -60,14 +60,14 @@ async def gather_neighbours(
         me = membership.me.peer
         notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
-        why = stranded(membership, kept, rounds=experiment.rounds, within=within)
+        why = explain_stranding(membership, kept, rounds=experiment.rounds, within=within)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
         raise ResumeError(why, absent=absent, gone=gone)
     elif error is not None:
         raise error
 
 
-def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
+def explain_stranding(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
     """Return why a resumed peer cannot go on, which model it has, and what to do.
 
     Parameters
@@ -91,7 +91,7 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     return f"{why}; {model}; start the others with --resume, too, or begin a new run without it"
 
 
-def left_alone(name: str) -> str:
+def explain_exclusion(name: str) -> str:
     """Return why a peer cannot take part again in a run whose peers commit rounds together."""
     return (
         f'"{name}" cannot take part again while the others run: with privacy.departures on this topology they go on '
@@ -118,7 +118,7 @@ async def resume_peer(connection: Connection, keeper: Keeper) -> tuple[Checkpoin
         )
     else:
         again = journal is None or journal.released < from_
-        first = entrance(from_, others=progress.supported(), again=again)
+        first = entrance(from_, others=progress.supported_steps(), again=again)
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
@@ -177,7 +177,7 @@ class Introductions:
         for peer in sorted(membership.present):
             theirs = membership.up[peer].version
             if theirs not in {me.version, self._reported.get(peer)}:
-                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
+                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escape(theirs), ours=me.version))
             self._reported[peer] = theirs
 
 

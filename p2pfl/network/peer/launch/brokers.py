@@ -11,7 +11,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.backoff import Backoff
-from p2pfl.network.transport.lasting import Lasting, Wait
+from p2pfl.network.transport.lasting import LastingTransport, Wait
 from p2pfl.network.transport.login import login, overheard
 from p2pfl.results.notices.kinds import BrokerUnavailable, Notice, PasswordExposed
 
@@ -34,7 +34,7 @@ def connect(
             seconds = wait.seconds if math.isfinite(wait.seconds) else None
             notify(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
 
-    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
+    return LastingTransport(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
 
 def access_of(experiment: Experiment, peer: str, *, environment: Mapping[str, str] | None = None) -> Access:

@@ -18,7 +18,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.swarm_agreement import alike, report_statistics, scale
 from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.peer import Peer
-from p2pfl.network.peer.storage.best import kept
+from p2pfl.network.peer.storage.best import best_kept
 from p2pfl.network.peer.updates import Alone, Done
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import FIRST, Source
@@ -31,7 +31,7 @@ from p2pfl.results.spending.stated import StatedGuarantee
 from p2pfl.results.summary import Durations, describe, explain, scores, summarise
 
 
-def done_of(peer: Peer, state: State, *, memory: int | None) -> Done:
+def results_of(peer: Peer, state: State, *, memory: int | None) -> Done:
     """Return the results of a peer that has ended in a state, whose process has so many bytes; this may take long."""
     learner, played = peer.plan.learner, peer.meter.samples.played
     return Done(
@@ -86,7 +86,7 @@ def summarise_peers(
         stopped=stopped([each.stopped for each in done.values()]),
         alarms=alarms,
         unsettled={name: each.unsettled for name, each in ended if each.unsettled},
-        best={name: kept(name, each.best) for name, each in ended if each.best is not None},
+        best={name: best_kept(name, each.best) for name, each in ended if each.best is not None},
         spent=max((each.spent for each in done.values() if each.spent is not None), default=None),
         played={name: each.played for name, each in ended if each.played is not None} or None,
         baselines=baselines,
@@ -127,7 +127,7 @@ def summarise_peer(
         privacy=msgspec.convert(describe(plan, spent=done.spent, played=played), StatedGuarantee),
         alarms=tuple(alarms),
         unsettled={done.peer: done.unsettled} if done.unsettled else {},
-        best={} if done.best is None else {done.peer: kept(done.peer, done.best)},
+        best={} if done.best is None else {done.peer: best_kept(done.peer, done.best)},
         explained=done.explained,
     )
 
@@ -192,7 +192,7 @@ class Ended:
                 try:
                     self.states[name] = peer, await peer.run()
                 except Exception as error:  # before the others learn that it is gone, and fail as well
-                    failed.append(_named(name, error))
+                    failed.append(_name_peer(name, error))
                     raise
 
         try:
@@ -215,12 +215,12 @@ class Ended:
         done = dict[str, Done]()
         for name in next(iter(self.states.values()))[0].plan.topology.peers:
             peer, state = self.states[name]
-            done[name] = done_of(peer, state, memory=None)
+            done[name] = results_of(peer, state, memory=None)
             self.run.describe(describe_model(peer.plan))  # all peers agree
             own = peer.plan.owned(state.rows[0], peer=name)
             self.run.save({name: peer.plan.saved(state.rows[0])}, round=last, own={name: own} if own else {})
             if peer.best.best is not None and peer.best.rows is not None:
-                self.run.save_best(name, peer.plan.saved(peer.best.rows[0]), kept(name, peer.best.best))
+                self.run.save_best(name, peer.plan.saved(peer.best.rows[0]), best_kept(name, peer.best.best))
         return done
 
     def summary(
@@ -240,7 +240,7 @@ class Ended:
         )
 
 
-def _named(name: str, error: Exception) -> Exception:
+def _name_peer(name: str, error: Exception) -> Exception:
     """Return an error that says in which peer it was raised."""
     if not isinstance(error, P2PFLError):
         error.add_note(f"raised in {name}")

@@ -58,7 +58,7 @@ class Changes:
             case Progress():
                 yield from self._progress(event, now=now)
             case Done():
-                yield from self._resumed(event.peer)
+                yield from self._end_wait(event.peer)
                 yield PeerFinished(peer=event.peer, scores=event.scores)
             case Failed():
                 yield PeerFailed(peer=event.peer, error=event.error, message=event.reason, status=event.status)
@@ -75,7 +75,7 @@ class Changes:
         if there != here:
             yield PresenceChanged(peer=present.peer, came=tuple(sorted(here - there)), left=tuple(sorted(there - here)))
         if not present.stalled:
-            yield from self._resumed(present.peer)
+            yield from self._end_wait(present.peer)
             return
         wait = WaitBegan(
             peer=present.peer, round=present.round, neighbours=present.waiting, connected=present.connected
@@ -85,7 +85,7 @@ class Changes:
             self._waits[present.peer] = wait, now
             yield wait
 
-    def _resumed(self, peer: str) -> Iterator[Notice]:
+    def _end_wait(self, peer: str) -> Iterator[Notice]:
         """Yield the end of a peer's wait if it waited."""
         if self._waits.pop(peer, None) is not None:
             yield WaitEnded(peer=peer)

@@ -36,7 +36,7 @@ def start(*modules: str) -> ForkServerContext:
 
 
 @contextmanager
-def running(*modules: str) -> Iterator[None]:
+def run_server(*modules: str) -> Iterator[None]:
     """Start the server early, as :func:`start` does; if something goes wrong, end it at once.
 
     Of itself it would notice only after it has imported torch that it is not needed any more.

@@ -3,7 +3,7 @@
 Nothing here may start a thread: what is forked has only one.
 """
 
-from p2pfl.core.importing import pause_collection
+from p2pfl.core.imports import pause_collection
 
 with pause_collection():  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
     import p2pfl.network.peer.launch.worker

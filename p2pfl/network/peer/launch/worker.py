@@ -24,9 +24,9 @@ from p2pfl.core.process import one_heap, private_memory, set_threads
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
-from p2pfl.network.peer.joining.incarnation import started
+from p2pfl.network.peer.joining.incarnation import number_next_start
 from p2pfl.network.peer.launch.brokers import connect
-from p2pfl.network.peer.launch.ended import done_of
+from p2pfl.network.peer.launch.ended import results_of
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.peer_telemetry import Telemetry
@@ -36,7 +36,7 @@ from p2pfl.network.peer.updates import Alive, Alone, Event, Failed, ModelDescrip
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
-from p2pfl.results.comparing.gaining import gain_interval
+from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.model_description import describe_model, metadata
 from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice
@@ -142,17 +142,17 @@ async def live(
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         peer = lives.peer
-        done = await asyncio.to_thread(done_of, peer, state, memory=private_memory())
+        done = await asyncio.to_thread(results_of, peer, state, memory=private_memory())
     finally:
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks
     notify(done)
     if compare:
-        row = await _alone(peer.plan.learner, name, rounds=peer.done)
-        notify(await asyncio.to_thread(_compared, peer.plan, name, alone=row, together=state.rows, scores=done.scores))
+        row = await _train_alone(peer.plan.learner, name, rounds=peer.done)
+        notify(await asyncio.to_thread(_compare, peer.plan, name, alone=row, together=state.rows, scores=done.scores))
 
 
-def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Mapping[str, float]) -> Alone:
+def _compare(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Mapping[str, float]) -> Alone:
     """Return the scores of a model that a peer has trained alone, and the intervals of what it gained."""
     apart = scores_of(plan.learner.evaluate(alone, peers=(name,)), 0)
     intervals = {
@@ -171,7 +171,7 @@ def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Map
     return Alone(name, apart, {key: each for key, each in intervals.items() if each is not None})
 
 
-async def _alone(learner: Learner, name: str, *, rounds: int) -> Rows:
+async def _train_alone(learner: Learner, name: str, *, rounds: int) -> Rows:
     """Return the model ``[1, P]`` that a peer trains alone; it can be cancelled after each round."""
     steps = train_alone(learner, (name,), rounds=rounds)
     rows = next(steps)
@@ -195,7 +195,7 @@ async def _incarnation(
         return clock()  # the broker was started with the run: it retains nothing of an earlier start
     living = asyncio.create_task(_live_on(name, notify))
     try:
-        start = await started(
+        start = await number_next_start(
             transport,
             swarm=resolved.experiment.name,
             peer=name,
@@ -264,7 +264,7 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None]) -> None:
     stall = Stall(after=STALLED_REMEDY)
     while True:
         peer = lives.peer
-        progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
+        progress = stall.update(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
         if progress != reported or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
@@ -283,9 +283,9 @@ class Stall:
     Examples
     --------
     >>> stall, waits = Stall(after=1.0), Progress("ada", "learning", 3, ("bob",))
-    >>> [stall.seen(waits, step=(3, 0), now=now).stalled for now in (0.0, 0.5, 1.0)]
+    >>> [stall.update(waits, step=(3, 0), now=now).stalled for now in (0.0, 0.5, 1.0)]
     [False, False, True]
-    >>> stall.seen(waits, step=(3, 1), now=1.5).stalled
+    >>> stall.update(waits, step=(3, 1), now=1.5).stalled
     False
     """
 
@@ -294,7 +294,7 @@ class Stall:
         self._place: tuple[str, tuple[int, int]] | None = None  # phase and gossip step of the wait
         self._since = 0.0
 
-    def seen(self, progress: Progress, *, step: tuple[int, int], now: float) -> Progress:
+    def update(self, progress: Progress, *, step: tuple[int, int], now: float) -> Progress:
         """Return what the peer does, with ``stalled`` set if it has waited long enough.
 
         Parameters

@@ -69,7 +69,7 @@ class Alarms:
         Parameters
         ----------
         uncancelled
-            Of :meth:`p2pfl.network.protocol.ledgers.mask_ledger.MaskLedger.uncancelled`.
+            Of :meth:`p2pfl.network.protocol.ledgers.mask_ledger.MaskLedger.list_uncancelled`.
         """
         if self.notify is None or not self._open:
             return

@@ -14,7 +14,7 @@ from p2pfl.core.neighbourhood import derived
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scattered
+from p2pfl.network.protocol.ledgers.payments import Payment, mask_key, points, scatter
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
@@ -113,7 +113,7 @@ class Cover:
     def _here(self, round: int, present: frozenset[str]) -> frozenset[str]:
         return self._neighbours(round) & present & self._shared
 
-    def lacking(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
+    def missing_partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
         """Return the partners to wait for before a release of this round; none where enough are present."""
         neighbours, here = self._neighbours(round), self._here(round, present)
         return neighbours - here if len(here) < min(self.least, len(neighbours)) else frozenset()
@@ -209,9 +209,9 @@ class Cover:
         payment = self.ledger.settle(shared=self._shared, most=most)
         if not payment.terms:
             return None
-        return scattered(payment, masks=self.masks, positions=self.places, where=where)[np.newaxis]
+        return scatter(payment, masks=self.masks, positions=self.places, where=where)[np.newaxis]
 
-    def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
+    def find_uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
         """Return the releases that turned out to lack a partner's half of a mask and are not charged for it yet."""
         return sorted({slot for _, slot in halves} - self.charged)
 
@@ -237,7 +237,7 @@ class Cover:
         return drawn[np.newaxis]
 
 
-def shifted(state: State, row: Row | None, *, mass: float | None) -> State:
+def shift(state: State, row: Row | None, *, mass: float | None) -> State:
     """Return the models with what arrived after the last gossip step; homogeneous if there is a weight."""
     if row is None:
         return state

@@ -33,7 +33,7 @@ from p2pfl.results.notices.kinds import Notice, PartnersAwaited
 from p2pfl.results.spending.meter import Meter
 
 
-def undecided(kept: Journal, peer: str) -> frozenset[Slot]:
+def find_undecided(kept: Journal, peer: str) -> frozenset[Slot]:
     """Return the last release of an earlier incarnation unless it counts; not if it is charged already.
 
     The others may have dropped it, or may still do so, and publish its masks.
@@ -112,7 +112,7 @@ class ModelProtection:
         self._goes_on = plan.protection.wanted.departures == "go_on"
         self._doubtful = frozenset[Slot]()
         if self._goes_on:
-            self._doubtful = last(kept, reached) if plan.commits else undecided(kept, self.name)
+            self._doubtful = last(kept, reached) if plan.commits else find_undecided(kept, self.name)
         self._alone = kept.uncovered
 
     async def record(self, keeper: Keeper) -> None:
@@ -175,7 +175,7 @@ class ModelProtection:
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         plan = self.plan.protection
-        net.deciding = self._deciding(net.connection)
+        net.deciding = self._verdicts_of(net.connection)
         # A total costs the same as a release. Releases under masks and in sums are charged as they are prepared.
         within = bool(plan.totals) or (self.relay is None and self.cover is None)
         hidden = plan.mode.wrap(
@@ -204,7 +204,7 @@ class ModelProtection:
             await self.attempts.pay(round, partial(self._charge, round))
             await self.attempts.hide(round)
         elif cover is not None:
-            await await_partners(net.connection, lambda: self._lacking(cover, round), notify=self.notify)
+            await await_partners(net.connection, lambda: self._missing_partners(cover, round), notify=self.notify)
             present, departed = self._here(round), self._departed
             whole = cover.covers(round, present=present, departed=departed)
             # First, because a slot that is taken cannot be given back.
@@ -216,7 +216,7 @@ class ModelProtection:
             self._share()
             self._charge(round)  # here, where rolls are heard that change what it costs
 
-    def _deciding(self, connection: Connection) -> ReleaseVerdicts | None:
+    def _verdicts_of(self, connection: Connection) -> ReleaseVerdicts | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
         cover = self.cover
         if cover is None or self.attempts is not None or self.plan.protection.wanted.departures == "unsettled":
@@ -242,7 +242,7 @@ class ModelProtection:
         present = self.membership.present
         return frozenset(
             each
-            for each in self.session.ledgers.masks.unmatched(self.cover.slot)
+            for each in self.session.ledgers.masks.unmatched_partners(self.cover.slot)
             if each in missed or each not in present
         )
 
@@ -252,14 +252,14 @@ class ModelProtection:
         They have left, so this never refuses anything: what is left of the budget decides about the next release.
         """
         if self.cover is not None:
-            for slot in self.cover.uncovered(self.session.ledgers.halves):
+            for slot in self.cover.find_uncovered(self.session.ledgers.halves):
                 self.meter.correct(slot.round)
                 self.cover.charged.add(slot)
 
-    def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
+    def _missing_partners(self, cover: Cover, round: int) -> frozenset[str]:
         """Return the mask partners to wait for before a release."""
         cover.masks = self.masks()  # somebody may have come back
-        return cover.lacking(round, present=self._here(round))
+        return cover.missing_partners(round, present=self._here(round))
 
     def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
         """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""

@@ -76,7 +76,7 @@ class ReleaseVerdicts:
             if self.goes_on:  # the others may drop this release, and publish its masks
                 self._charge()
                 await self.connection.durable()
-            raise UndecidedError(_undecided(self._me, round, answer))
+            raise UndecidedError(_describe_wait(self._me, round, answer))
         dropped = answer.dropped
         if self._me in dropped:
             self._charge()
@@ -120,20 +120,20 @@ class ReleaseVerdicts:
         awaited = {(holder, peer) for peer in dropped for holder in applied}
         answer = await self.connection.ask(Disclose(round, keys, frozenset(awaited)))
         if not isinstance(answer, Disclosed):
-            blocking = ", ".join(_blocking(answer))
+            blocking = ", ".join(_find_blocking(answer))
             raise UndecidedError(
                 f"round {round} cannot be completed at {self._me}, because {blocking} did not publish the keys of "
                 f"masks shared with {', '.join(sorted(dropped))}, whose models were dropped; start the run again, "
                 f"without {blocking} if this happens more than once"
             )
         pair_keys = {(self._me, peer): key for peer, key in keys.items()} | dict(sorted(answer.keys.items()))
-        return await asyncio.to_thread(lambda: list(self._drawn(round, pair_keys)))
+        return await asyncio.to_thread(lambda: list(self._draw(round, pair_keys)))
 
     def _charge(self) -> None:
         if self.cover.slot is not None:
             self.charge(self.cover.slot)
 
-    def _drawn(self, round: int, keys: Mapping[tuple[str, str], bytes]) -> Iterator[DroppedHalf]:
+    def _draw(self, round: int, keys: Mapping[tuple[str, str], bytes]) -> Iterator[DroppedHalf]:
         scale, size = 2.0**-self.cover.bits, len(self.cover.places(round))
         for (holder, peer), key in keys.items():
             if key:
@@ -141,14 +141,14 @@ class ReleaseVerdicts:
                 yield DroppedHalf(holder, points.astype(np.float64) * (scale if holder < peer else -scale))
 
 
-def _undecided(me: str, round: int, answer: object) -> str:
-    peers = ", ".join(_blocking(answer))
+def _describe_wait(me: str, round: int, answer: object) -> str:
+    peers = ", ".join(_find_blocking(answer))
     return (
         f"round {round} cannot be completed at {me}, because no majority answered about {peers or 'a release'} in "
         "time; start the missing peers and the run again, or raise transport.patience if none is missing"
     )
 
 
-def _blocking(answer: object) -> list[str]:
+def _find_blocking(answer: object) -> list[str]:
     """Return the peers that a decision waits for."""
     return sorted(answer.peers) if isinstance(answer, Undecided) else []

@@ -16,7 +16,7 @@ from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Sloping
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.masking.mask_cover import Cover
-from p2pfl.network.protocol.agreement.attempt_reports import connected
+from p2pfl.network.protocol.agreement.attempt_reports import are_connected
 from p2pfl.network.protocol.interface.effects import Concluded, Undecided
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot
@@ -253,7 +253,7 @@ class Attempts:
                 f"round {self._round} did not complete, because {why}; start the run again, "
                 'or set privacy.departures to "go_on" if the update of such a peer may become visible'
             )
-        if not connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
+        if not are_connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
             raise UndecidedError(
                 f"round {self._round} cannot be played again without {gone}, because the others are no longer "
                 "connected; start the missing peers and the run again, or choose a topology with more edges"
@@ -357,13 +357,13 @@ class MaskedRelease(Wrapped):
         attempts, bare = self._attempts, self._bare
         if bare is None:
             released = await self._net.release(rows, since=since, masses=masses)
-            self._bare = self._masked(released, -1)
+            self._bare = self._mask(released, -1)
             return released
         await attempts.hide(self._round)
         size = bare.rows.shape[-1]
         await asyncio.to_thread(attempts.cover.sums, self.peers, round=self._round, size=size)
-        return self._masked(bare, 1)
+        return self._mask(bare, 1)
 
-    def _masked(self, released: Released, sign: int) -> Released:
+    def _mask(self, released: Released, sign: int) -> Released:
         masks = torch.from_numpy(sign * self._attempts.cover.drawn).to(released.rows.device)  # [1, P]
         return Released(released.rows + masks, released.masses, grid=released.grid, dtype=released.dtype)

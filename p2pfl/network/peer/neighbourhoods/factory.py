@@ -116,12 +116,12 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
         await self._publish(released, self._row_weights())
         rows, peers = [released.values], [self.name]
         for sender, delivery in self._collect().items():
-            checked = self._checked(sender, delivery, like=released, weighted=False)
+            checked = self._check(sender, delivery, like=released, weighted=False)
             if checked is not None:
                 rows.append(values(checked, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
         self._close()
-        return self._received(rows, peers, [1 / len(rows)] * len(rows))
+        return self._to_models(rows, peers, [1 / len(rows)] * len(rows))
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

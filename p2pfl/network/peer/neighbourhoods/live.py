@@ -100,7 +100,9 @@ class LiveNeighbourhood:
         order = await self._publish(released, weights)
         for sender in order:
             delivery = await self._model(sender, like=released, weighted=released.masses is not None)
-            total.add(sender, weights[sender], delivery)
+            received = delivery is not None
+            if not total.add(sender, weights[sender], delivery) and received and self.deciding is None:
+                self.missed.append(sender)  # it came, but is not in the sum
             del delivery
         if self.deciding is not None and isinstance(total, Conserved):
             await self._decide(self.deciding, total)
@@ -163,7 +165,7 @@ class LiveNeighbourhood:
                 peers.append(sender)
                 used.append(weights[sender])
         self._close()
-        return self._received(rows, peers, used)
+        return self._to_models(rows, peers, used)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -184,7 +186,7 @@ class LiveNeighbourhood:
         finally:
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
-    def _received(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
+    def _to_models(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
         """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
         count = len(rows)
         return ReceivedModels(
@@ -228,13 +230,13 @@ class LiveNeighbourhood:
             mass=mass,
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
-            partners=None if self.deciding is None else self._numbered(self.deciding.masked),
+            partners=None if self.deciding is None else self._number(self.deciding.masked),
         )
         masked = released.grid is not None
         await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
         return senders
 
-    def _numbered(self, masked: Mapping[str, int]) -> dict[int, int]:
+    def _number(self, masked: Mapping[str, int]) -> dict[int, int]:
         """Return the incarnations of mask partners by their place among all peers."""
         peers = self.session.edges.topology.peers
         return {peers.index(peer): incarnation for peer, incarnation in masked.items()}
@@ -253,7 +255,7 @@ class LiveNeighbourhood:
         if delivery is None:
             self.missed.append(sender)
             return None
-        return self._checked(sender, delivery, like=like, weighted=weighted)
+        return self._check(sender, delivery, like=like, weighted=weighted)
 
     async def _expect(self, sender: str, *, keep: bool = False) -> Delivery | None:
         """Wait for the sender's model of this gossip step; ``keep`` leaves it to be expected again."""
@@ -265,7 +267,7 @@ class LiveNeighbourhood:
             self.refused.append(sender)
         return answer.model if isinstance(answer, Deliver) else None
 
-    def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
+    def _check(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
         """Return a model that arrived, decoded; ``None`` if it is malformed."""
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
@@ -311,12 +313,12 @@ class Weighted:
         self.mixed: Rows | None = None  # [1, P], of the rows that came
         self.mass = 0.0  # of the rows that came
 
-    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
-        """Add a row, whose memory may be used; one's own where none came."""
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> bool:
+        """Add a row, whose memory may be used; one's own where none came. Return whether the sum has the row."""
         del sender
         if delivery is None:
             self.share += weight
-            return
+            return False
         row = values(delivery, self.released).to(self.values).unsqueeze(0)  # [1, P]
         self.mass += weight * (delivery.head.mass or 0.0)
         if self.mixed is not None:
@@ -325,6 +327,7 @@ class Weighted:
             self.mixed = row.mul_(weight)
         else:  # others keep the row: a codec as a reference, the session for peers that lack it
             self.mixed = scale_rows(row, weight)
+        return True
 
     def close(self) -> Released:
         """Return the sum."""
@@ -355,14 +358,15 @@ class Conserved:
         self.gossip_step, self.chain = gossip_step, chain
         self.own = self.total = vector(released)  # [P] or [P + 1]
 
-    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
-        """Add the flow of a row that came."""
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> bool:
+        """Add the flow of a row that came; return whether the sum has it, for which the ledgers need room."""
         del weight  # the ledgers know it
         if delivery is None:
-            return
+            return False
         moved = self.ledgers.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
             self._move(moved)
+        return moved is not None or sender in self.applied  # late rows are in it already
 
     def _move(self, change: Row) -> None:
         """Add to the sum, in memory of its own from the first time on."""
@@ -374,11 +378,11 @@ class Conserved:
     @property
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
-        return self.ledgers.flows.applied(self.gossip_step)
+        return self.ledgers.flows.applied_weights(self.gossip_step)
 
     def gather(self) -> None:
         """Add the flows of models that came late, so that they are weighed like the others."""
-        arrived = self.ledgers.arrived()
+        arrived = self.ledgers.late_flows()
         if arrived is not None:
             self._move(arrived)
 

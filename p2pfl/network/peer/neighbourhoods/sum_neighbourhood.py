@@ -14,7 +14,7 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
-from p2pfl.network.secagg.sum_wait import Collecting, Deadlines
+from p2pfl.network.secagg.sum_wait import Deadlines, SumWait
 from p2pfl.privacy.normal_stream import POINT_LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot
@@ -51,13 +51,13 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             for receiver in edges.receivers_in(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
                 slot = SumSlot(receiver, *gossip_step)
-                if weight and self.relay.sum_sender.acquainted(slot):
+                if weight and self.relay.sum_sender.shares_secrets(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.relay.sum_receiver.here if total is not None else set[str]()
         self._note(here, senders, accepted=total is not None)
-        mixed = self._mixed(
-            released, points, total, _received(weights, here, own=self.name, accepted=total is not None)
+        mixed = self._mix(
+            released, points, total, _received_weights(weights, here, own=self.name, accepted=total is not None)
         )
         self._close()
         self.record_step(released, mixed)
@@ -85,7 +85,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             )
         return points
 
-    def _mixed(self, released: Released, points: Floats, total: Ints | None, weights: dict[str, float]) -> Released:
+    def _mix(self, released: Released, points: Floats, total: Ints | None, weights: dict[str, float]) -> Released:
         """Return the sum including the peer's own model, added in the order of the simulation."""
         sums = portion(points, weight=weights[self.name])  # [P]
         if total is not None:
@@ -128,7 +128,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         if not senders:
             return None
         begun, connection, relay = asyncio.get_running_loop().time(), self.connection, self.relay
-        collecting = Collecting(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
+        collecting = SumWait(relay.sum_receiver, tuple(senders), self._deadlines, relay.lacking, connection.clock())
         self.session.summing = True
         try:
             while not collecting.over:
@@ -164,7 +164,9 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return ready()
 
 
-def _received(weights: dict[str, float], here: Collection[str], *, own: str, accepted: bool) -> dict[str, float]:
+def _received_weights(
+    weights: dict[str, float], here: Collection[str], *, own: str, accepted: bool
+) -> dict[str, float]:
     """Return the weights of the peers in the sum, in peer order; the rest is the weight of the peer's own model."""
     if not accepted and len(weights) > 1:
         return {own: 1.0}

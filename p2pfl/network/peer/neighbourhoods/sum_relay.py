@@ -21,7 +21,7 @@ from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Weights
 
 
-def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
+def common_sums(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
     """Return what all peers know about the sums of an experiment, whose gossip steps have these weights.
 
     ``size``, ``width`` and ``colluders`` are those of :class:`p2pfl.privacy.secagg.protocol.Sum`.
@@ -94,15 +94,15 @@ class SumRelay:
             case Term():
                 self.sum_receiver.take(sender, message)
             case RollCall():
-                answer = self.sum_sender.called(sender, message)
-                if not self.sum_sender.whole(sender, message):
+                answer = self.sum_sender.consent(sender, message)
+                if not self.sum_sender.is_whole(sender, message):
                     self._check(sender)
                 return [] if answer is None else [(sender, answer)]
             case ParticipantsConfirmed():
-                agreed = self.sum_receiver.consented(sender, message)
+                agreed = self.sum_receiver.receive_consent(sender, message)
                 return [] if agreed is None else [(peer, agreed) for peer in self.sum_receiver.called]
             case Agreements():
-                return [(sender, self.sum_sender.agreed(sender, message))]
+                return [(sender, self.sum_sender.unlock(sender, message))]
             case Unmasking() if self.sum_receiver.size > SLOW:
                 await asyncio.to_thread(self.sum_receiver.unlock, sender, message)
             case Unmasking():
@@ -130,7 +130,7 @@ def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter
         Counts what sums show that lack a term.
     """
     colluders = plan.experiment.privacy.colluders
-    sums = known(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
+    sums = common_sums(plan.weights[0], size=plan.shared, width=plan.ring, colluders=colluders)
     return SumRelay(
         bits=plan.protection.settings.bits,
         sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),

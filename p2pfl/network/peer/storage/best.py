@@ -11,7 +11,7 @@ import torch
 from p2pfl.learning import learner_traits
 from p2pfl.network.peer.storage.checkpoint import Best, CheckpointStore
 from p2pfl.results.content import BestKept
-from p2pfl.results.saved import best_file
+from p2pfl.results.saved_models import best_file
 
 if TYPE_CHECKING:
     from p2pfl.data import IntArray
@@ -21,7 +21,7 @@ MAX_JUDGING_SAMPLES = 1000
 """Training samples that judge a model where there is no validation part: enough, at a bounded cost."""
 
 
-def kept(peer: str, best: Best) -> BestKept:
+def best_kept(peer: str, best: Best) -> BestKept:
     """Return a peer's best model as the summary lists it."""
     return BestKept(best.round, best.loss, best.part, best_file(peer))
 
@@ -79,7 +79,7 @@ class BestModel:
         if self.store is None and validation is None:
             return
         part = "train" if validation is None else "validation"
-        loss = self._trained(plan, rows) if validation is None else validation
+        loss = self._training_loss(plan, rows) if validation is None else validation
         if loss is None or not math.isfinite(loss):
             return
         if self.best is not None and self.best.part == part and self.best.loss <= loss:
@@ -91,7 +91,7 @@ class BestModel:
             self.store.keep(best, plan.saved(rows[0]))
         self.best = best
 
-    def improving(self, round: int, *, patience: int) -> torch.Tensor:
+    def improvement(self, round: int, *, patience: int) -> torch.Tensor:
         """Return 1 if the best model is less than ``patience`` rounds old, and 0 otherwise, ``[1, 1]``.
 
         A peer without validation data has no such model, and holds nobody back.
@@ -100,7 +100,7 @@ class BestModel:
         young = best is not None and best.part == "validation" and round - best.round < patience
         return torch.full((1, 1), float(young))
 
-    def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:
+    def _training_loss(self, plan: Plan, rows: torch.Tensor) -> float | None:
         """Return the loss on training samples; ``None`` where only the user's own code could tell."""
         learner, federation = plan.learner, plan.federation
         if not learner_traits(learner).any_data:

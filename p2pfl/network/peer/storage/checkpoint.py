@@ -35,11 +35,11 @@ from p2pfl.algorithms import State, Statistics
 from p2pfl.core.errors import RunError, StorageError
 from p2pfl.core.files import DRIVE, Disk, replace
 from p2pfl.experiment import Plan
-from p2pfl.network.peer.storage.journal import Journal, opened, sealed
+from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
-from p2pfl.results.saved import model_file
+from p2pfl.results.saved_models import model_file
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def rounds_apart(plan: Plan) -> int:
     return 1 if fragile else plan.experiment.transport.checkpoint
 
 
-def checkpointed(round: int, *, apart: int, rounds: int) -> bool:
+def ends_with_checkpoint(round: int, *, apart: int, rounds: int) -> bool:
     """Return whether a round ends with a checkpoint: the first, the last, and every so many.
 
     The first always does, because a peer that has released a second round without one counts as one whose model is
@@ -99,7 +99,7 @@ def checkpointed(round: int, *, apart: int, rounds: int) -> bool:
 
     Examples
     --------
-    >>> [round for round in range(8) if checkpointed(round, apart=3, rounds=8)]
+    >>> [round for round in range(8) if ends_with_checkpoint(round, apart=3, rounds=8)]
     [0, 2, 5, 7]
     """
     return round == 0 or (round + 1) % apart == 0 or round + 1 == rounds
@@ -372,7 +372,7 @@ class CheckpointStore:
             It is there and cannot be read: without it masks might be used twice.
         """
         try:
-            return opened(self.disk.read(self._journal))
+            return decode_journal(self.disk.read(self._journal))
         except FileNotFoundError:
             return None
         except (OSError, StorageError) as error:
@@ -390,7 +390,7 @@ class CheckpointStore:
             If it cannot be written.
         """
         path = self.folder / f"{self.peer}.accuses-{peer}.json"
-        replace(path, proof.written(), disk=self.disk)
+        replace(path, proof.to_bytes(), disk=self.disk)
         return path
 
     def note(self, journal: Journal) -> None:
@@ -401,4 +401,4 @@ class CheckpointStore:
         StorageError
             If it cannot be written, so that nothing may be sent.
         """
-        replace(self._journal, sealed(journal), mode=0o600, disk=self.disk)
+        replace(self._journal, encode_journal(journal), mode=0o600, disk=self.disk)

@@ -47,7 +47,7 @@ class Credentials:
         if self.known is None or not isinstance(self.trust, FirstUse) or self.trust.seen.keys() <= self.written:
             return
         seen = dict(self.trust.seen)
-        with _alone(self.known):  # peers of this device share the file
+        with _lock(self.known):  # peers of this device share the file
             others = Roster.read(self.known).peers if self.known.exists() else {}
             known = FirstUse(others)
             for peer, key in seen.items():
@@ -57,7 +57,7 @@ class Credentials:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Keep other processes of this device from changing a file meanwhile."""
     try:
         lock = path.with_name(f".{path.name}.lock").open("wb")

@@ -100,14 +100,14 @@ class Journal(msgspec.Struct, frozen=True):
         )
 
 
-def sealed(journal: Journal) -> bytes:
+def encode_journal(journal: Journal) -> bytes:
     """Return the bytes of a journal, which begin with a hash."""
     data = msgspec.msgpack.encode(journal)
     return blake3.blake3(data).digest() + data
 
 
-def opened(data: bytes) -> Journal:
-    """Read what :func:`sealed` wrote.
+def decode_journal(data: bytes) -> Journal:
+    """Read what :func:`encode_journal` wrote.
 
     Raises
     ------

@@ -126,14 +126,14 @@ class Keeper:
         store = self.store
         if store is None:
             return
-        await self._saved()
+        await self._await_save()
 
         def write() -> None:
             store.save(checkpoint, state_dict(checkpoint.state.rows[0]), own=own)
 
         self._saving = asyncio.create_task(asyncio.to_thread(write))
 
-    def played(self, rounds: int) -> None:
+    def note_rounds(self, rounds: int) -> None:
         """Note, with what is next made durable, that there were so many rounds, and that they are all played."""
         self.journal = replace(self.journal, ended=rounds)
 
@@ -152,7 +152,7 @@ class Keeper:
         async with self._lock:  # a caller may go on only after the write that contains its state
             if self._noting is not None and not self._noting.done():
                 await asyncio.shield(self._noting)  # of a caller that was cancelled
-            await self._saved()
+            await self._await_save()
             now = extended(self.journal)
             if now is None:
                 return
@@ -162,7 +162,7 @@ class Keeper:
                 self._noting = asyncio.create_task(asyncio.to_thread(self.store.note, now))
                 await asyncio.shield(self._noting)  # which goes on even if the caller is cancelled
 
-    async def _saved(self) -> None:
+    async def _await_save(self) -> None:
         """Wait for the last checkpoint, which may have found no room."""
         if self._saving is not None:
             await asyncio.shield(self._saving)

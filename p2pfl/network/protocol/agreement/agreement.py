@@ -58,7 +58,14 @@ from p2pfl.network.protocol.agreement.agreement_effects import (
     TimePassed,
     ValueDecided,
 )
-from p2pfl.network.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
+from p2pfl.network.protocol.agreement.proofs import (
+    choose_proposal,
+    contradict,
+    exists,
+    follows,
+    highest_report,
+    reports,
+)
 from p2pfl.network.protocol.wire.verdict_messages import (
     HIGHEST,
     Ballot,
@@ -84,7 +91,7 @@ Sign = Callable[[bytes], bytes]
 """Function that signs a statement."""
 
 
-def unsigned(statement: bytes) -> bytes:
+def empty_signature(statement: bytes) -> bytes:
     """Return an empty signature."""
     del statement
     return b""
@@ -133,7 +140,7 @@ class Agreement:
     wanted: Value
     record: MemberRecord = BLANK
     pause: float = 1.0
-    sign: Sign = field(default=unsigned, repr=False)
+    sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
     due: float = math.inf
     """Time at which to begin a ballot."""
@@ -195,7 +202,7 @@ class Agreement:
             case Noted(vote):
                 self._note(vote, self._noted)
             case RecordStored():
-                self._stored()
+                self._finish_write()
             case TimePassed():
                 self._tick()
         renewed = isinstance(event, TimePassed)  # a caller with one timer for many agreements has stopped it
@@ -271,7 +278,7 @@ class Agreement:
         )
         return msgspec.structs.replace(promise, signature=self.sign(promise.statement))
 
-    def _promised(self, sender: str, promise: Promise) -> None:
+    def _receive_promise(self, sender: str, promise: Promise) -> None:
         """Propose once a majority has promised."""
         if self._preparing is None or promise.member != sender:
             return
@@ -290,13 +297,13 @@ class Agreement:
     def _propose_from(self, ballot: Ballot) -> None:
         """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
         promises = [promise for _, promise in sorted(self._promises.items())]
-        value = proposed(promises, wanted=self.wanted, committee=self.committee)
+        value = choose_proposal(promises, wanted=self.wanted, committee=self.committee)
         if value is None:
             return
         self._preparing, self._promises = None, {}
         if ballot < self.record.promised:
             return  # this member has meanwhile promised a higher ballot
-        highest, _ = reported(promises)
+        highest, _ = highest_report(promises)
         proofs = {each.value: each.proof for each in promises if each.voted == highest and each.voted is not None}
         few = tuple(msgspec.structs.replace(each, proof=()) for each in promises)
         self._accept(ballot, value, few, tuple(vote for proof in proofs.values() for vote in proof))
@@ -323,13 +330,13 @@ class Agreement:
         self, ballot: Ballot, value: Value, promises: tuple[Promise, ...] = (), proof: tuple[Vote, ...] = ()
     ) -> None:
         """Accept a value in a ballot; the proposer shows the others that it may be accepted."""
-        vote = self._signed(ballot, value, final=False)
+        vote = self._sign(ballot, value, final=False)
         self.record = msgspec.structs.replace(self.record, promised=ballot, accepted=vote)
         self._send_all(Proposal(vote, promises, proof) if promises else vote)
         self._send(self.me, vote)
         self._store()
 
-    def _proposed(self, proposal: Proposal) -> None:
+    def _receive_proposal(self, proposal: Proposal) -> None:
         """Accept a proposal that its promises allow, unless this member has promised or accepted otherwise."""
         vote, own = proposal.vote, self.record.accepted
         if not follows(proposal, committee=self.committee):
@@ -338,12 +345,12 @@ class Agreement:
         self._witness(proposal.proof)
         if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
             return
-        self._accepted(vote)
+        self._receive_acceptance(vote)
         free = own is None or own.ballot < vote.ballot
         if free and vote.ballot >= self.record.promised:
             self._accept(vote.ballot, vote.value)
 
-    def _accepted(self, vote: Vote) -> None:
+    def _receive_acceptance(self, vote: Vote) -> None:
         """Vote for a value that a majority has accepted in one ballot."""
         if not self._note(vote, self._acceptances):
             return
@@ -367,13 +374,13 @@ class Agreement:
 
     def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         """Vote in a ballot that is not below the promised one and is above that of the last vote."""
-        vote = self._signed(ballot, value)
+        vote = self._sign(ballot, value)
         self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof or (vote,))
         self._send_all(vote)
         self._send(self.me, vote)
         self._store()
 
-    def _signed(self, ballot: Ballot, value: Value, *, final: bool = True) -> Vote:
+    def _sign(self, ballot: Ballot, value: Value, *, final: bool = True) -> Vote:
         vote = Vote(self.subject, self.me, ballot, value, incarnation=self.incarnation, final=final)
         return msgspec.structs.replace(vote, signature=self.sign(vote.statement))
 
@@ -386,15 +393,15 @@ class Agreement:
             return
         match message:
             case Prepare(ballot=ballot) if ballot.number and ballot.proposer == sender and self._possible(ballot):
-                self._prepared(sender, ballot)
+                self._receive_prepare(sender, ballot)
             case Promise():
-                self._promised(sender, message)
+                self._receive_promise(sender, message)
             case Proposal() if message.vote.member == sender:
-                self._proposed(message)
+                self._receive_proposal(message)
             case Vote(ballot=ballot, value=value) if message.member == sender and exists(
                 ballot, value, committee=self.committee
             ):
-                (self._voted if message.final else self._accepted)(message)
+                (self._receive_vote if message.final else self._receive_acceptance)(message)
             case Decision() if message.holds(self.committee):
                 self._witness(message.votes)
                 self._decide(message)
@@ -422,7 +429,7 @@ class Agreement:
         self._highest = max(self._highest, min(ballot.number, most))
         return ballot.number <= most
 
-    def _prepared(self, sender: str, ballot: Ballot) -> None:
+    def _receive_prepare(self, sender: str, ballot: Ballot) -> None:
         """Promise a ballot, or answer with the higher promise that prevents it."""
         if ballot > self.record.promised:
             self.record = msgspec.structs.replace(self.record, promised=ballot)
@@ -430,7 +437,7 @@ class Agreement:
         self._send(sender, self._promise())
         self._store()
 
-    def _voted(self, vote: Vote) -> None:
+    def _receive_vote(self, vote: Vote) -> None:
         """Vote likewise if the vote is the owner's for its release, and check whether it decides."""
         if not self._note(vote, self._votes):
             return
@@ -477,7 +484,7 @@ class Agreement:
             waiting, self._next = self._next, []
             self._release(waiting)
 
-    def _stored(self) -> None:
+    def _finish_write(self) -> None:
         """Send the messages that waited for the record, and store the next record."""
         if self._written is None:
             return

@@ -89,13 +89,13 @@ def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
     return AttemptOutcome(len(reports) == 1 and all(each.startswith(COMPLETE) for each in reports), members)
 
 
-def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:
+def are_connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:
     """Return whether members form one component of a graph.
 
     Examples
     --------
     >>> ring = {"ada": ["bob", "eve"], "bob": ["ada", "mia"], "eve": ["ada", "mia"], "mia": ["bob", "eve"]}
-    >>> connected(["ada", "bob", "mia"], ring), connected(["ada", "mia"], ring)
+    >>> are_connected(["ada", "bob", "mia"], ring), are_connected(["ada", "mia"], ring)
     (True, False)
     """
     left = {*members}

@@ -55,7 +55,9 @@ def exists(ballot: Ballot, value: Value, *, committee: Committee) -> bool:
     return value != DROPPED or ballot != committee.first
 
 
-def certified(subject: Release, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee) -> bool:
+def is_certified(
+    subject: Release, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee
+) -> bool:
     """Return whether statements prove that members may vote for a value in a ballot; their signatures are verified.
 
     Parameters
@@ -85,7 +87,7 @@ def reports(promise: Promise, *, committee: Committee) -> bool:
     if promise.voted is None or promise.value is None:
         return promise.voted is None and promise.value is None
     below = promise.voted < promise.ballot
-    return below and certified(promise.subject, promise.voted, promise.value, promise.proof, committee=committee)
+    return below and is_certified(promise.subject, promise.voted, promise.value, promise.proof, committee=committee)
 
 
 def follows(proposal: Proposal, *, committee: Committee) -> bool:
@@ -102,15 +104,15 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
         return False
     if any((each.voted is None) != (each.value is None) for each in promises):
         return False
-    highest, values = reported(promises)
+    highest, values = highest_report(promises)
     if highest is None:
         return True
-    if highest >= vote.ballot or proposed(promises, wanted=vote.value, committee=committee) != vote.value:
+    if highest >= vote.ballot or choose_proposal(promises, wanted=vote.value, committee=committee) != vote.value:
         return False
-    return all(certified(vote.subject, highest, value, proposal.proof, committee=committee) for value in values)
+    return all(is_certified(vote.subject, highest, value, proposal.proof, committee=committee) for value in values)
 
 
-def reported(promises: Collection[Promise]) -> tuple[Ballot | None, frozenset[Value]]:
+def highest_report(promises: Collection[Promise]) -> tuple[Ballot | None, frozenset[Value]]:
     """Return the highest ballot in which promises report votes, and the values of these; ``None`` without any."""
     voted = [(each.voted, each.value) for each in promises if each.voted is not None and each.value is not None]
     if not voted:
@@ -119,7 +121,7 @@ def reported(promises: Collection[Promise]) -> tuple[Ballot | None, frozenset[Va
     return highest, frozenset(value for ballot, value in voted if ballot == highest)
 
 
-def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committee) -> Value | None:
+def choose_proposal(promises: Collection[Promise], *, wanted: Value, committee: Committee) -> Value | None:
     """Return the value that the promises of a majority allow; ``None`` as long as they do not tell.
 
     Parameters
@@ -140,10 +142,10 @@ def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committ
     >>> votes = {"bob": b"one", "eve": b"one", "mia": b"two"}
     >>> release = Release("ada", 7, 0, 0)
     >>> promises = [Promise(release, name, ballot, group.first, value) for name, value in votes.items()]
-    >>> proposed(promises, wanted=DROPPED, committee=group)
+    >>> choose_proposal(promises, wanted=DROPPED, committee=group)
     b'one'
     """
-    highest, values = reported(promises)
+    highest, values = highest_report(promises)
     if highest is None:
         return wanted
     if len(values) == 1:

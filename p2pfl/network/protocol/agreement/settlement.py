@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, unsigned
+from p2pfl.network.protocol.agreement.agreement import Agreement, Sign, empty_signature
 from p2pfl.network.protocol.agreement.agreement_effects import (
     BLANK,
     Contradicted,
@@ -37,7 +37,7 @@ from p2pfl.network.protocol.wire.verdict_messages import (
 
 @dataclass(frozen=True)
 class Write:
-    """Instruction to make the record of a release durable; a call of ``Settlement.stored`` with the release follows."""
+    """Instruction to make the record of a release durable; a call of ``Settlement.finish_write`` follows."""
 
     release: Release
     record: MemberRecord
@@ -84,15 +84,15 @@ class Settlement:
     >>> vote = Vote(hers, "ada", committee.first, b"digest")
     >>> [type(effect).__name__ for effect in bob.holds(vote, now=0.0)]
     ['Write']
-    >>> [type(effect).__name__ for effect in bob.stored(hers, now=0.0)]
+    >>> [type(effect).__name__ for effect in bob.finish_write(hers, now=0.0)]
     ['Send', 'Send', 'Write']
-    >>> bob.stored(hers, now=0.0), bob.verdict(hers)
+    >>> bob.finish_write(hers, now=0.0), bob.verdict(hers)
     ([], b'digest')
     """
 
     me: str
     pause: float = 1.0
-    sign: Sign = field(default=unsigned, repr=False)
+    sign: Sign = field(default=empty_signature, repr=False)
     incarnation: int = 0
     _mixed: set[Release] = field(default_factory=set)  # of which the peer needs the parameters themselves
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class Settlement:
         self._free.add(release)
         return self._do(release, *self._early.pop(release, {}).values(), now=now)
 
-    def stored(self, release: Release, *, now: float) -> list[Effect]:
+    def finish_write(self, release: Release, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record of a release is durable."""
         return self._do(release, RecordStored(), now=now)
 
@@ -225,7 +225,7 @@ class Settlement:
         """Releases with an agreement."""
         return tuple(self._agreements)
 
-    def held(self, release: Release) -> bool:
+    def has_release(self, release: Release) -> bool:
         """Return whether the peer has a release: it made it, or the release has arrived."""
         return release in self._held
 

@@ -12,8 +12,8 @@ from p2pfl.core.errors import DecodeError, InputError
 from p2pfl.network.protocol.agreement.proofs import contradict
 from p2pfl.network.protocol.wire.sum_messages import about_sum
 from p2pfl.network.protocol.wire.trailer import SignedStatement
-from p2pfl.network.protocol.wire.verdict_messages import Promise, Vote, stated
-from p2pfl.network.protocol.wire.wire_rows import said_head
+from p2pfl.network.protocol.wire.verdict_messages import Promise, Vote, parse_statement
+from p2pfl.network.protocol.wire.wire_rows import head_of
 from p2pfl.privacy.keys import verify
 
 
@@ -67,13 +67,13 @@ class Proof:
         if self.domain == "roll":
             return about_sum(signed.statement)
         if self.domain == "vote":
-            context, vote = _voted(signed)
+            context, vote = _read_vote(signed)
             release = vote.subject
             return context, release.peer, release.incarnation, release.attempt, vote.incarnation, release.round, 0
-        head = said_head(signed)
+        head = head_of(signed)
         return signed.context, head.round, head.step
 
-    def written(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the content of a file that :meth:`read` reads."""
         return msgspec.json.format(msgspec.json.encode(self))
 
@@ -94,13 +94,13 @@ class Proof:
             raise InputError(f"{path} is no proof of equivocation; name a file that a peer has written") from None
 
 
-def _voted(signed: SignedStatement) -> tuple[str, Vote | Promise]:
+def _read_vote(signed: SignedStatement) -> tuple[str, Vote | Promise]:
     """Return the swarm and the statement on a release that was signed."""
     swarm, _, statement = signed.statement.partition(b"/")
-    return swarm.decode(errors="replace"), stated(statement)
+    return swarm.decode(errors="replace"), parse_statement(statement)
 
 
 def _contradict(one: SignedStatement, other: SignedStatement) -> bool:
     """Return whether nobody that follows the protocol signs both."""
-    (_, first), (_, second) = _voted(one), _voted(other)
+    (_, first), (_, second) = _read_vote(one), _read_vote(other)
     return isinstance(first, Vote) and contradict(first, second)

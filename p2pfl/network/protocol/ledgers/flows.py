@@ -14,7 +14,8 @@ partner: of the gossip steps before ``closed``, which are applied, which are pen
 *Crash.* A row goes back to its checkpoint, with what was applied in it. So only what the last checkpoint holds is
 stated as applied; the rest is pending and confirms nothing. After a restart every gossip step that the journal knows as
 opened (durable before anything is sent) and that the checkpoint does not hold is never: a peer that was away received
-nothing. A peer that cannot be restarted calls :meth:`FlowLedger.saved` after each gossip step and writes nothing.
+nothing. A peer that cannot be restarted calls :meth:`FlowLedger.note_checkpoint` after each gossip step and writes
+nothing.
 
 **Sum of the rows conserved.** Let a gossip step be in the row of i and not in that of j. Then i holds the flow, and i
 will take it back or j will apply it:
@@ -28,7 +29,7 @@ will take it back or j will apply it:
 Hence at any time the sum of the rows is the sum of what was released into them plus flows that are held; and between
 peers that are alive, have finished and have received each other's statements, it is that sum, to the last bit where
 :func:`flow` gives integers. A peer that dies takes its row with it; the flows it was given or gave stay applied, and
-:meth:`FlowLedger.unsettled` reports those that may be one-sided. ∎
+:meth:`FlowLedger.list_unsettled` reports those that may be one-sided. ∎
 
 A partner that returns reports from which gossip step its next incarnation sends again, and what was applied of those is
 taken back, see :meth:`FlowLedger.revive`; so a confirmed flow is kept until its gossip step leaves the window.
@@ -283,7 +284,7 @@ class FlowLedger:
             ends.held.pop(gossip_step, None)
             ends.spare.pop(gossip_step, None)
 
-    def applied(self, gossip_step: GossipStep) -> dict[str, float]:
+    def applied_weights(self, gossip_step: GossipStep) -> dict[str, float]:
         """Return the weights of a gossip step, by partner whose row is applied in it."""
         own = self._own.get(gossip_step)
         weights = {} if own is None else own.weights
@@ -308,10 +309,10 @@ class FlowLedger:
         return FlowStatement(ends.known, self._closed, tuple(sorted(safe)), pending, ends.saved.settled)
 
     def checkpoint(self) -> dict[str, FlowNotes]:
-        """Return what to save with the model, atomically; call :meth:`saved` once it is durable."""
+        """Return what to save with the model, atomically; call :meth:`note_checkpoint` once it is durable."""
         return {partner: self._notes(ends) for partner, ends in self._ends.items()}
 
-    def saved(self, checkpoint: Mapping[str, FlowNotes]) -> None:
+    def note_checkpoint(self, checkpoint: Mapping[str, FlowNotes]) -> None:
         """Note that a checkpoint is durable: what it holds may be stated as applied."""
         for partner, note in checkpoint.items():
             self._end(partner).saved = note
@@ -341,7 +342,7 @@ class FlowLedger:
         """Partners that have stated that they will apply nothing more."""
         return frozenset(partner for partner, ends in self._ends.items() if ends.news and ends.news.closed == END)
 
-    def unsettled(self) -> list[tuple[str, GossipStep]]:
+    def list_unsettled(self) -> list[tuple[str, GossipStep]]:
         """Return the gossip steps that are applied here and not known to be applied there."""
         return [(partner, gossip_step) for partner, ends in self._ends.items() for gossip_step in sorted(ends.held)]
 

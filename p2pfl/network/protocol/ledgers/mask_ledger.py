@@ -45,8 +45,8 @@ no slot will follow (u is infinite) and settle: the sum over all pairs that are 
 conserves the sum of the rows. A row that goes back to a checkpoint takes its own releases back, and with it go the
 carried sets: they are what this line of rows was given, whatever others saw.
 
-*What stays.* :meth:`MaskLedger.uncancelled` lists the masks that are not known to be equal at both ends: at most one
-for each edge and each slot since the partner's last confirmation.
+*What stays.* :meth:`MaskLedger.list_uncancelled` lists the masks that are not known to be equal at both ends: at most
+one for each edge and each slot since the partner's last confirmation.
 
 *What it costs.* Nothing is revealed to repair a round. But a mask that only one end ever applied hides nothing once it
 is undone, and a late half is one more row in which its mask is seen: the accountant's linear view takes both from
@@ -95,7 +95,7 @@ class MaskLedger:
     journal
         The newest one, after a restart. An old one would use keys again.
     carried
-        Of the checkpoint that the row comes from, see :meth:`carried`; empty for a row that starts anew.
+        Of the checkpoint that the row comes from, see :meth:`applied_masks`; empty for a row that starts anew.
     under
         By partner, its key then; where the journal has another, what is carried cannot be cancelled any more.
     lost
@@ -171,7 +171,7 @@ class MaskLedger:
         >>> ledger.meet("bob", b"one")
         >>> payment = ledger.release(0)
         >>> ledger.meet("bob", b"two")
-        >>> ledger.uncancelled() == [Mask(("ada", "bob"), Slot(0, 0))]
+        >>> ledger.list_uncancelled() == [Mask(("ada", "bob"), Slot(0, 0))]
         True
         """
         if _differ(self._note(partner).key, key):
@@ -267,7 +267,7 @@ class MaskLedger:
         >>> ledger = MaskLedger("ada", partners=["bob"])
         >>> ledger.take(Slot(2, 5), partners=["bob"]).terms == {Mask(("ada", "bob"), Slot(2, 5)): 1}
         True
-        >>> ledger.uncancelled(), ledger.until
+        >>> ledger.list_uncancelled(), ledger.until
         ([], Slot(attempt=2, round=6))
         """
         if slot < self.until:
@@ -298,7 +298,7 @@ class MaskLedger:
         >>> payment = ledger.release(0)
         >>> ledger.withdraw("bob", payment.slot) == Mask(("ada", "bob"), Slot(0, 0))
         True
-        >>> ledger.withdraw("bob", payment.slot), ledger.uncancelled(), ledger.release(1, partners=[]).terms
+        >>> ledger.withdraw("bob", payment.slot), ledger.list_uncancelled(), ledger.release(1, partners=[]).terms
         (None, [], {})
         """
         kept = self._carried if any(each == slot for each, _ in self._carried[partner]) else self.lost
@@ -386,22 +386,22 @@ class MaskLedger:
         """The partners that will not release again."""
         return frozenset(partner for partner, note in self._notes.items() if note.until == END)
 
-    def alone(self, partner: str) -> frozenset[Slot]:
+    def uncovered_slots(self, partner: str) -> frozenset[Slot]:
         """Return our slots whose mask the partner has said it does not apply: it hides our release no longer."""
         note = self._note(partner)
         return frozenset(slot for slot, _ in (note.own - note.received).before(note.until))
 
-    def unmatched(self, slot: Slot) -> frozenset[str]:
+    def unmatched_partners(self, slot: Slot) -> frozenset[str]:
         """Return the partners that share a mask of this release and have not said that they applied their half."""
         withdrawn = {each for each, masks in self._withdrawn.items() if slot in masks}
         lacking = {each for each, note in self._notes.items() if slot in note.own - note.received}
         return frozenset(lacking - withdrawn)
 
-    def uncancelled(self) -> list[Mask]:
+    def list_uncancelled(self) -> list[Mask]:
         """Return the masks that may be applied at one end only, by edge and slot."""
         left = [Mask(self._edge(partner), *each) for partner, masks in self.lost.items() for each in masks]
         for partner, note in self._notes.items():
-            doubtful = self._wanted(partner) ^ self._carried[partner]
+            doubtful = self._wanted_slots(partner) ^ self._carried[partner]
             if self._leads(partner):
                 doubtful |= (note.own ^ note.received).since(note.confirmed)
             else:
@@ -418,7 +418,7 @@ class MaskLedger:
         """Return the statement for a partner."""
         return self.journal().statement(partner)
 
-    def carried(self) -> dict[str, DrawnSlots]:
+    def applied_masks(self) -> dict[str, DrawnSlots]:
         """Return the masks in the row, by partner: saved and restored with the row."""
         return dict(self._carried)
 
@@ -435,7 +435,7 @@ class MaskLedger:
         for partner in [each for each in self._notes if shared is None or each in shared]:
             note = self._notes[partner]
             # Slots to come are left alone: they will be fresh here, and a key is fresh once.
-            wanted = self._wanted(partner).before(limit) - self._withdrawn.get(partner, NOTHING)
+            wanted = self._wanted_slots(partner).before(limit) - self._withdrawn.get(partner, NOTHING)
             if slot is not None and partner in fresh:
                 wanted |= self._fresh(partner, slot)  # even where the leader left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1
@@ -460,7 +460,7 @@ class MaskLedger:
     def _fresh(self, partner: str, slot: Slot) -> DrawnSlots:
         return DrawnSlots.of([(self.epochs.get(partner, b""), Slots.of([slot.run]))])
 
-    def _wanted(self, partner: str) -> DrawnSlots:
+    def _wanted_slots(self, partner: str) -> DrawnSlots:
         note = self._notes[partner]
         if self._leads(partner):
             return note.own

@@ -58,11 +58,11 @@ Rows = dict[str, Row]
 """The rows that a page speaks of, by name."""
 
 
-def written(masks: Mapping[str, DrawnSlots]) -> tuple[dict[str, tuple[Run, ...]], dict[str, Epochs]]:
+def encode_masks(masks: Mapping[str, DrawnSlots]) -> tuple[dict[str, tuple[Run, ...]], dict[str, Epochs]]:
     """Return the runs of each set of masks and the epochs of those, as a page holds them."""
     return {name: each.runs for name, each in masks.items()}, {name: each.epochs for name, each in masks.items()}
 
 
 def read(runs: Mapping[str, tuple[Run, ...]], epochs: Mapping[str, Epochs]) -> dict[str, DrawnSlots]:
-    """Read what :func:`written` returned."""
+    """Read what :func:`encode_masks` returned."""
     return {name: DrawnSlots.read(each, epochs.get(name, ())) for name, each in runs.items()}

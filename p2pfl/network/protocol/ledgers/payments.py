@@ -103,7 +103,7 @@ def mask_key(mask: Mask, masks: Masks) -> bytes:
     return edge_key(present, purpose="mask", a=a, b=b, round=slot.round, attempt=slot.attempt)
 
 
-def scattered(payment: Payment, *, masks: Masks, positions: Callable[[int], Ints], where: Ints) -> Ints:
+def scatter(payment: Payment, *, masks: Masks, positions: Callable[[int], Ints], where: Ints) -> Ints:
     """Return the sum of a payment's masks where each of them was applied, grid points ``[Q]``.
 
     Parameters

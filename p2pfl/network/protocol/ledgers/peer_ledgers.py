@@ -24,7 +24,7 @@ from p2pfl.network.protocol.ledgers import mask_ledger as ledger
 from p2pfl.network.protocol.ledgers.drawn_slots import DrawnSlots
 from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowNotes, GossipStep, Row
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
-from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, read, written
+from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, encode_masks, read
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.messages import Account, FlowStatement, Masked
 from p2pfl.network.protocol.wire.wire_rows import Delivery
@@ -147,7 +147,7 @@ class PeerLedgers:
             for name, each in noted.items()
         }
         owed = {chain: saved for chain, row in self._owed.items() if (saved := kept(row)) is not None}
-        (masks, epochs), (lost, lost_epochs) = written(self.masks.carried()), written(self.masks.lost)
+        (masks, epochs), (lost, lost_epochs) = encode_masks(self.masks.applied_masks()), encode_masks(self.masks.lost)
         gossip_steps = tuple(sorted(self._chain_of.items()))
         keys = self.masks.keys
         return Page(partners, owed, gossip_steps, masks, self.mass, keys, lost, epochs, lost_epochs), rows
@@ -254,23 +254,23 @@ class PeerLedgers:
 
     def lacks(self, partner: str, gossip_step: GossipStep) -> bool:
         """Return whether the peer mixes in a gossip step, and the model of a partner is not applied."""
-        return self.flows.own(gossip_step) is not None and partner not in self.flows.applied(gossip_step)
+        return self.flows.own(gossip_step) is not None and partner not in self.flows.applied_weights(gossip_step)
 
-    def arrived(self) -> Row | None:
+    def late_flows(self) -> Row | None:
         """Return the flows of the open gossip step that came late and are not in its result yet."""
         arrived, self._arrived = self._arrived, None
         return arrived
 
     def close(self) -> Row | None:
         """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones."""
-        arrived = self.arrived()
+        arrived = self.late_flows()
         if arrived is not None and self._current is not None:
             self._owe(self._current, arrived)
         due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)
         self._current = None
         oldest = self.flows.oldest
         self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}
-        self.flows.saved(self.flows.checkpoint())  # there is no other checkpoint
+        self.flows.note_checkpoint(self.flows.checkpoint())  # there is no other checkpoint
         self.flows.prune()
         return due
 
@@ -296,7 +296,7 @@ class PeerLedgers:
         self._silent += 1
         return self._silent > STEPS_BETWEEN_REPORTS or (released and bool(self.masks.partners))
 
-    def missed(self) -> None:
+    def note_missed_model(self) -> None:
         """Note that a model did not arrive, so that partners get a report soon."""
         self._silent = STEPS_BETWEEN_REPORTS
 
@@ -310,7 +310,7 @@ class PeerLedgers:
         reported = sorted(moved.items(), key=lambda each: len(each[1]))
         if reported:
             reported[-1] = reported[-1][0], []  # all other partners
-        masked = {name: _masked(self.masks.statement(name)) for name in self.masks.journal().notes}
+        masked = {name: _masked_statement(self.masks.statement(name)) for name in self.masks.journal().notes}
         incarnations = {
             name: incarnation for name, incarnation in sorted(self._incarnations.items()) if name in self.flows.partners
         }
@@ -341,7 +341,7 @@ class PeerLedgers:
                 self._due_back(self.flows.receive(partner, statement))
         if partner in self.masks.partners and me in account.masks and account.masks[me].key in (b"", key):
             self.masks.receive(partner, _masks(account.masks[me]))
-            self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}
+            self.halves |= {(partner, slot) for slot in self.masks.uncovered_slots(partner)}
 
 
 def _meant(statement: FlowStatement, reported: int | None, *, incarnation: int) -> bool:
@@ -352,7 +352,7 @@ def _meant(statement: FlowStatement, reported: int | None, *, incarnation: int) 
     return reported == incarnation if reported is not None else not (statement.applied or statement.pending)
 
 
-def _masked(statement: ledger.MaskStatement) -> Masked:
+def _masked_statement(statement: ledger.MaskStatement) -> Masked:
     return Masked(
         statement.since,
         statement.until,

@@ -123,7 +123,7 @@ def fits(frame: Telemetry) -> bool:
     return len(encode(frame)) <= FRAME
 
 
-def observing(swarm: str) -> str:
+def observer_swarm(swarm: str) -> str:
     """Return the name for which observers sign their announcements, so that none passes for that of a peer."""
     return f"{swarm}/telemetry"
 
@@ -169,7 +169,7 @@ class Audience:
         self._sealed = 0  # messages so far; a lease that ends and comes back goes on to number them
         self._allowance = Allowance(rate=RATE, burst=BURST)
 
-    def watched(self, now: float) -> bool:
+    def is_watched(self, now: float) -> bool:
         """Return whether anybody looks."""
         return any(lease.looks(now) for lease in self._leases.values())
 
@@ -191,12 +191,12 @@ class Audience:
             Challenge to publish for the observer; ``None`` if there is nothing to answer.
         """
         try:
-            return self._received(observer, payload, now=now)
+            return self._receive(observer, payload, now=now)
         except UnusedError as error:
             self.refused[str(error)] += 1
             return None
 
-    def _received(self, observer: str, payload: bytes | memoryview, *, now: float) -> bytes | None:
+    def _receive(self, observer: str, payload: bytes | memoryview, *, now: float) -> bytes | None:
         """Handle a message of a listed observer; the cheapest checks come first."""
         if observer not in self.observers:
             raise UnusedError("not listed")
@@ -205,12 +205,12 @@ class Audience:
         if len(payload) > FRAME + MAX_SEAL_BYTES:
             raise UnusedError("no request")
         if payload[:1] == bytes([PRIVATE]):
-            lease, challenge = self._opened(observer, payload)
+            lease, challenge = self._open(observer, payload)
             if now - lease.drawn < LEASE and challenge and challenge in {lease.challenge, lease.before}:
                 self._begin(lease, now=now)
                 return None
         else:
-            lease = self._met(observer, payload, now=now)
+            lease = self._meet(observer, payload, now=now)
         if not lease.looks(now):
             lease.challenge, lease.before, lease.drawn = self._challenge(observer), b"", now
         return self._seal(lease, Telemetry(lease.challenge, lease.dropped))
@@ -245,7 +245,7 @@ class Audience:
         padding = memoryview(bytes(FRAME - len(encode(frame))))
         return lease.envelope.seal_for(lease.announcement.peer, replace(frame, data=padding))
 
-    def _opened(self, observer: str, payload: bytes | memoryview) -> tuple[ObserverLease, bytes]:
+    def _open(self, observer: str, payload: bytes | memoryview) -> tuple[ObserverLease, bytes]:
         """Return which start of an observer has sealed a request, and the challenge that it repeats."""
         for lease in [lease for (name, _), lease in self._leases.items() if name == observer]:
             try:
@@ -258,7 +258,7 @@ class Audience:
                 return lease, message.challenge
         raise UnusedError("no request")
 
-    def _met(self, observer: str, payload: bytes | memoryview, *, now: float) -> ObserverLease:
+    def _meet(self, observer: str, payload: bytes | memoryview, *, now: float) -> ObserverLease:
         """Return the state of the start of an observer that announces itself."""
         try:
             announcement = decode(payload, plain=True)
@@ -268,7 +268,7 @@ class Audience:
             raise UnusedError("no request")
         if announcement.peer != observer or announcement.identity != self.observers[observer]:
             raise UnusedError("not listed")
-        if not announcement.authentic(swarm=observing(self._swarm)):
+        if not announcement.authentic(swarm=observer_swarm(self._swarm)):
             raise UnusedError("not signed")
         start = observer, announcement.nonce + announcement.key
         if start not in self._leases:
@@ -277,7 +277,7 @@ class Audience:
                 raise UnusedError("too many observers")
             own = self._envelope
             envelope = Envelope(
-                own.me, own.incarnation, own.exchange, own.sender, observing(self._swarm), own.nonce, self._sealed
+                own.me, own.incarnation, own.exchange, own.sender, observer_swarm(self._swarm), own.nonce, self._sealed
             )
             try:
                 envelope.meet(announcement)

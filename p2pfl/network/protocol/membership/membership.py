@@ -15,7 +15,7 @@ from p2pfl.network.protocol.membership.refusals import (
     OtherExperiment,
     Refusal,
     differences,
-    escaped,
+    escape,
     text,
 )
 from p2pfl.network.protocol.wire.messages import Announcement
@@ -133,9 +133,9 @@ class Membership:
         if (
             previous is not None
             and previous.incarnation >= announcement.incarnation
-            and not self._usurped(previous, announcement)
+            and not self._may_be_usurped(previous, announcement)
         ):
-            return self._returned(previous, announcement)
+            return self._take_back(previous, announcement)
         if announcement.peer in self.present:
             self.returning.add(announcement.peer)
         self.proven.discard(announcement.peer)  # this incarnation has to show that it is alive, too
@@ -150,7 +150,7 @@ class Membership:
             self.refused[announcement.peer] = difference
         return True
 
-    def _usurped(self, previous: Announcement, announcement: Announcement) -> bool:
+    def _may_be_usurped(self, previous: Announcement, announcement: Announcement) -> bool:
         """Return whether the last announcement may be a stranger's, and this one that of the peer itself.
 
         Without a roster anybody can announce themselves under any name and with any number. Where the owner of that key
@@ -158,7 +158,7 @@ class Membership:
         """
         return announcement.peer in self.unanswered - self.proven and previous.identity != announcement.identity
 
-    def _returned(self, previous: Announcement, announcement: Announcement) -> bool:
+    def _take_back(self, previous: Announcement, announcement: Announcement) -> bool:
         """Take back a neighbour that was lost; its former announcements do not count, as anybody can repeat them."""
         same = (announcement.announced, announcement.key, announcement.identity) == (
             previous.announced,
@@ -222,7 +222,7 @@ class Membership:
     def _doubt(self, announcement: Announcement, trust: Trust) -> Refusal | None:
         """Return why an announcement is not to be believed; ``None`` if it is."""
         if not announcement.authentic(swarm=self.swarm):
-            return NotSigned(announcement.peer, theirs=escaped(announcement.version), ours=self.me.version)
+            return NotSigned(announcement.peer, theirs=escape(announcement.version), ours=self.me.version)
         if announcement.peer == self.me.peer and not isinstance(trust, Roster):
             return None  # a namesake by mistake has another key
         try:
@@ -275,7 +275,7 @@ class Membership:
         return len(self.present) >= quorum * len(self.neighbours)
 
 
-def missing(membership: Membership, *, within: float) -> PeerError:
+def absence_error(membership: Membership, *, within: float) -> PeerError:
     """Return the error that names the neighbours that are not there, and why as far as that is known.
 
     Parameters

@@ -36,22 +36,22 @@ class NeighbourProgress:
     @property
     def running(self) -> bool:
         """True if a neighbour has continued without this peer."""
-        return bool(self.moved(self.places))
+        return bool(self.moved_rounds(self.places))
 
-    def moved(self, peers: Collection[str]) -> list[int]:
+    def moved_rounds(self, peers: Collection[str]) -> list[int]:
         """Return the rounds of the peers that have left the gossip step in which they began."""
         there = [peer for peer in peers if peer in self.places]
         return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
 
-    def reached(self, peers: Collection[str]) -> list[int]:
+    def reached_rounds(self, peers: Collection[str]) -> list[int]:
         """Return the rounds that neighbours have reached; 0 for one that has not moved since it began.
 
         A neighbour that has not moved does not show where the run is, but it counts, so that none decides alone.
         """
-        here = {peer for peer in peers if self.moved([peer])}
+        here = {peer for peer in peers if self.moved_rounds([peer])}
         return [self.places[peer][0] if peer in here else 0 for peer in peers]
 
-    def supported(self) -> list[tuple[int, int]]:
+    def supported_steps(self) -> list[tuple[int, int]]:
         """Return the gossip steps of neighbours, without those more than a few rounds ahead of half of them.
 
         A Byzantine neighbour can move a late peer by these few rounds and no more, unless it is the only neighbour.

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from p2pfl.core.errors import DecodeError, PeerError
-from p2pfl.network.protocol.membership.audience import RENEW, UnusedError, observing
+from p2pfl.network.protocol.membership.audience import RENEW, UnusedError, observer_swarm
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Announcement, Look, Telemetry
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
@@ -74,19 +74,19 @@ class ObserverClient:
         self._swarm, self._trust, self._peers = swarm, trust, frozenset(peers)
         exchange, nonce = ExchangeKey.from_source(source, peer=name), source.bytes(16, purpose="nonce", peer=name)
         me = Announcement(name, 0, "up", key=exchange.public, nonce=nonce)
-        self._announcement = encode(me.signed(identity, swarm=observing(swarm)))
+        self._announcement = encode(me.sign(identity, swarm=observer_swarm(swarm)))
         sender = SenderKey.draw(source, peer=name)  # seals nothing: an observer has no neighbours
-        self._envelope = Envelope(name, 0, exchange, sender, observing(swarm), nonce)
+        self._envelope = Envelope(name, 0, exchange, sender, observer_swarm(swarm), nonce)
 
-    def announced(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
+    def take_announcement(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
         """Take an announcement from the topic of a peer; return it if it is authentic and new."""
         try:
-            return self._announced(peer, payload)
+            return self._check_announcement(peer, payload)
         except UnusedError as error:
             self.refused[str(error)] += 1
             return None
 
-    def _announced(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
+    def _check_announcement(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
         if peer not in self._peers:
             raise UnusedError("not of the experiment")
         try:

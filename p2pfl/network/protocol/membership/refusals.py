@@ -16,12 +16,12 @@ LISTED = 5
 """Largest number of settings in a text."""
 
 
-def escaped(version: str) -> str:
+def escape(version: str) -> str:
     r"""Return an announced version in ASCII without control characters, because whoever announces it chooses it.
 
     Examples
     --------
-    >>> escaped("0.2.0"), escaped("1" + chr(10) + chr(27))
+    >>> escape("0.2.0"), escape("1" + chr(10) + chr(27))
     ('0.2.0', '1\\n\\x1b')
     """
     return ascii(version)[1:-1]
@@ -159,10 +159,10 @@ def differences(peer: str, *, theirs: Mapping[str, str], ours: Mapping[str, str]
     OtherExperiment(peer='bob', settings=(('rate', '0.2', '0.1'),))
     """
     keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-    settings = tuple((str(_shown(key)), _shown(theirs.get(key)), _shown(ours.get(key))) for key in keys)
+    settings = tuple((str(_shorten(key)), _shorten(theirs.get(key)), _shorten(ours.get(key))) for key in keys)
     return OtherExperiment(peer, settings) if settings else None
 
 
-def _shown(value: str | None) -> str | None:
+def _shorten(value: str | None) -> str | None:
     """Return text from the network so that it is short, on one line, and without control characters."""
-    return None if value is None else escaped(value[:SHOWN]) + ("..." if len(value) > SHOWN else "")
+    return None if value is None else escape(value[:SHOWN]) + ("..." if len(value) > SHOWN else "")

@@ -68,7 +68,7 @@ class MessageReceiver:
         if len(data) > codec.largest:
             self._refuse(sender, _long(data, most=codec.largest), state=state)
             return
-        sealed = codec.sealed(data)
+        sealed = codec.is_sealed(data)
         if not sealed and not self.shared.admit(sender, authentic=False):
             return
         try:
@@ -108,29 +108,29 @@ class MessageReceiver:
             self._alive(sender, beat=isinstance(message, Pulse))
         match message:
             case Announcement() if state and message.peer == sender:
-                self.presence.announced(message)
+                self.presence.receive_announcement(message)
             case Claim() if sender == shared.me.peer:
-                self.presence.claimed(message)
+                self.presence.answer_claim(message)
             case Key() if shared.codec.envelope is not None and sender in shared.membership.greeted:
-                self.presence.met(sender, message)
+                self.presence.meet(sender, message)
             case Chunk() if (sender, message.phase) in streams.inboxes:
                 self._chunk(sender, message)
             case Ack() if sender in shared.membership.up and message.phase < len(streams.outboxes):
-                streams.acknowledged(sender, message, present=sender in shared.membership.present)
+                streams.acknowledge(sender, message, present=sender in shared.membership.present)
             case Pulse() if (sender, message.phase) in streams.inboxes:
                 self._pulse(sender, message)
             case Account() if sender in shared.membership.present:
                 self._account(sender, message)
-            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
-                self._added(sender, message)
+            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._has_met(sender):
+                self._receive_part(sender, message)
             case _:
                 shared.refuse(sender, f"unexpected {type(message).__name__}")
 
-    def _met(self, sender: str) -> bool:
+    def _has_met(self, sender: str) -> bool:
         """Return whether a neighbour has shown that it lives and is not excluded; it may have gone since."""
         return sender in self.shared.membership.proven - self.shared.membership.excluded
 
-    def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
+    def _receive_part(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
         decider = self.commits or self.verdicts
         if isinstance(message, OfVerdicts) and decider is not None:  # also of a peer whose release was dropped
@@ -216,7 +216,7 @@ class MessageReceiver:
             return
         head, row, signed = model.head, model.row, model.said
         verdicts = self.verdicts
-        vote = None if verdicts is None else verdicts.delivered(sender, model)
+        vote = None if verdicts is None else verdicts.deliver(sender, model)
         if vote is None and head.partners is not None:
             shared.refuse(sender, "not a row")
             return
@@ -224,7 +224,7 @@ class MessageReceiver:
         takes = verdict == "late" and (verdicts is None or verdicts.takes(vote))
         late = takes and shared.ledgers.late(sender, Delivery(head, row))
         if verdicts is not None and vote is not None and late:
-            verdicts.arrived(vote)
+            verdicts.note_late_release(vote)
         if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
@@ -232,7 +232,7 @@ class MessageReceiver:
         if verdict == "equivocation":
             self.neighbours.exclude(sender)
 
-    def summed(self, event: Summed) -> None:
+    def finish_sum(self, event: Summed) -> None:
         """Send the answers of a secure sum, or exclude a sender that signed two different statements in it."""
         if event.answers is None:
             self.shared.refuse(event.sender, f"unexpected {event.kind}")

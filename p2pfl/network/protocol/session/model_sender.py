@@ -55,7 +55,7 @@ class ModelSender:
         if account is not None:
             self._store(account, model=False)
 
-    def stored(self) -> None:
+    def finish_write(self) -> None:
         """Complete the oldest write: send its account, and mark its model as ready."""
         account, model = self._stores.popleft()
         self._stored |= model
@@ -78,7 +78,11 @@ class ModelSender:
         if offer is None or not self._stored:
             return
         while self.streams.busy(offer.phase):
-            behind = [each for each in self.streams.outboxes[offer.phase].lagging() if self.waiting.left_behind(each)]
+            behind = [
+                each
+                for each in self.streams.outboxes[offer.phase].lagging_listeners()
+                if self.waiting.is_left_behind(each)
+            ]
             if not behind:
                 return
             for listener in behind:

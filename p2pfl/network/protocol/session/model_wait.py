@@ -81,7 +81,7 @@ class ModelWait:
         if awaited is None:
             return
         model = mailbox.peek(awaited.sender)
-        reason = None if model is not None else self._missing(awaited)
+        reason = None if model is not None else self._missing_reason(awaited)
         if model is not None:
             if not awaited.keep:
                 mailbox.take(awaited.sender)
@@ -89,7 +89,7 @@ class ModelWait:
         elif reason is not None:
             if not awaited.keep:
                 mailbox.give_up(awaited.sender)
-                self.shared.ledgers.missed()
+                self.shared.ledgers.note_missed_model()
             self.shared.do(Missing(awaited.sender, reason))
         else:
             return
@@ -106,12 +106,12 @@ class ModelWait:
         progress = self.streams.progress.get(peer, since)
         return self.shared.timeouts.deadline(peer, since=since, progress=progress, peers=self.shared.edges.peers)
 
-    def left_behind(self, peer: str) -> bool:
+    def is_left_behind(self, peer: str) -> bool:
         """Return whether a neighbour is too slow to wait for; no neighbour is if models arrive one at a time."""
         reached, _ = self.shared.progress.places.get(peer, (0, 0))
-        return not self.shared.mailbox.large and self.shared.timeouts.left_behind(peer, reached=reached)
+        return not self.shared.mailbox.large and self.shared.timeouts.is_left_behind(peer, reached=reached)
 
-    def _missing(self, awaited: Awaited) -> Reason | None:
+    def _missing_reason(self, awaited: Awaited) -> Reason | None:
         """Return the reason why a model is missing; ``None`` while the peer waits for it."""
         shared, sender = self.shared, awaited.sender
         round, step = shared.mailbox.gossip_step
@@ -125,7 +125,7 @@ class ModelWait:
             return "abandoned"
         if self.streams.lacks(sender, (round, step)):
             return "refused"
-        if shared.mailbox.overtaken(sender) or self.streams.passed(sender, (round, step)):
+        if shared.mailbox.overtaken(sender) or self.streams.has_passed(sender, (round, step)):
             return "overtaken"
         if shared.now < self._deadline(awaited):
             return None
@@ -138,4 +138,4 @@ class ModelWait:
         deadline = self.deadline(awaited.sender, since=since)
         if not timeouts.allowed or self.shared.mailbox.large:
             return deadline
-        return since if self.left_behind(awaited.sender) else min(deadline, self.opened + timeouts.pace.bound)
+        return since if self.is_left_behind(awaited.sender) else min(deadline, self.opened + timeouts.pace.bound)

@@ -67,7 +67,7 @@ class NameClaim:
         self.stage, self._size = "subscribing", size
         self.shared.do(Subscribe(paths, receipt="places"))
 
-    def confirmed(self, receipt: str) -> None:
+    def confirm(self, receipt: str) -> None:
         """Continue once the broker has confirmed a subscription or a message."""
         if receipt == "places" and self.stage == "subscribing":
             self._claim()

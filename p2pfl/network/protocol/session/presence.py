@@ -68,14 +68,14 @@ class Presence:
         goodbye = self.shared.codec.announcement("left", turn=self.turn, done=done)
         self.shared.do(Publish("state", goodbye, retain=True, receipt=receipt))
 
-    def claimed(self, claim: Claim) -> None:
+    def answer_claim(self, claim: Claim) -> None:
         """Handle a claim to this peer's name: its own, or that of a new peer, which reads the answer and leaves."""
         if claim.incarnation == self.shared.me.incarnation:
             self.naming.echo()
         elif claim.incarnation > self.shared.me.incarnation:
             self.announce(answers=claim.key)
 
-    def _mourned(self, announcement: Announcement) -> None:
+    def _refute_will(self, announcement: Announcement) -> None:
         """Announce this peer if the broker published the Last Will of this incarnation or of an earlier one."""
         if announcement.incarnation == self.shared.me.incarnation:
             self.come_back()
@@ -84,7 +84,7 @@ class Presence:
 
     # ------------------------------------------------------------------ neighbours
 
-    def announced(self, announcement: Announcement) -> None:
+    def receive_announcement(self, announcement: Announcement) -> None:
         """Handle an announcement of any status.
 
         Raises
@@ -97,12 +97,12 @@ class Presence:
             self.shared.refuse(announcement.peer, "not trusted")
             return
         if naming.inside and announcement.peer == me.peer and announcement.status == "dead":
-            self._mourned(announcement)
+            self._refute_will(announcement)
             return
         if announcement.peer == me.peer and announcement.incarnation != me.incarnation and not naming.echoed:
             naming.namesake = announcement  # retained: of a live peer, or left over from an earlier incarnation
             return
-        if self._doubted(announcement):
+        if self._is_doubtful(announcement):
             return
         previous = membership.up.get(announcement.peer)
         try:
@@ -115,7 +115,7 @@ class Presence:
         if news:
             self._follow(announcement, again=previous is not None and previous.incarnation == announcement.incarnation)
 
-    def met(self, sender: str, key: Key) -> None:
+    def meet(self, sender: str, key: Key) -> None:
         """Handle the key of a neighbour's incarnation, which no earlier incarnation could have wrapped for this peer.
 
         Raises
@@ -126,7 +126,7 @@ class Presence:
             The neighbour runs another experiment, and this peer has not begun.
         """
         envelope, membership = self.shared.codec.envelope, self.shared.membership
-        if envelope is not None and not (envelope.meets(sender) or envelope.settled([sender])):
+        if envelope is not None and not (envelope.meets(sender) or envelope.has_settled([sender])):
             envelope.meet(membership.up[sender])  # it knows of an edge that this peer does not know yet
         if envelope is not None and envelope.receive(sender, key):
             self.shared.publish(f"in/{sender}", envelope.handover(sender))
@@ -170,9 +170,9 @@ class Presence:
     def acquainted(self) -> bool:
         """True if this peer and all present peers can read each other's messages."""
         envelope = self.shared.codec.envelope
-        return envelope is None or envelope.settled(self.shared.membership.present)
+        return envelope is None or envelope.has_settled(self.shared.membership.present)
 
-    def _doubted(self, announcement: Announcement) -> bool:
+    def _is_doubtful(self, announcement: Announcement) -> bool:
         """Return whether a peer may be alive despite its Last Will.
 
         A broker that shuts down in order publishes the Last Wills of all peers.

@@ -120,13 +120,13 @@ class Departure:
             self._stage = "flushing"
             self.shared.do(Flush())
 
-    def flushed(self) -> None:
+    def send_goodbye(self) -> None:
         """Send the goodbye."""
         if self.asked is not None and self._stage == "flushing":
             self._stage = "goodbye"
             self.presence.say_goodbye(done=self.asked.done, receipt="goodbye")
 
-    def confirmed(self, receipt: str) -> None:
+    def confirm(self, receipt: str) -> None:
         """Clear the goodbye."""
         if receipt == "goodbye" and self.asked is not None:
             self._stage = "clearing"

@@ -238,19 +238,19 @@ class Session:
 
     # ------------------------------------------------------------------ outcomes of effects
 
-    def _stored(self, _: events.Stored) -> None:
+    def _finish_write(self, _: events.Stored) -> None:
         """Pass the outcome of a write to the part that waits for it."""
         part = self.shared.stores.popleft()
         if part == "sending":
-            self.sending.stored()
+            self.sending.finish_write()
         elif self.decider is not None:
-            self.decider.ballots.stored()
+            self.decider.ballots.finish_writes()
 
-    def _subscribed(self, event: events.Subscribed) -> None:
-        self.naming.confirmed(event.receipt)
-        self.totals.subscribed(event.receipt)
+    def _confirm_subscription(self, event: events.Subscribed) -> None:
+        self.naming.confirm(event.receipt)
+        self.totals.confirm_subscription(event.receipt)
 
-    def _connected(self, _: events.Connected) -> None:
+    def _reconnect(self, _: events.Connected) -> None:
         self._lost = True
 
     # ------------------------------------------------------------------ requests of each round
@@ -259,7 +259,7 @@ class Session:
         """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
         if event.decided:
             round, _ = self.mailbox.gossip_step
-            vote = _needed(self.verdicts).release(round, digest_of(event.model))
+            vote = _require(self.verdicts).release(round, digest_of(event.model))
             if vote is None:
                 self.shared.do(Sent())  # not at all: the others have begun to decide without it
                 return
@@ -268,7 +268,7 @@ class Session:
 
     def _reject(self, event: requests.Reject) -> None:
         self.shared.refused[f"{event.sender}: {event.fault}"] += 1
-        self.shared.ledgers.missed()
+        self.shared.ledgers.note_missed_model()
 
     def _collect(self, _: requests.Collect) -> None:
         if isinstance(self.mailbox, Newest):
@@ -313,7 +313,7 @@ class Session:
 
     def _continue(self, event: requests.NextRound) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
-        rounds = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
+        rounds = self.shared.progress.reached_rounds(self.shared.membership.present & self.streams.senders)
         here, _ = self.shared.mailbox.gossip_step
         due = min(event.last, self.shared.timeouts.pace.next(rounds=rounds, apart=event.apart))
         if due > here + 1:
@@ -333,17 +333,17 @@ class Session:
         self._looked = now
         self.streams.pulses(receipt="heartbeat")
 
-    def _published(self, event: events.Published) -> None:
+    def _confirm_publication(self, event: events.Published) -> None:
         receipt = event.receipt
         if receipt == "heartbeat":
-            self._beaten()
-        self.leaving.confirmed(receipt)
-        self.naming.confirmed(receipt)
+            self._finish_heartbeat()
+        self.leaving.confirm(receipt)
+        self.naming.confirm(receipt)
         if receipt == "announced":
             self._looked = self.shared.now
             self._beat = self.shared.now + PULSE
 
-    def _beaten(self) -> None:
+    def _finish_heartbeat(self) -> None:
         """Run the periodic tasks that follow each heartbeat."""
         self._beat = self.shared.now + PULSE
         self.presence.bury()
@@ -358,13 +358,13 @@ class Session:
     _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Session, Any], None]]] = {
         events.Received: lambda self, event: self.receiving.receive(event),
         events.Read: lambda self, event: self.receiving.read(event),
-        events.Summed: lambda self, event: self.receiving.summed(event),
+        events.Summed: lambda self, event: self.receiving.finish_sum(event),
         events.Tick: _tick,
-        events.Connected: _connected,
-        events.Stored: _stored,
-        events.Subscribed: _subscribed,
-        events.Published: _published,
-        events.Flushed: lambda self, _: self.leaving.flushed(),
+        events.Connected: _reconnect,
+        events.Stored: _finish_write,
+        events.Subscribed: _confirm_subscription,
+        events.Published: _confirm_publication,
+        events.Flushed: lambda self, _: self.leaving.send_goodbye(),
         requests.Enter: _enter,
         requests.Gather: lambda self, event: self.gathering.begin(event),
         requests.Resume: _resume,
@@ -380,10 +380,10 @@ class Session:
         requests.NextRound: _continue,
         requests.Convene: lambda self, event: self.totals.ask(event),
         requests.Contribute: lambda self, event: self.totals.ask(event),
-        requests.Decide: lambda self, event: _needed(self.verdicts).ask(event),
-        requests.Disclose: lambda self, event: _needed(self.verdicts).disclose(event),
-        requests.Try: lambda self, event: _needed(self.commits).begin(event),
-        requests.ReportAttempt: lambda self, event: _needed(self.commits).ask(event),
+        requests.Decide: lambda self, event: _require(self.verdicts).ask(event),
+        requests.Disclose: lambda self, event: _require(self.verdicts).disclose(event),
+        requests.Try: lambda self, event: _require(self.commits).begin(event),
+        requests.ReportAttempt: lambda self, event: _require(self.commits).ask(event),
         requests.Finish: lambda self, event: self.settling.begin(event),
         requests.Compare: lambda self, event: self.settling.begin(event),
         requests.Stop: lambda self, event: self.settling.begin(event),
@@ -396,7 +396,7 @@ _BLOCKING: frozenset[Waiter] = frozenset({"waiting", "totals", "verdicts", "comm
 """Parts that wait for neighbours while a round is played."""
 
 
-def _needed(part: T | None) -> T:
+def _require(part: T | None) -> T:
     """Return a part that the plan needs."""
     assert part is not None, "the session was made for a plan without this part"  # noqa: S101 (a mistake of ours)
     return part

@@ -93,7 +93,7 @@ class Totals:
         self._seek(event.round)
         self._at, self._number, self._reporter = (event.round, again), 0, ""
         self._last, self._current = self._current or self._last, None
-        self._early.taken()
+        self._early.take_all()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
             self._participation = participation = Participation(
@@ -132,7 +132,7 @@ class Totals:
             self._sought = Sought(current, participation)
         self._reports.clear()
 
-    def subscribed(self, receipt: str) -> None:
+    def confirm_subscription(self, receipt: str) -> None:
         """Take part once this peer can receive all messages of its parent."""
         if receipt == RECEIPT:
             self._begin()
@@ -156,7 +156,7 @@ class Totals:
         self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **sizes)
         self._wait("total")
         self._send(current.contribute(event.values))
-        for child, pieces in self._early.taken().items():
+        for child, pieces in self._early.take_all().items():
             for piece in pieces:
                 self._replay(child, partial(self._add, current, child, piece))
 
@@ -165,7 +165,7 @@ class Totals:
     def alive(self, sender: str) -> None:
         """Record the arrival of a message from a neighbour; it matters only while this peer waits."""
         if sender in self.shared.membership.up:
-            self._times.received(sender, now=self.shared.now)
+            self._times.note_message(sender, now=self.shared.now)
 
     def receive(self, sender: str, message: OfTotals) -> None:
         """Handle a neighbour's message.
@@ -235,7 +235,7 @@ class Totals:
         elif participation.agreed is not None and isinstance(message, Here):
             self._send(participation.again(), to=sender)
         else:
-            self._times.moved(sender, now=self.shared.now)
+            self._times.note_progress(sender, now=self.shared.now)
             self._send(participation.receive(sender, message))
 
     def _receive_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
@@ -250,7 +250,7 @@ class Totals:
         elif isinstance(message, Subtotal):
             self._add(current, sender, message)
         elif sender == current.parent:
-            self._times.moved(sender, now=self.shared.now)
+            self._times.note_progress(sender, now=self.shared.now)
             self._send(current.learn(message))
 
     def _seeks(self, sender: str, message: Total) -> bool:
@@ -293,7 +293,7 @@ class Totals:
                 self._send(each.again(sender, offset=message.offset), to=sender)
 
     def _add(self, current: Convergecast, sender: str, message: Subtotal) -> None:
-        self._times.moved(sender, now=self.shared.now)
+        self._times.note_progress(sender, now=self.shared.now)
         self._send(current.add(sender, message))
 
     # ------------------------------------------------------------------ failure
@@ -375,10 +375,10 @@ class Totals:
         self._check_incarnations()
         if self._over(self._at):
             self._answer(Unfinished(frozenset(self.lost), self._reporter))
-        elif not self._given():
+        elif not self._try_answer():
             self._look()
 
-    def _given(self) -> bool:
+    def _try_answer(self) -> bool:
         """Answer if the participants or the total are complete; return whether no request is pending."""
         participation, current = self._participation, self._current
         if self.waits == "participants" and participation is not None and participation.agreed is not None:
@@ -398,7 +398,7 @@ class Totals:
             self._fail(doomed)
             self._answer(Unfinished(frozenset(self.lost), self._reporter))
         elif now >= self._times.again_at:
-            self._times.asked(now=now)
+            self._times.note_request(now=now)
             self._ask()
 
     def _ask(self) -> None:
@@ -409,7 +409,7 @@ class Totals:
             self._ask_for_sought()
         elif current is not None:
             for peer, offset in sorted(current.lacking.items()):
-                if self._times.stalled(peer, now=self.shared.now):
+                if self._times.is_stalled(peer, now=self.shared.now):
                     self.shared.publish(f"in/{peer}", Again(*current.slot, offset))
 
     def _ask_for_sought(self) -> None:

@@ -118,9 +118,9 @@ class Shared:
 
     def refuse(self, sender: str, why: str) -> None:
         """Count a message that was not used."""
-        self.refused[f"{self.known(sender)}: {why}"] += 1
+        self.refused[f"{self.sender_key(sender)}: {why}"] += 1
 
-    def known(self, sender: str) -> str:
+    def sender_key(self, sender: str) -> str:
         """Return a sender's name, or one name for all strangers, which can choose any number of names."""
         return sender if sender == self.me.peer or sender in self.membership.neighbours else "stranger"
 
@@ -131,7 +131,7 @@ class Shared:
         equal limits. Announcements and keys are authenticated later and one by one, so they count as the latter: a
         flood on that topic blocks no model and no heartbeat.
         """
-        sender_key = self.known(sender)
+        sender_key = self.sender_key(sender)
         admitted = self.allowance.take(sender_key if authentic else f"{sender_key} unproven", now=self.now)
         if not admitted:
             self.refuse(sender, "too much")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p2pfl.network.protocol.interface.effects import Gathered
 from p2pfl.network.protocol.interface.requests import Gather
-from p2pfl.network.protocol.membership.membership import missing
+from p2pfl.network.protocol.membership.membership import absence_error
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.session.streams import Streams
@@ -52,11 +52,13 @@ class StartWait:
         """Answer if there is no neighbour left to wait for."""
         now, membership = self.shared.now, self.shared.membership
         complete = membership.complete(quorum=self._quorum)
-        if not self._gathered():
-            if now < self.deadline or (self._unreported() and complete and now < self.deadline + self._within):
+        if not self._all_present():
+            if now < self.deadline or (
+                self._unreported_neighbours() and complete and now < self.deadline + self._within
+            ):
                 return
             if not (self.shared.progress.running or complete):
-                self._answer(Gathered(missing(membership, within=self._within)))
+                self._answer(Gathered(absence_error(membership, within=self._within)))
                 return
         self._answer(Gathered())
 
@@ -64,7 +66,7 @@ class StartWait:
         self.deadline = math.inf
         self.shared.do(answer)
 
-    def _gathered(self) -> bool:
+    def _all_present(self) -> bool:
         """Return whether all neighbours that are expected to arrive are present."""
         membership, progress = self.shared.membership, self.shared.progress
         if any(self.shared.me.rounds) and membership.over:
@@ -77,9 +79,9 @@ class StartWait:
         if progress.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
-        return not (membership.absent or self._unreported())
+        return not (membership.absent or self._unreported_neighbours())
 
-    def _unreported(self) -> set[str]:
+    def _unreported_neighbours(self) -> set[str]:
         """Return the neighbours that resumed from a checkpoint and have not reported their round yet.
 
         They may be ahead of a peer that has no checkpoint.

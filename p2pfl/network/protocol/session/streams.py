@@ -186,14 +186,14 @@ class Streams:
     def sweep(self, *, patience: float, suspected: frozenset[str]) -> None:
         """Stop waiting for listeners that are suspected, or made no progress for more than ``patience`` seconds."""
         now = self.shared.now
-        lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging()}
+        lagging = {(outbox.phase, listener) for outbox in self.outboxes for listener in outbox.lagging_listeners()}
         self._stuck = {key: self._stuck.get(key, now) for key in lagging}
         for (phase, listener), since in self._stuck.items():
             still = now - max(since, self.progress.get(listener, since))
             if still > patience or listener in suspected:
                 self.give_up(phase, listener)
 
-    def acknowledged(self, listener: str, ack: Ack, *, present: bool) -> None:
+    def acknowledge(self, listener: str, ack: Ack, *, present: bool) -> None:
         """Send the chunks that a listener lacks, and more if it grants credit."""
         outbox = self.outboxes[ack.phase]
         if ack.incarnation != self.shared.me.incarnation:
@@ -201,7 +201,7 @@ class Streams:
         self.progress[listener] = self.shared.now
         if present and listener in self.shared.edges.receivers_in(ack.phase):
             outbox.listen(listener)  # again, if it was given up: it is alive
-        for chunk in outbox.acknowledged(listener, ack):
+        for chunk in outbox.acknowledge(listener, ack):
             self.shared.publish(f"in/{listener}", chunk)
         self._pump(outbox)
 
@@ -283,7 +283,7 @@ class Streams:
             self.ask(sender, pulse.phase, head=pulse.head)
         return messages
 
-    def passed(self, sender: str, gossip_step: tuple[int, int]) -> bool:
+    def has_passed(self, sender: str, gossip_step: tuple[int, int]) -> bool:
         """Return whether a neighbour continued without this peer, so that its model of a gossip step will never arrive.
 
         A neighbour that waits for this peer is at most one round ahead. One that is further has stopped sending to this

@@ -65,7 +65,7 @@ class Detector:
     ...     detector.receive("ada", now=float(second), beat=True)
     >>> [round(detector.phi("ada", now=19.0 + silence), 1) for silence in (1, 5, 10)]
     [0.3, 2.4, 9.0]
-    >>> detector.suspected(now=24.0), detector.suspected(now=29.0)
+    >>> detector.find_suspects(now=24.0), detector.find_suspects(now=29.0)
     (frozenset(), frozenset({'ada'}))
     """
 
@@ -108,6 +108,6 @@ class Detector:
         later = 0.5 * math.erfc((now - received.last - mean) / (deviation * math.sqrt(2)))
         return -math.log10(later) if later > 0 else math.inf
 
-    def suspected(self, *, now: float) -> frozenset[str]:
+    def find_suspects(self, *, now: float) -> frozenset[str]:
         """Return the peers that are suspected until their next message."""
         return frozenset(peer for peer in self._received if self.phi(peer, now=now) >= self.threshold)

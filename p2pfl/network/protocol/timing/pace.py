@@ -94,7 +94,7 @@ class Pace:
             self._behind.add(peer)
         self._note(peer, self._round, math.inf)
 
-    def left_behind(self, peer: str, *, reached: int) -> bool:
+    def is_left_behind(self, peer: str, *, reached: int) -> bool:
         """Return whether a neighbour, which reports the round ``reached``, was left behind and has not caught up."""
         if reached >= self._round:
             self._behind.discard(peer)

@@ -73,7 +73,7 @@ class Timeouts:
             Current time.
         """
         self.detector.stand(max(0.0, now - before - 2 * self.period), now=now)
-        suspected = self.detector.suspected(now=now) if self.allowed else frozenset()
+        suspected = self.detector.find_suspects(now=now) if self.allowed else frozenset()
         changed = suspected != self.suspected
         self.suspected = suspected
         return changed
@@ -118,6 +118,6 @@ class Timeouts:
         patient = min(since + self.patience * peers, self._waits.get(peer, since))
         return max(since, patient) + self.patience
 
-    def left_behind(self, peer: str, *, reached: int) -> bool:
+    def is_left_behind(self, peer: str, *, reached: int) -> bool:
         """Return whether a neighbour, whose heartbeats report the round ``reached``, is too slow to wait for."""
-        return self.allowed and self.pace.left_behind(peer, reached=reached)
+        return self.allowed and self.pace.is_left_behind(peer, reached=reached)

@@ -154,7 +154,7 @@ class Convergecast:
                 self._known = start  # the piece does not count, and is requested again
                 raise DecodeError("a total is not what the digest beside it says")
             self.digest = digest
-        return [*self._down(start)]
+        return [*self._totals_below(start)]
 
     def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:
         """Return the messages to send again from the byte ``offset`` on.
@@ -167,7 +167,7 @@ class Convergecast:
             return [*self._totals(offset, min(self.size, most))]
         if peer == self.parent:
             return [*self._up(offset, min(self._sent, most))] if offset >= self._known else []
-        return [*self._down(offset, min(self._known, most))] if peer in self._came else []
+        return [*self._totals_below(offset, min(self._known, most))] if peer in self._came else []
 
     # ------------------------------------------------------------------ outgoing pieces
 
@@ -191,13 +191,13 @@ class Convergecast:
         start, self._known = self._known, max(self._known, ready)
         if self.complete and not self.digest:
             self.digest = digest_of(self.slot, self._bytes)
-        return [*self._down(start)]
+        return [*self._totals_below(start)]
 
     def _up(self, start: int, end: int) -> Iterator[Subtotal]:
         for offset, data in self._pieces(start, end):
             yield Subtotal(*self.slot, offset, self.size, data)
 
-    def _down(self, start: int, end: int | None = None) -> list[Total]:
+    def _totals_below(self, start: int, end: int | None = None) -> list[Total]:
         return [*self._totals(start, self._known if end is None else end)] if self.children else []
 
     def _totals(self, start: int, end: int) -> Iterator[Total]:

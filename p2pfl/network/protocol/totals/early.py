@@ -18,7 +18,7 @@ class Early:
     --------
     >>> early = Early()
     >>> early.hold("bob", Subtotal(1, 0, 0, 0, 8, memoryview(bytes(8))))
-    >>> [(child, len(pieces)) for child, pieces in early.taken().items()], early.taken()
+    >>> [(child, len(pieces)) for child, pieces in early.take_all().items()], early.take_all()
     ([('bob', 1)], {})
     """
 
@@ -31,7 +31,7 @@ class Early:
         if len(pieces) < PIECES and sum(len(each.data) for each in pieces) + len(piece.data) <= EARLY:
             pieces.append(piece)
 
-    def taken(self) -> dict[str, list[Subtotal]]:
+    def take_all(self) -> dict[str, list[Subtotal]]:
         """Return all pieces, and hold none."""
         pieces, self.held = self.held, {}
         return pieces

@@ -24,7 +24,7 @@ class Waits:
     --------
     >>> waits = Waits(patience=10.0, peers=3)
     >>> waits.begin(now=5.0)
-    >>> waits.received("bob", now=8.0)
+    >>> waits.note_message("bob", now=8.0)
     >>> waits.deadline("ada"), waits.deadline("bob"), waits.again_at
     (15.0, 18.0, 7.0)
     """
@@ -41,15 +41,15 @@ class Waits:
         """Begin to wait."""
         self._since = self._asked = now
 
-    def received(self, peer: str, *, now: float) -> None:
+    def note_message(self, peer: str, *, now: float) -> None:
         """Note a message of any kind."""
         self._received[peer] = now
 
-    def moved(self, peer: str, *, now: float) -> None:
+    def note_progress(self, peer: str, *, now: float) -> None:
         """Note a message that was missing."""
         self._moved[peer] = now
 
-    def asked(self, *, now: float) -> None:
+    def note_request(self, *, now: float) -> None:
         """Note that missing messages were requested again."""
         self._asked = now
 
@@ -58,7 +58,7 @@ class Waits:
         """Time at which to request missing messages again."""
         return max(self._asked, self._since) + AGAIN
 
-    def stalled(self, peer: str, *, now: float) -> bool:
+    def is_stalled(self, peer: str, *, now: float) -> bool:
         """Return whether a neighbour has sent none of its missing messages for a while."""
         return now >= self._moved.get(peer, self._since) + AGAIN
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PrivacyError
 from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.network.protocol.wire.tags import MAX_TAGS, TAG_BYTES, SealedParts, authentic, parts, tagged
+from p2pfl.network.protocol.wire.tags import MAX_TAGS, TAG_BYTES, SealedParts, add_tags, authentic, parts
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
 from p2pfl.privacy.keys import (
     Announced,
@@ -121,7 +121,7 @@ class Envelope:
 
     def meets(self, peer: str) -> bool:
         """Return whether keys are being exchanged with a neighbour, and either of them may not have arrived yet."""
-        return peer in self._secrets and not self.settled([peer])
+        return peer in self._secrets and not self.has_settled([peer])
 
     def handover(self, peer: str) -> Key:
         """Return this peer's sender key, wrapped for one neighbour."""
@@ -165,7 +165,7 @@ class Envelope:
         """Return whether the neighbour's sender key has arrived, which opens its sealed messages."""
         return peer in self._keys
 
-    def settled(self, peers: Iterable[str]) -> bool:
+    def has_settled(self, peers: Iterable[str]) -> bool:
         """Return whether keys have been exchanged with all of ``peers``."""
         return all(peer in self._keys and peer in self._known for peer in peers)
 
@@ -186,7 +186,7 @@ class Envelope:
             self._next += 1
         prefix = _PREFIX.pack(SEALED, stream, sequence)
         sealed = self.sender.seal(encode(message), stream=stream, sequence=sequence, header=prefix)
-        return tagged(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
+        return add_tags(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
 
     def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
         """Read a message that a neighbour sealed for all of its neighbours.

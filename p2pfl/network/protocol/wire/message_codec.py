@@ -155,7 +155,7 @@ class MessageCodec:
             version=me.version if up else "",
             nonce=me.nonce,
         )
-        return announcement if self.identity is None else announcement.signed(self.identity, swarm=self.swarm)
+        return announcement if self.identity is None else announcement.sign(self.identity, swarm=self.swarm)
 
     # ------------------------------------------------------------------ incoming
 
@@ -168,7 +168,7 @@ class MessageCodec:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""
         self.largest = max(data, HEAD) + HEAD + MAX_SEAL_BYTES
 
-    def sealed(self, payload: bytes | memoryview) -> bool:
+    def is_sealed(self, payload: bytes | memoryview) -> bool:
         """Return whether a payload is marked as sealed, so that it proves its sender once it is opened."""
         return self.envelope is not None and payload[:1] in _SEALS
 

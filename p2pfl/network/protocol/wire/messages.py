@@ -80,7 +80,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", di
         """The end of an epoch that this incarnation is."""
         return Announced(self.peer, self.incarnation, self.nonce)
 
-    def signed(self, identity: Identity, *, swarm: str) -> Announcement:
+    def sign(self, identity: Identity, *, swarm: str) -> Announcement:
         """Return the announcement with a signature."""
         named = msgspec.structs.replace(self, identity=identity.public, signature=b"")
         return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))

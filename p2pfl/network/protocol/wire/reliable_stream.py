@@ -90,7 +90,7 @@ class Outbox:
         self._limit.pop(listener, None)
         self._free()
 
-    def lagging(self) -> list[str]:
+    def lagging_listeners(self) -> list[str]:
         """Return the listeners that have not acknowledged all chunks, or that withhold credit."""
         return sorted(
             peer
@@ -100,15 +100,15 @@ class Outbox:
 
     def put(self, parts: Sequence[bytes | memoryview]) -> None:
         """Queue a message, given as parts that are not copied and must not change until they are acknowledged."""
-        self._waiting.append(self._queued(parts))
+        self._waiting.append(self._queue(parts))
 
     def again(self, messages: Sequence[Sequence[bytes | memoryview]]) -> None:
         """Queue messages that were sent before, in their order, ahead of those that wait."""
         cutting = bool(self._waiting) and self._waiting[0].offset > 0  # some of the first that waits has been sent
         for index, parts in enumerate(messages, start=int(cutting)):
-            self._waiting.insert(index, self._queued(parts))
+            self._waiting.insert(index, self._queue(parts))
 
-    def _queued(self, parts: Sequence[bytes | memoryview]) -> _Cut:
+    def _queue(self, parts: Sequence[bytes | memoryview]) -> _Cut:
         pieces = Pieces(parts, size=self.chunk, trailer=self.trailer)
         self.unsent += -(-pieces.left // self.chunk)
         return _Cut(pieces, pieces.left)
@@ -127,7 +127,7 @@ class Outbox:
             self._waiting.clear()
             self.unsent = 0
 
-    def acknowledged(self, listener: str, ack: Ack) -> list[Chunk]:
+    def acknowledge(self, listener: str, ack: Ack) -> list[Chunk]:
         """Handle an acknowledgement; return the chunks to send again."""
         if (
             (ack.incarnation, ack.phase) != (self.incarnation, self.phase)

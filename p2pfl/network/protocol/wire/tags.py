@@ -51,7 +51,7 @@ class SealedParts(NamedTuple):
     ciphertext: memoryview
 
 
-def tagged(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
+def add_tags(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
     """Return a payload with one tag under each key.
 
     Parameters
@@ -63,7 +63,7 @@ def tagged(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
 
     Examples
     --------
-    >>> payload = tagged(b"place", b"ciphertext", keys=[bytes(32), bytes([1] * 32)])
+    >>> payload = add_tags(b"place", b"ciphertext", keys=[bytes(32), bytes([1] * 32)])
     >>> authentic(parts(payload, prefix=5), key=bytes([1] * 32))
     True
     >>> authentic(parts(payload, prefix=5), key=bytes([2] * 32))

@@ -166,8 +166,8 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
     signature, incarnation
         As of :class:`Vote`.
     proof
-        Statements that allowed the member to vote there, see :func:`p2pfl.network.protocol.agreement.proofs.certified`;
-        not signed again.
+        Statements that allowed the member to vote there, see
+        :func:`p2pfl.network.protocol.agreement.proofs.is_certified`; not signed again.
     """
 
     subject: Release
@@ -247,7 +247,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
         return same and many and len(ballots) == 1 and all(map(committee.owns, ballots))
 
 
-def stated(statement: bytes) -> Vote | Promise:
+def parse_statement(statement: bytes) -> Vote | Promise:
     """Return the vote or promise on a release that a statement contains, without its signature.
 
     Raises
@@ -258,7 +258,7 @@ def stated(statement: bytes) -> Vote | Promise:
     Examples
     --------
     >>> vote = Vote(Release("ada", 7, 0, 0), "bob", Ballot(1, "eve"), DROPPED, final=False)
-    >>> stated(vote.statement) == vote
+    >>> parse_statement(vote.statement) == vote
     True
     """
     try:

@@ -289,7 +289,7 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHEC
     signed = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
     trailer.check(signed.statement, signed.signature)
     if head.zstd:  # only of who has signed it
-        message, start = bytearray(_expanded(view[start:end], size=size)), 0
+        message, start = bytearray(_expand(view[start:end], size=size)), 0
     numbers = _numbers(message, dtype, length=head.length, start=start)
     if head.partners is None:
         return Parsed(head, numbers, signed)
@@ -318,7 +318,7 @@ def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
     return hashed.digest()
 
 
-def _expanded(data: memoryview, *, size: int) -> bytes:
+def _expand(data: memoryview, *, size: int) -> bytes:
     try:
         return Zstd().expand(data, size=size)
     except InputError:
@@ -337,7 +337,7 @@ def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, len
     return row
 
 
-def said_head(signed: SignedStatement) -> Head:
+def head_of(signed: SignedStatement) -> Head:
     """Return the head of the model that a sender has signed.
 
     Raises

@@ -26,22 +26,22 @@ from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.plugins.audit.claims import bounds, number, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Target, numbers, release
-from p2pfl.plugins.audit.statistical_tests import LOOKS, Bools, auc, separation, tpr
+from p2pfl.plugins.audit.statistical_tests import BOUNDS_PER_OBSERVER, Bools, auc, separation, tpr
 from p2pfl.privacy.accounting import divergence
 
-COUNT = 1000
+CANARY_COUNT = 1000
 """Approximate number of canaries."""
 
-SIGNIFICANCE = 0.05
+REPORTED_SIGNIFICANCE = 0.05
 """Probability that a bound that is only reported is too high."""
 
-STRICT = 0.001
+BREAKING_SIGNIFICANCE = 0.001
 """Probability that a bound that breaks a guarantee is too high."""
 
 GUESSED_SHARE = 0.2
 """Share of the canaries that the observer guesses: half of them with the highest scores, half with the lowest."""
 
-_HIGHEST = 100.0
+_MAX_BOUND = 100.0
 """Largest bound that is searched for."""
 
 
@@ -116,7 +116,7 @@ class Canaries:
 
 
 def plant(
-    target: Target, observers: Sequence[Observer], *, size: int, delta: float, count: int = COUNT
+    target: Target, observers: Sequence[Observer], *, size: int, delta: float, count: int = CANARY_COUNT
 ) -> list[Canaries]:
     """Run rounds of canaries and let every observer guess.
 
@@ -139,7 +139,7 @@ def plant(
         Result of each observer.
     """
     peers = len(target.graph.peers)
-    pipeline = target.using(participation=1.0).run(0)
+    pipeline = target.with_settings(participation=1.0).run(0)
     since = np.zeros((peers, size))  # [N, P]
     scores: list[list[Floats]] = [[] for _ in observers]
     truth: list[list[Bools]] = [[] for _ in observers]
@@ -158,12 +158,20 @@ def plant(
             cases.append(coins[observer.watched])
         since = numbers(run_without_loop(net.mix(released)))
     return [
-        _canaries(observer, np.concatenate(sums), np.concatenate(cases), delta=delta, tests=LOOKS * len(observers))
+        _canaries(
+            observer,
+            np.concatenate(sums),
+            np.concatenate(cases),
+            delta=delta,
+            tests=BOUNDS_PER_OBSERVER * len(observers),
+        )
         for observer, sums, cases in zip(observers, scores, truth, strict=True)
     ]
 
 
-def one_run(count: int, *, guesses: int, correct: int, delta: float = 0.0, significance: float = SIGNIFICANCE) -> float:
+def one_run(
+    count: int, *, guesses: int, correct: int, delta: float = 0.0, significance: float = REPORTED_SIGNIFICANCE
+) -> float:
     r"""Return the lower bound of :math:`\varepsilon` that guesses in one run prove.
 
     With :math:`B \sim \mathrm{Bin}(r, e^\varepsilon / (1 + e^\varepsilon))` the probability of v or more
@@ -200,7 +208,7 @@ def one_run(count: int, *, guesses: int, correct: int, delta: float = 0.0, signi
 
     if chance(0.0) >= 0:
         return 0.0
-    return float(brentq(chance, 0.0, _HIGHEST)) if chance(_HIGHEST) > 0 else _HIGHEST
+    return float(brentq(chance, 0.0, _MAX_BOUND)) if chance(_MAX_BOUND) > 0 else _MAX_BOUND
 
 
 def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
@@ -219,7 +227,7 @@ def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float,
         lower=measured.lower(tests=tests),
         accounted=promised,
         epsilon=one_run(len(scores), **made, delta=delta),
-        certain=one_run(len(scores), **made, delta=delta, significance=STRICT / tests),
+        certain=one_run(len(scores), **made, delta=delta, significance=BREAKING_SIGNIFICANCE / tests),
         bound=divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf,
         delta=delta,
     )

@@ -24,7 +24,7 @@ from p2pfl.plugins.exact.bins import Bins
 from p2pfl.plugins.exact.boosting import EXTRAS, BoostingRound
 from p2pfl.plugins.exact.trees.losses import fraction
 
-GROUPS = 8
+GROUP_COUNT = 8
 """Groups of peers whose figures are averaged."""
 
 
@@ -124,7 +124,7 @@ class FirstTree:
         members: Ints = (sums[..., 0].T - steps) // (own - others)  # [cells, columns]; all terms of a class are equal
         return np.column_stack([samples - members[:, 0], members]) if self.model.classes == 2 else members
 
-    def determined(self, peers: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def find_determined(self, peers: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return the bins that give away the class or target of their samples, ``[cells]``."""
         counts = self.counts(peers)
         single: npt.NDArray[np.bool_] = counts.sum(axis=1) == 1
@@ -144,12 +144,12 @@ class FirstTree:
 
     def _figures(self, peers: Sequence[str]) -> Floats:
         samples, cells = self.counts(peers).sum(axis=1), self.cells(peers)
-        determined = self.determined(peers)[cells]  # [F, n]
+        determined = self.find_determined(peers)[cells]  # [F, n]
         shares = (determined.mean(), determined.any(axis=0).mean()) if determined.size else (0.0, 0.0)
         return np.array([cells.shape[1], (samples > 0).sum(), (samples == 1).sum(), *shares])
 
     def _slopes(self) -> tuple[Ints, Ints]:
-        """Return what a sample of the class of a column adds to its derivatives, and what others add, ``[columns]``."""
+        """Return the derivatives of a sample of the class of a column, and of other samples, ``[columns]``."""
         columns, classes = self.model.columns, self.model.classes or 1
         targets = np.arange(columns) + (classes == 2)
         grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.objective.steepest)
@@ -183,23 +183,23 @@ def exposures(plan: Plan, *, seed: int = 0) -> tuple[Exposure, ...]:
     if not tree.tensors["samples"][0]:
         return ()
     peers, colluders = learner.federation.peers, plan.protection.wanted.colluders
-    seen = _seen(len(peers), colluders)
+    seen = _observers_by_size(len(peers), colluders)
     sizes = {2**power for power in range(len(peers).bit_length()) if 2**power <= len(peers)} | set(seen)
     results = list[Exposure]()
     for size in sorted(sizes):
-        draws = 1 if size == len(peers) else GROUPS
+        draws = 1 if size == len(peers) else GROUP_COUNT
         orders = [draw(seed, "audit groups", round=number).permutation(len(peers))[:size] for number in range(draws)]
         groups = [[peers[index] for index in sorted(order)] for order in orders]
         results.append(tree.exposure(groups, observer=seen.get(size, "")))
     return tuple(results)
 
 
-def _seen(peers: int, colluders: int) -> dict[int, str]:
+def _observers_by_size(peers: int, colluders: int) -> dict[int, str]:
     """Return who sees the total over a number of peers.
 
     Examples
     --------
-    >>> _seen(8, 3)
+    >>> _observers_by_size(8, 3)
     {5: '3 colluding peers', 7: 'each peer', 8: 'everybody'}
     """
     observers = {peers - colluders: f"{colluders} colluding peers"} if 1 < colluders < peers else {}

@@ -29,23 +29,23 @@ from p2pfl.core.draws import draw
 from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.plugins.audit.claims import bounds, share, verdict_of
 from p2pfl.plugins.audit.pipeline import Floats, Observer, Pipeline, Target, numbers, release
-from p2pfl.plugins.audit.statistical_tests import LOOKS, Bools, separation
+from p2pfl.plugins.audit.statistical_tests import BOUNDS_PER_OBSERVER, Bools, separation
 from p2pfl.topology import Topology
 
-TRIALS = 20_000
+GAME_TRIALS = 20_000
 """Number of games, which makes the standard error of the measured mu 0.014."""
 
-KEYS = 4
+RUN_COUNT = 4
 """Number of runs, each with its own keys, among which the games are divided."""
 
-RELEASES = ((0, 1.0), (1, -1.0), (1, 1.0))
+WATCHED_RELEASES = ((0, 1.0), (1, -1.0), (1, 1.0))
 """Round and sign of the change of each release that the learned player watches: the combination that cancels masks
 adds changes."""
 
 MAX_WATCHED = 24
 """Peers around the victim that the learned player watches."""
 
-RIDGE = 1e-10
+VARIANCE_RIDGE = 1e-10
 """Number that the learned player adds to the variances of its features, the largest of which is 1."""
 
 
@@ -114,7 +114,7 @@ class GameResult:
         return f"From {times} the observer decides {self.question} correctly in {cases}{warning}."
 
 
-def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS) -> list[GameResult]:
+def play(target: Target, observers: Sequence[Observer], *, trials: int = GAME_TRIALS) -> list[GameResult]:
     """Let both players of every observer play, and compare them with their bounds.
 
     Parameters
@@ -131,21 +131,23 @@ def play(target: Target, observers: Sequence[Observer], *, trials: int = TRIALS)
     list of GameResult
         Result of each player.
     """
-    size = max(2, math.ceil(trials / KEYS))
+    size = max(2, math.ceil(trials / RUN_COUNT))
     # Every coordinate has a coin; whatever share of them is 1, nothing is clipped.
-    wide = target.using(clip=target.settings.clip * math.sqrt(size), participation=1.0)
-    runs = [wide.run(number) for number in range(KEYS)]
-    coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(KEYS)]
+    wide = target.with_settings(clip=target.settings.clip * math.sqrt(size), participation=1.0)
+    runs = [wide.run(number) for number in range(RUN_COUNT)]
+    coins = [draw(target.seed, "audit coins", round=number).random(size) < 0.5 for number in range(RUN_COUNT)]
     truth = np.concatenate(coins)  # [T]
     games = []
     for observer in observers:
         views = [_view(run, observer, change=_change(observer, coin)) for run, coin in zip(runs, coins, strict=True)]
         optimal = np.concatenate([statistic for statistic, _ in views])  # [T]
         players = [("optimal", 1, optimal, truth)]
-        learned, learned_truth = _learned(np.concatenate([features for _, features in views], axis=1), truth)
-        players.append(("learned", len(RELEASES), learned, learned_truth))
+        learned, learned_truth = _score_by_discriminant(
+            np.concatenate([features for _, features in views], axis=1), truth
+        )
+        players.append(("learned", len(WATCHED_RELEASES), learned, learned_truth))
         games += [
-            _game(observer, name, releases, scores, cases, tests=LOOKS * len(observers))
+            _game(observer, name, releases, scores, cases, tests=BOUNDS_PER_OBSERVER * len(observers))
             for name, releases, scores, cases in players
         ]
     return games
@@ -171,12 +173,12 @@ def _view(pipeline: Pipeline, observer: Observer, *, change: Floats) -> tuple[Fl
     """Return the optimal player's statistic of the first release, ``[P]``, and the learned features, ``[F, P]``."""
     size = len(change)
     since = np.zeros((len(pipeline.peers), size))  # [N, P]
-    near = _near(pipeline.graph, observer)
+    near = _neighbours_watched(pipeline.graph, observer)
     statistics: list[Floats] = []
     features: list[Floats] = []
-    nets = {round: pipeline.round(round) for round, _ in RELEASES}
+    nets = {round: pipeline.round(round) for round, _ in WATCHED_RELEASES}
     seen: dict[int, int] = {}
-    for round, sign in RELEASES:
+    for round, sign in WATCHED_RELEASES:
         attempt = seen.get(round, 0)
         seen[round] = attempt + 1
         rows = since.copy()
@@ -198,13 +200,13 @@ def _change(observer: Observer, coin: Bools) -> Floats:
 
 
 def _beyond(pipeline: Pipeline, released: Released, mixed: Released, *, exchange: int) -> Floats:
-    """Return what mixed rows reveal beyond the released ones, ``[N, P]``: only rounding in a correct build."""
+    """Return mixed rows less the mix of the released ones, ``[N, P]``: rounding in a correct build."""
     matrix = pipeline.weights[exchange % len(pipeline.weights)].matrix
     left: Floats = numbers(mixed) - matrix @ numbers(released)
     return left
 
 
-def _near(graph: Topology, observer: Observer) -> list[int]:
+def _neighbours_watched(graph: Topology, observer: Observer) -> list[int]:
     """Return the places of the victim and the peers around it among the watched."""
     numbers = {graph.peers[row]: number for number, row in enumerate(observer.watched)}
     queue, group = deque([observer.victim]), {observer.victim}
@@ -216,7 +218,7 @@ def _near(graph: Topology, observer: Observer) -> list[int]:
     return [numbers[peer] for peer in sorted(group)]
 
 
-def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
+def _score_by_discriminant(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
     """Return the scores of every second game by Fisher's discriminant, learned from the other ``[F, T]`` features."""
     teach, test = features[:, ::2], features[:, 1::2]
     cases = truth[::2]
@@ -226,6 +228,6 @@ def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
     scale = np.maximum(spread, 1e-9 * max(spread.max(), np.abs(direction).max(), np.finfo(np.float64).tiny))  # [F]
     within /= scale[:, None]
     covariance = within @ within.T / within.shape[1]  # [F, F]
-    weights = np.linalg.solve(covariance + RIDGE * np.eye(len(scale)), direction / scale) / scale
+    weights = np.linalg.solve(covariance + VARIANCE_RIDGE * np.eye(len(scale)), direction / scale) / scale
     scores: Floats = weights @ test
     return scores, truth[1::2]

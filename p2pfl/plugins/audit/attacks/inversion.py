@@ -34,9 +34,9 @@ from p2pfl.core.process import one_thread
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import mean
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Target, Train
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER, Floats, Observer, Target, Train
 
-SAMPLES = 4
+ATTACKED_SAMPLES = 4
 """Number of attacked samples."""
 
 MAX_SEARCHED = 200_000
@@ -48,7 +48,7 @@ SEARCH_STEPS = 300
 SEARCH_RATE = 0.1
 """Size of the first steps of a search, in units of the features' range."""
 
-SMOOTHNESS = 1e-3
+VARIATION_WEIGHT = 1e-3
 """Weight of the total variation in a search."""
 
 BEST_PSNR = 200.0
@@ -99,7 +99,12 @@ class Inversion:
 
 @one_thread()
 def invert(
-    target: Target, observers: Sequence[Observer], *, federation: Federation, train: Train, samples: int = SAMPLES
+    target: Target,
+    observers: Sequence[Observer],
+    *,
+    federation: Federation,
+    train: Train,
+    samples: int = ATTACKED_SAMPLES,
 ) -> tuple[Inversion, ...]:
     """Attack single samples of the observers' victims; return nothing if neither attack fits the model.
 
@@ -123,7 +128,7 @@ def invert(
     tensors = first_linear(learner)
     if tensors is None and not (learner.features.is_floating_point() and learner.layout.size <= MAX_SEARCHED):
         return ()
-    gradients: dict[str, list[torch.Tensor]] = {OPEN: [], **{observer.name: [] for observer in observers}}
+    gradients: dict[str, list[torch.Tensor]] = {OPEN_OBSERVER: [], **{observer.name: [] for observer in observers}}
     for number, sample in enumerate(chosen):
         stepping = train(_only(federation, peers, np.array([sample])))
         start = stepping.start(peers).double()  # [N, P]
@@ -131,7 +136,7 @@ def invert(
         rows = one.repeat(len(start), 1)  # [N, P]: any peer may be the victim
         pipeline = target.run(number)
         released = run_without_loop(pipeline.round(0).release(rows, since=Public(start)))
-        gradients[OPEN].append((start - rows)[0])
+        gradients[OPEN_OBSERVER].append((start - rows)[0])
         for observer in observers:
             seen = observer.sees(pipeline, released, round=0)  # [H, P]
             row = int(np.flatnonzero(observer.watched == peers.index(observer.victim))[0])
@@ -204,7 +209,7 @@ def search(learner: TorchLearner, gradient: torch.Tensor, *, low: float, high: f
         loss = mean(learner.loss, functional_call(learner.model, parameters, (x,)), target)
         slopes = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
         cosine = torch.cosine_similarity(torch.cat([slope.flatten() for slope in slopes]), goal, dim=0)
-        (x.grad,) = torch.autograd.grad(SMOOTHNESS * _variation(x) / (high - low) - cosine, (x,))
+        (x.grad,) = torch.autograd.grad(VARIATION_WEIGHT * _variation(x) / (high - low) - cosine, (x,))
         x.grad.sign_()
         adam.step()
         stages.step()

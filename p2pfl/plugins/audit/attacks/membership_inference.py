@@ -38,12 +38,12 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.claims import verdict_of
-from p2pfl.plugins.audit.pipeline import OPEN, Floats, Observer, Pipeline, Target, Train
+from p2pfl.plugins.audit.pipeline import OPEN_OBSERVER, Floats, Observer, Pipeline, Target, Train
 from p2pfl.plugins.audit.statistical_tests import Bools, auc, auc_error
 from p2pfl.privacy.accounting import divergence
 
-ROUNDS = 3
-SHADOWS = 32
+ATTACKED_ROUNDS = 3
+SHADOW_COUNT = 32
 """Number of shadow models of each peer; every sample is in half of them."""
 
 MIN_SAMPLES = 8
@@ -111,7 +111,7 @@ def best_inference(inferences: Sequence[Inference]) -> str:
     )
 
 
-MIXED = "mixed model"
+MIXED_MODEL = "mixed model"
 """Observer of mixed models: every peer, and every receiver of the model."""
 
 
@@ -123,8 +123,8 @@ def infer(
     federation: Federation,
     train: Train,
     steps: int = 1,
-    rounds: int = ROUNDS,
-    shadows: int = SHADOWS,
+    rounds: int = ATTACKED_ROUNDS,
+    shadows: int = SHADOW_COUNT,
 ) -> list[Inference]:
     """Train for some rounds and attack every peer after each of them.
 
@@ -167,7 +167,7 @@ def infer(
         cast = [shade.views(since, steps=steps, round=round)[0] for shade in shades]
         for observer, odds in views.items():
             attacks = {"loss": odds}
-            if observer != MIXED:  # its shadows would need as many runs
+            if observer != MIXED_MODEL:  # its shadows would need as many runs
                 attacks["shadows"] = {
                     peer: _ratio(odds[peer], np.stack([shadow[observer][peer] for shadow in cast]), crowd[peer])
                     for peer in odds
@@ -197,7 +197,7 @@ class _Run:
         indices = [peers.index(peer) for peer in training]
         rows[indices] = self.learner.fit(since[indices], peers=training, round=round).rows
         released = run_without_loop(net.release(rows, since=Public(since)))
-        odds = {OPEN: self._odds(rows.double().numpy(), peers)}
+        odds = {OPEN_OBSERVER: self._odds(rows.double().numpy(), peers)}
         for observer in self.observers:
             seen = observer.sees(self.pipeline, released, round=round)  # [H, P]
             odds[observer.name] = self._odds(seen, [peers[row] for row in observer.watched])
@@ -206,7 +206,7 @@ class _Run:
         for _ in range(steps):
             released = run_without_loop(net.mix(released))
         mixed = released.mean(own=since)  # [N, P]
-        odds[MIXED] = self._odds(mixed.double().numpy(), peers)
+        odds[MIXED_MODEL] = self._odds(mixed.double().numpy(), peers)
         return odds, mixed
 
     def _odds(self, rows: Floats, peers: Sequence[str]) -> dict[str, Floats]:
@@ -268,7 +268,7 @@ def _inference(
 
 def _ceiling(name: str, observers: Sequence[Observer], *, rounds: int) -> float:
     """Return the largest area that the guarantee of this many rounds permits."""
-    name = observers[0].name if name == MIXED else name  # the observer that knows the least sees it as well
+    name = observers[0].name if name == MIXED_MODEL else name  # the observer that knows the least sees it as well
     for observer in observers:
         if observer.name == name and math.isfinite(observer.promised):
             twice = 2.0 if observer.adjacency == "zero-out" else 1.0  # from one update to zero, and to another

@@ -29,7 +29,14 @@ from p2pfl.network.peer.storage.credentials import credentials
 from p2pfl.network.transport import MemoryTransport, Transport
 from p2pfl.plugins.audit import statistical_tests
 from p2pfl.plugins.audit.claims import LIVE, ExactClaim, claim
-from p2pfl.plugins.audit.live.tap import Encryptions, Tap, Tapped, TappedRelease, record_ciphers, subtract_public
+from p2pfl.plugins.audit.live.tap import (
+    EncryptionRecord,
+    Tap,
+    TappedPlan,
+    TappedRelease,
+    record_ciphers,
+    subtract_public,
+)
 from p2pfl.plugins.audit.noise_claims import Noise
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost
@@ -37,16 +44,16 @@ from p2pfl.privacy.keys import Identity, SecretSource
 
 Result = TypeVar("Result")
 
-RING = 6
+RING_PEERS = 6
 """Number of peers of the watched ring, in which neighbours share masks."""
 
-COMPLETE = 4
+COMPLETE_PEERS = 4
 """Number of peers of the run that settles."""
 
-ROUNDS = 10
+ROUND_COUNT = 10
 """Number of rounds of each run."""
 
-SIZE = 4096
+RELEASE_SIZE = 4096
 """Length of a release."""
 
 REPEATED_ROUND = 1
@@ -55,14 +62,14 @@ REPEATED_ROUND = 1
 LAST_ROUND = 2
 """Last round of the run that settles."""
 
-KEEPING = "d2"
+SETTLING_ALGORITHM = "d2"
 """Algorithm of the run that settles; its state keeps trained parameters that were never released."""
 
-BLOCK = 16
+PAYLOAD_BLOCK = 16
 """Length in bytes of the blocks of payload that no two runs may share."""
 
 
-def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
+def check_releases(settings: Settings, *, rounds: int = ROUND_COUNT) -> list[ExactClaim]:
     """Run the same peers twice, and once more with a restart, and check all their releases.
 
     Parameters
@@ -72,29 +79,31 @@ def check_releases(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactCla
     rounds
         Number of rounds of each of the first two runs.
     """
-    tap, sealed = Tap(), Encryptions()
-    plan = Tapped.of(short(settings, kind="ring", peers=RING, rounds=rounds), tap, size=SIZE)
-    brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=REPEATED_ROUND + 2), tap, size=SIZE)
+    tap, sealed = Tap(), EncryptionRecord()
+    plan = TappedPlan.of(short(settings, kind="ring", peers=RING_PEERS, rounds=rounds), tap, size=RELEASE_SIZE)
+    brief = TappedPlan.of(
+        short(settings, kind="ring", peers=RING_PEERS, rounds=REPEATED_ROUND + 2), tap, size=RELEASE_SIZE
+    )
     with record_ciphers(lambda *encrypted: sealed.note(tap.run, *encrypted)):
         for run in range(2):
             tap.run = run
-            _in_folder(lambda folder: launch_peers(plan, folder))
+            _run_in_folder(lambda folder: launch_peers(plan, folder))
         tap.run = 2
-        costs = _in_folder(lambda folder: interrupt_run(brief, folder, round=REPEATED_ROUND))
+        costs = _run_in_folder(lambda folder: interrupt_run(brief, folder, round=REPEATED_ROUND))
     peers = plan.topology.peers
     before, after, again = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3], [4]))
     return [
-        *_noises(np.array(_turns(tap.table([0, 1]), peers)), settings),
-        *_afresh(before, after, settings),
-        *_afresh(np.concatenate([before, after]), again, settings, of=" from a copy"),
-        *([_counted(tap.table([2, 3]), costs, brief)] if brief.protection.claimed else []),
+        *_check_noise(np.array(_turns(tap.table([0, 1]), peers)), settings),
+        *_check_freshness(before, after, settings),
+        *_check_freshness(np.concatenate([before, after]), again, settings, of=" from a copy"),
+        *([_check_charges(tap.table([2, 3]), costs, brief)] if brief.protection.claimed else []),
         claim(LIVE, "live peers draw new keys", len(tap.keys[0] & tap.keys[1])),
         fresh_bytes(tap),
         *sealings(sealed),
     ]
 
 
-def sealings(sealed: Encryptions) -> list[ExactClaim]:
+def sealings(sealed: EncryptionRecord) -> list[ExactClaim]:
     """Check the keys and nonces under which peers encrypted, in two runs and over restarts.
 
     Parameters
@@ -106,15 +115,19 @@ def sealings(sealed: Encryptions) -> list[ExactClaim]:
     shared = len(sealed.keys(0) & sealed.keys(1)) if sealed.keys(0) and sealed.keys(1) else math.inf
     return [
         claim(LIVE, "live peers encrypt under new keys", shared),
-        claim(LIVE, "no key and nonce encrypt twice", sealed.repeated()),
+        claim(LIVE, "no key and nonce encrypt twice", sealed.count_repeats()),
     ]
 
 
 def fresh_bytes(tap: Tap) -> ExactClaim:
     """Compare the payloads of two runs, block by block."""
     first, second = (
-        {frame[start : start + BLOCK] for frame in tap.frames[run] for start in range(64, len(frame) - BLOCK, BLOCK)}
-        - {bytes(BLOCK)}  # padding of the message that tests whether a broker accepts large ones
+        {
+            frame[start : start + PAYLOAD_BLOCK]
+            for frame in tap.frames[run]
+            for start in range(64, len(frame) - PAYLOAD_BLOCK, PAYLOAD_BLOCK)
+        }
+        - {bytes(PAYLOAD_BLOCK)}  # padding of the message that tests whether a broker accepts large ones
         for run in range(2)
     )
     return claim(LIVE, "live peers seal anew", len(first & second))
@@ -131,16 +144,21 @@ def check_settling(settings: Settings, *, adjacency: str = "zero-out") -> list[E
         Adjacency of the guarantee.
     """
     tap = Tap()
-    table: dict[str, Any] = {"kind": "complete", "peers": COMPLETE, "rounds": LAST_ROUND + 1, "adjacency": adjacency}
-    plan = Tapped.of(short(settings, **table, algorithm=KEEPING), tap, size=SIZE, moving=True)
+    table: dict[str, Any] = {
+        "kind": "complete",
+        "peers": COMPLETE_PEERS,
+        "rounds": LAST_ROUND + 1,
+        "adjacency": adjacency,
+    }
+    plan = TappedPlan.of(short(settings, **table, algorithm=SETTLING_ALGORITHM), tap, size=RELEASE_SIZE, moving=True)
     result = asyncio.run(overlook_mask(plan, last=LAST_ROUND))
-    claims = _settled(result, settings=settings)
+    claims = _check_settlement(result, settings=settings)
     if plan.protection.claimed:
-        claims.append(_charged(result, plan))
+        claims.append(_check_charge(result, plan))
     return claims
 
 
-def _settled(result: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
+def _check_settlement(result: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
     """Check that only a peer that owes a mask releases more than what is public, and that the excess is a mask."""
     sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in result.paid.values())
     *others, owing = sizes or [0.0]
@@ -151,7 +169,7 @@ def _settled(result: SettlementResult, *, settings: Settings) -> list[ExactClaim
     ]
 
 
-def _charged(result: SettlementResult, plan: Plan) -> ExactClaim:
+def _check_charge(result: SettlementResult, plan: Plan) -> ExactClaim:
     """Check that both ends of a mask that one of them left out are charged at the local floor."""
     cost, floor = plan.protection.cost.mu, plan.protection.local.mu
     wanted = LAST_ROUND * cost**2 + floor**2
@@ -162,7 +180,9 @@ def _charged(result: SettlementResult, plan: Plan) -> ExactClaim:
     return claim(LIVE, "half a mask is charged", lacking, 1e-9 * wanted)
 
 
-def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> ExactClaim:
+def _check_charges(
+    releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan
+) -> ExactClaim:
     """Check that every release is charged, including those that a restart repeats."""
     cost = plan.protection.cost.mu
     made = Counter(
@@ -174,7 +194,7 @@ def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost
     return claim(LIVE, "every release is charged", lacking, 1e-9)
 
 
-def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
+def _check_noise(points: Ints, settings: Settings) -> list[ExactClaim]:
     """Check the releases ``[turns, N, P]`` and, where masks cancel over the ring, the noise that remains."""
     unit, count = 2.0**settings.bits, points.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
@@ -191,7 +211,7 @@ def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
     return claims
 
 
-def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> list[ExactClaim]:
+def _check_freshness(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> list[ExactClaim]:
     """Predict the releases after a restart, or one ``of`` a kind, from those before it, ``[turns, N, P]`` each.
 
     Masks of the abandoned attempt may be in a release once more, if one end has to correct for the other. The release
@@ -200,15 +220,15 @@ def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> l
     unit, count = 2.0**settings.bits, after.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
     earlier, later = (points.reshape(-1, points.shape[-1]) for points in (before, after))
-    claims = [claim(LIVE, "releases after a restart{of} are fresh", *_predicted(earlier, later, expected=whole), of=of)]
+    claims = [claim(LIVE, "releases after a restart{of} are fresh", *_predict(earlier, later, expected=whole), of=of)]
     if settings.mask and settings.noise:
         old, new = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
-        shares = _predicted(old, new, expected=settings.noise * unit * math.sqrt(count))
+        shares = _predict(old, new, expected=settings.noise * unit * math.sqrt(count))
         claims.append(claim(LIVE, "noise after a restart{of} is fresh", *shares, of=of))
     return claims
 
 
-def _predicted(old: Ints, new: Ints, *, expected: float) -> tuple[float, float]:
+def _predict(old: Ints, new: Ints, *, expected: float) -> tuple[float, float]:
     """Return the largest share of a row's deviation that other rows explain, and the share that may be chance."""
     rows = old.T.astype(np.float64)  # [P, K]
     targets = new.T.astype(np.float64)  # [P, M]
@@ -227,12 +247,12 @@ def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list
     return [[points[peer] for peer in peers] for points in turns.values() if len(points) == len(peers)]
 
 
-def _in_folder(run: Callable[[Path], Coroutine[Any, Any, Result]]) -> Result:
+def _run_in_folder(run: Callable[[Path], Coroutine[Any, Any, Result]]) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(run(Path(folder)))
 
 
-DEADLINE = 120.0
+RUN_TIMEOUT = 120.0
 """Timeout of a short run in seconds."""
 
 
@@ -280,7 +300,7 @@ def short(
     return replace(made, protection=replace(made.protection, settings=settings, found=None))
 
 
-async def launch_peers(plan: Tapped, folder: Path) -> None:
+async def launch_peers(plan: TappedPlan, folder: Path) -> None:
     """Run all peers of a plan as ``p2pfl peer`` runs them, each with a fresh identity.
 
     Parameters
@@ -292,14 +312,14 @@ async def launch_peers(plan: Tapped, folder: Path) -> None:
     """
     (folder / "peers").mkdir(exist_ok=True)
     transport = MemoryTransport(lose=plan.tap.overhear)
-    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(RUN_TIMEOUT), asyncio.TaskGroup() as tasks:
         for name in plan.topology.peers:
             owned = credentials(plan.experiment.trust, peer=name)
             running = live(plan, name, urls=(), folder=folder, transport=transport, owned=owned, notify=lambda _: None)
             tasks.create_task(running)
 
 
-async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
+async def interrupt_run(plan: TappedPlan, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
     """Kill all peers once all have sent the models of a round, and let them resume with that round, twice.
 
     The second time they resume from copies of their folders, with the same incarnation as the first time: so do peers
@@ -339,7 +359,7 @@ async def interrupt_run(plan: Tapped, folder: Path, *, round: int) -> dict[str, 
             for name in names
         ]
 
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(RUN_TIMEOUT):
         transport = MemoryTransport()
         first = peers(transport, original, resume=False)
         tasks = [asyncio.create_task(_run(peer)) for peer in first]
@@ -379,7 +399,7 @@ class SettlementResult:
     costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
 
 
-async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
+async def overlook_mask(plan: TappedPlan, *, last: int) -> SettlementResult:
     """Let the first peer release a round without the mask that it shares with the second one.
 
     Parameters
@@ -394,12 +414,12 @@ async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
     class SettlingRounds(Rounds):
         """Rounds that show what is released after the last one."""
 
-        def contested(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        def protect(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
             """Return the neighbourhood of a round; in the last one, the first peer masks without the second."""
             hiding = self.parts.hiding
             if self.parts.name == names[0] and round == last and hiding.cover is not None:
-                hiding.cover = Overlooking(hiding.cover, names[1])
-            return super().contested(net, round=round)
+                hiding.cover = OneSidedCover(hiding.cover, names[1])
+            return super().protect(net, round=round)
 
         def neighbourhood(self, round: int) -> LiveNeighbourhood:
             """Return the neighbourhood of a round."""
@@ -434,7 +454,7 @@ async def overlook_mask(plan: Tapped, *, last: int) -> SettlementResult:
         result.costs[name] = peer.meter.costs
 
     transport = MemoryTransport()
-    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(RUN_TIMEOUT), asyncio.TaskGroup() as tasks:
         for incarnation, name in enumerate(names):
             tasks.create_task(one(name, incarnation))
     return result
@@ -451,7 +471,7 @@ async def _run_all(peers: Sequence[Peer]) -> None:
             group.create_task(_run(peer))
 
 
-class Overlooking(Cover):
+class OneSidedCover(Cover):
     """Masks of a peer that takes another peer for absent."""
 
     def __init__(self, cover: Cover, other: str) -> None:

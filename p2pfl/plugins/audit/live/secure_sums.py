@@ -15,8 +15,8 @@ from p2pfl.network.protocol.wire.sum_messages import Agreements, Unmasking
 from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import SUMS, ExactClaim, claim, uniform
-from p2pfl.plugins.audit.live.restarts import DEADLINE, short
-from p2pfl.plugins.audit.live.tap import Tap, Tapped
+from p2pfl.plugins.audit.live.restarts import RUN_TIMEOUT, short
+from p2pfl.plugins.audit.live.tap import Tap, TappedPlan
 from p2pfl.plugins.audit.statistical_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
@@ -24,16 +24,16 @@ from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.privacy.total_masks import Ring, mask
 from p2pfl.topology import complete
 
-PEERS = 4
+PEER_COUNT = 4
 """Number of peers, each of which receives the sum of all others."""
 
-ROUNDS = 3
+ROUND_COUNT = 3
 """Rounds."""
 
-SIZE = 4096
+CONTRIBUTION_SIZE = 4096
 """Length of a contribution."""
 
-PLACES = 3
+SLOT_RANGE = 3
 """Number of rounds and of gossip steps in each combination of which masks have keys of their own."""
 
 
@@ -61,13 +61,13 @@ class ObservedTerm:
 
 
 @dataclass
-class Terms:
+class ObservedTerms:
     """All contributions of a run, by sum and sender."""
 
     by_sender: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
-    def without_own(self) -> list[Ring]:
-        """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
+    def remove_own_masks(self) -> list[Ring]:
+        """Return each contribution without the sender's own mask, as its receiver has it, ``[P]`` each."""
         left = []
         for term in self.by_sender.values():
             if term.own:
@@ -76,16 +76,16 @@ class Terms:
                 left.append(values)
         return left
 
-    def together(self) -> list[Ring]:
-        """Return what all senders of a sum together have of their own masks: the masks of pairs cancel, ``[P]`` each.
+    def sum_own_masks(self) -> list[Ring]:
+        """Return the sum of the senders' own masks for each sum: the masks of pairs cancel, ``[P]`` each.
 
         For each sum this is the total of all masked contributions less the total of all contributions.
         """
         slots: dict[SumSlot, list[ObservedTerm]] = {}
         for term in self.by_sender.values():
             slots.setdefault(term.slot, []).append(term)
-        whole = [terms for terms in slots.values() if len(terms) == PEERS - 1]
-        return [sum_of([each.values for each in terms]) - sum_of([_in_ring(each) for each in terms]) for terms in whole]
+        whole = [terms for terms in slots.values() if len(terms) == PEER_COUNT - 1]
+        return [sum_of([each.values for each in terms]) - sum_of([_to_ring(each) for each in terms]) for terms in whole]
 
 
 def sums(plan: Plan) -> list[ExactClaim]:
@@ -101,10 +101,10 @@ def sums(plan: Plan) -> list[ExactClaim]:
     list of ExactClaim
         Claims about live sums.
     """
-    terms = Terms()
+    terms = ObservedTerms()
     settings = replace(plan.protection.settings, participation=1.0)
-    brief = short(settings, kind="complete", peers=PEERS, rounds=ROUNDS, mode="secagg")
-    asyncio.run(_summed(Tapped.of(brief, Tap(), size=SIZE), terms))
+    brief = short(settings, kind="complete", peers=PEER_COUNT, rounds=ROUND_COUNT, mode="secagg")
+    asyncio.run(_run_sums(TappedPlan.of(brief, Tap(), size=CONTRIBUTION_SIZE), terms))
     sent = [term.values for term in terms.by_sender.values()]
     apart = [
         term.values - other.values
@@ -114,24 +114,24 @@ def sums(plan: Plan) -> list[ExactClaim]:
     ]
     return [
         uniform(SUMS, "terms are masked", sent),
-        uniform(SUMS, "own masks are there", terms.together()),
-        uniform(SUMS, "masks of pairs are there", terms.without_own()),
+        uniform(SUMS, "own masks are there", terms.sum_own_masks()),
+        uniform(SUMS, "masks of pairs are there", terms.remove_own_masks()),
         uniform(SUMS, "masks of sums are never used again", apart),
-        keyed(),
+        check_keys(),
     ]
 
 
-def keyed() -> ExactClaim:
+def check_keys() -> ExactClaim:
     """Check that the key of each mask is of one sum alone, also those of pairs: receivers remove the own masks.
 
     Examples
     --------
-    >>> keyed().broken
+    >>> check_keys().broken
     False
     """
-    graph, source = complete(PEERS), SecretSource()
+    graph, source = complete(PEER_COUNT), SecretSource()
     secrets, keys, masks = swarm_secrets(graph, source=source, run="audit"), set[bytes](), 0
-    for receiver, round, step in itertools.product(graph.peers, range(PLACES), range(PLACES)):
+    for receiver, round, step in itertools.product(graph.peers, range(SLOT_RANGE), range(SLOT_RANGE)):
         sum = Sum(SumSlot(receiver, round, step), graph.neighbours(receiver), size=1)
         for peer in sum.senders:
             keys |= {*Sender(sum, peer=peer, secrets=secrets, source=source).mask_keys().values()}
@@ -145,11 +145,11 @@ def sum_of(values: Sequence[Ring]) -> Ring:
     return total
 
 
-def _in_ring(term: ObservedTerm) -> Ring:
+def _to_ring(term: ObservedTerm) -> Ring:
     return np.asarray(term.points.astype(np.int64).view(np.uint64).astype(term.values.dtype))
 
 
-async def _summed(plan: Tapped, terms: Terms) -> None:
+async def _run_sums(plan: TappedPlan, terms: ObservedTerms) -> None:
     """Run all peers, and record all their contributions."""
 
     async def one(name: str, incarnation: int) -> None:
@@ -161,7 +161,7 @@ async def _summed(plan: Tapped, terms: Terms) -> None:
             await peer.run()
 
     transport = MemoryTransport()
-    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(RUN_TIMEOUT), asyncio.TaskGroup() as tasks:
         for incarnation, name in enumerate(plan.topology.peers):
             tasks.create_task(one(name, incarnation))
 
@@ -177,7 +177,7 @@ class TappedSumSender(SumSender):
         Record of contributions.
     """
 
-    def __init__(self, sum_sender: SumSender, terms: Terms) -> None:
+    def __init__(self, sum_sender: SumSender, terms: ObservedTerms) -> None:
         super().__init__(sum_sender.peer, sums=sum_sender.sums, seal=sum_sender.seal, source=sum_sender.source)
         self.terms = terms
 
@@ -188,8 +188,8 @@ class TappedSumSender(SumSender):
         self.terms.by_sender[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.copy())
         return part, share
 
-    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+    def unlock(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a contribution, and record them."""
-        word = super().agreed(receiver, all_)
+        word = super().unlock(receiver, all_)
         self.terms.by_sender[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

@@ -105,7 +105,7 @@ def subtract_public(released: Released, since: Public) -> Ints:
 
 
 @dataclass(frozen=True)
-class Tapped(Plan):
+class TappedPlan(Plan):
     """Plan that shows a tap what its peers release.
 
     Attributes
@@ -117,7 +117,7 @@ class Tapped(Plan):
     tap: Tap = field(default_factory=Tap)
 
     @classmethod
-    def of(cls, plan: Plan, tap: Tap, *, size: int, moving: bool = False) -> Tapped:
+    def of(cls, plan: Plan, tap: Tap, *, size: int, moving: bool = False) -> TappedPlan:
         """Return a plan with a tap.
 
         Parameters
@@ -131,7 +131,7 @@ class Tapped(Plan):
             masks.
         """
         parts = {each.name: getattr(plan, each.name) for each in fields(Plan)}
-        kind = Moving if moving else Still
+        kind = MovingLearner if moving else StillLearner
         learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
         return cls(**parts | {"learner": learner, "protection": replace(plan.protection, size=size), "tap": tap})
 
@@ -146,13 +146,13 @@ class Tapped(Plan):
         sums: Sums = sum_locally,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
-        watched = Watched(hidden, self.tap, round)
+        watched = TappedNeighbourhood(hidden, self.tap, round)
         return super().contested(
             watched, round=round, observer=observer, elsewhere=elsewhere, together=together, sums=sums
         )
 
 
-class Still(Goals):
+class StillLearner(Goals):
     """Learner that does not change any model."""
 
     def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
@@ -160,7 +160,7 @@ class Still(Goals):
         return replace(super().fit(rows, **options), rows=rows)
 
 
-class Moving(Goals):
+class MovingLearner(Goals):
     """Learner that moves every model by random numbers in every round."""
 
     def fit(self, rows: Rows, **options: Unpack[Fitting]) -> Fitted:
@@ -173,7 +173,7 @@ class Moving(Goals):
         return replace(super().fit(rows, **options), rows=moved)
 
 
-class Watched(Wrapped):
+class TappedNeighbourhood(Wrapped):
     """Neighbourhood that shows a tap every release.
 
     Parameters
@@ -203,7 +203,7 @@ Note = Callable[[bytes, bytes, Buffer, Buffer | None], None]
 
 
 @dataclass
-class Encryptions:
+class EncryptionRecord:
     """Record of everything that was encrypted, by run.
 
     Attributes
@@ -224,7 +224,7 @@ class Encryptions:
         """Return all keys that a run used."""
         return {key for key, _ in self.messages.get(run, {})}
 
-    def repeated(self) -> int:
+    def count_repeats(self) -> int:
         """Return the number of keys and nonces, over all runs together, under which two messages were encrypted."""
         together: dict[tuple[bytes, bytes], set[bytes]] = {}
         for of_run in self.messages.values():

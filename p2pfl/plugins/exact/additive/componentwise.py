@@ -17,12 +17,14 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.additive.base_learners import DEGREE, OWN, AdditiveModel, BaseLearner, penalty_for
 from p2pfl.plugins.exact.columns import located
+from p2pfl.plugins.exact.design_cells import check_columns
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
 from p2pfl.plugins.exact.sketch import sketch
-from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, check_validated, scalars, stopped
+from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, Shapes, TensorModel, check_validated, scalars, stopped
 
 Log = Sequence[tuple[int, Floats | None]]
 """Steps: number of the chosen learner, and the coefficients of a shared one."""
@@ -180,6 +182,8 @@ class Componentwise(TensorModel):
         Ends of columns of numbers that are known; those of others follow from counts of their values, to 1/128.
     early_stopping, n_iter_no_change, tol
         Stop where the loss on the validation parts has not fallen by ``tol`` within ``n_iter_no_change`` steps.
+    least
+        Least number of samples of a level, or of a value of a column of two; 1 if a single one may be shown.
 
     References
     ----------
@@ -216,6 +220,7 @@ class Componentwise(TensorModel):
     early_stopping: bool = False
     n_iter_no_change: int = 10
     tol: float = 1e-7
+    least: int = DEFAULT_LEAST
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.classes != 2:
@@ -239,6 +244,11 @@ class Componentwise(TensorModel):
             raise ModelError(
                 f'model.options names the column "{unknown[0]}", which has no numbers; choose from {", ".join(named)}'
             )
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse levels and columns of two values that few samples have."""
+        yield from check_columns(check, features=self.features, fields=self.fields)
+        return tensors
 
     @cached_property
     def learners(self) -> tuple[BaseLearner, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estim
 from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_errors
 from p2pfl.plugins.exact.regression.inference import used_coefficients, with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, SHOWN, Scores, sandwich
 from p2pfl.plugins.exact.tensor_model import check_least, scalars
 
 HALVINGS = 8
@@ -74,6 +75,12 @@ class GLM(Regression):
         log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
     fit_intercept
         True if there is an intercept.
+    errors
+        Standard errors: ``classical``; ``HC0`` or ``HC1``, robust to another variance than that of the family; or
+        ``cluster``, robust to dependence within clusters.
+    cluster
+        Name of the column of clusters, whose groups lie within one peer; each peer is a cluster by default. The owners
+        make sure of it where clusters are numbers; levels are checked.
     least
         A peer with fewer training samples takes no part.
     coefficients_per_sample
@@ -112,17 +119,25 @@ class GLM(Regression):
         if self._risen(found["objective"], tensors):
             beta = yield from self._shortened(self.kind, beta, tensors, own)
             found = yield from self._derived(self.kind, beta, tensors, own)
-        return self._step(beta, found, tensors)
+        outcome = self._step(beta, found, tensors)
+        return (yield from self._robust(self.kind, beta, outcome, own)) if outcome.over else outcome
+
+    @property
+    def alone(self) -> Self:
+        """The model without limits, for a peer that learns alone, which is one cluster."""
+        peers = self.errors == CLUSTER and self.cluster is None
+        return replace(super().alone, errors=CLASSICAL) if peers else super().alone
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
         more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
-        return f"{more}{cls.shows}"
+        robust = SHOWN.get(options.get("errors", CLASSICAL), "")
+        return f"{more}{cls.shows}" + (f", and {robust}" if robust else "")
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients, once the steps have converged."""
-        facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error") if key in tensors)))
+        facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error", "clusters") if key in tensors)))
         if facts is None:
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
@@ -130,10 +145,13 @@ class GLM(Regression):
         if not self.ridge:
             used = used_coefficients(tensors["covariance"])
             facts = self._tested(facts, tensors, used=used)
-            freedom = facts["samples"] - used if self.kind.family.dispersed else None
+            below = facts["clusters"] - 1 if "clusters" in facts else facts["samples"] - used
+            freedom = below if self.kind.family.dispersed else None
         facts.pop("saturated")
-        beta = self.stacked(tensors)
-        return with_errors(self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio)
+        beta, errors = self.stacked(tensors), None if self.errors == CLASSICAL else self.errors
+        return with_errors(
+            self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio, errors=errors
+        )
 
     def _tested(self, facts: dict[str, float], tensors: Tensors, *, used: int) -> dict[str, float]:
         """Return facts with the test of all coefficients, the likelihood and its criteria."""
@@ -168,6 +186,7 @@ class GLM(Regression):
         outcome = self._step(beta, found, tensors)
         given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
         if outcome.over:
+            outcome = yield from self._robust(kind, beta, outcome, own)
             given["null_deviance"], _ = yield from self._null(kind, np.zeros(1), own)
         return replace(outcome, tensors={**outcome.tensors, **scalars(**given)})
 
@@ -204,10 +223,15 @@ class GLM(Regression):
             saturated=saturated,
             null_deviance=null,
         )
+        return {**tensors, **self._weighing(self._constant_model(start, np.array(observed) / weights)), **new}
+
+    def _constant_model(self, start: Floats, means: Floats) -> Floats:
+        """Return coefficients of which the intercepts ``[K]`` alone are not zero, which give these means."""
+        del means
         beta = np.zeros((self.kind.predictors, self.length))
         if self.fit_intercept:
             beta[:, -1] = start
-        return {**tensors, **self._weighing(beta.ravel()), **new}
+        return beta.ravel()
 
     def _counted(self, peer: str, own: Own, terms: int) -> Ints:
         part = own.train
@@ -353,6 +377,35 @@ class GLM(Regression):
         facts |= {"step": new.step, "covariance": covariance * dispersion, "moments": moments}
         after = {**tensors, **facts, **self._weighing(beta + new.step)}
         return Outcome(after, found["deviance"] / samples, over=new.converged)
+
+    def _robust(self, kind: Response, beta: Floats, outcome: Outcome, own: Owns) -> Asked[Outcome]:
+        """Return the outcome with the covariance that the model asks for."""
+        if self.errors == CLASSICAL:
+            return outcome
+        predictor, every = np.divmod(np.arange(self.width), self.length)
+
+        def each(part: Part, where: slice) -> Floats:
+            features = part.features[where]
+            scores = kind.derived(part.targets[where], self._predictor(beta, features))[2][:, predictor]
+            return self._design(features)[:, every] * scores * self.roles.precisions(features)[:, None]
+
+        scores = Scores(self.width, each, lambda part, where: self.roles.frequencies(part.features[where]))
+        if self.errors == CLUSTER:
+            levels = len(self.roles.clusters) if len(self.roles.clusters) > 1 else 0
+            meat = yield from scores.of_clusters(own, lambda part: self.roles.groups(part.features), levels=levels)
+        else:
+            meat = yield from scores.of_samples(own)
+        tensors = outcome.tensors
+        covariance = sandwich(
+            tensors["covariance"] / tensors["dispersion"][0],
+            meat,
+            errors=self.errors,
+            samples=float(tensors["samples"][0]),
+            used=used_coefficients(tensors["covariance"]),
+            dispersed=self.kind.family.dispersed,
+        )
+        clusters = scalars(clusters=meat.clusters) if self.errors == CLUSTER else {}
+        return replace(outcome, tensors={**tensors, "covariance": covariance, **clusters})
 
     def _ridged(self, joint: str = "") -> str:
         """Return the advice to set a ridge, where there may be one."""

@@ -19,6 +19,7 @@ from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, times
 from p2pfl.plugins.exact.regression.fits import converged, path_of
 from p2pfl.plugins.exact.regression.glm import GLM, HALVINGS
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL
 from p2pfl.plugins.exact.tensor_model import Shapes, scalars
 
 STEPS = 100
@@ -124,6 +125,10 @@ class Lasso(GLM):
         super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if self.errors != CLASSICAL:
+            raise ModelError(
+                "model.options.errors has no effect with lasso, which has no standard errors; leave it out"
+            )
         if self.estimates:
             raise ModelError(
                 'model.options.alpha = "estimate" does not work with lasso; give a number that glm estimated'

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import times
 from p2pfl.plugins.exact.regression.families import FAMILIES, Linear, Response, response
 from p2pfl.plugins.exact.regression.fits import LikelihoodModel
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, check_errors
 from p2pfl.plugins.exact.tensor_model import Shapes
 
 WEIGHTS = ("freq_weights", "var_weights")
@@ -42,6 +43,7 @@ ESTIMATE = "estimate"
 RATIOS = {
     ("binomial", "logit"): "odds ratio",
     ("multinomial", "logit"): "odds ratio",
+    ("ordinal", "logit"): "odds ratio",
     ("poisson", "log"): "rate ratio",
     ("negative_binomial", "log"): "rate ratio",
     ("gamma", "log"): "ratio of means",
@@ -59,6 +61,8 @@ class Roles:
         Number of features of the data, columns with a role included.
     places
         Position of each column with a role, by the name of the role.
+    clusters
+        Positions of the features of the column that names the cluster of a sample.
 
     Examples
     --------
@@ -69,9 +73,17 @@ class Roles:
 
     features: int
     places: tuple[tuple[str, int], ...] = ()
+    clusters: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, features: int, fields: Sequence[Field] | None, names: dict[str, str | None]) -> Self:
+    def of(
+        cls,
+        features: int,
+        fields: Sequence[Field] | None,
+        names: dict[str, str | None],
+        *,
+        cluster: str | None = None,
+    ) -> Self:
         """Return the roles of columns.
 
         Parameters
@@ -81,13 +93,21 @@ class Roles:
         fields
             Columns of the table; ``None`` if its features are ``x0``, ``x1`` and so on.
         names
-            Name of a column by role.
+            Name of a column of numbers by role.
+        cluster
+            Name of the column of clusters, which may have levels.
 
         Raises
         ------
         ModelError
             A column does not exist, has levels, or has two roles.
         """
+        columns = {field.name: where for field, where in located(features, fields)}
+        if cluster is not None and (cluster not in columns or cluster in names.values()):
+            raise ModelError(
+                f'model.options.cluster: there is no column "{cluster}" without another role; choose from '
+                f"{', '.join(columns)}"
+            )
         places = {field.name: where.start for field, where in located(features, fields) if field.levels is None}
         chosen = {role: name for role, name in names.items() if name is not None}
         for role, name in chosen.items():
@@ -98,14 +118,15 @@ class Roles:
                 )
         if len({*chosen.values()}) < len(chosen):
             raise ModelError(f"model.options: {', '.join(chosen)} name one column twice; name another column")
-        if len(chosen) == features:
+        clusters = () if cluster is None else tuple(range(columns[cluster].start, columns[cluster].stop))
+        if len(chosen) + len(clusters) == features:
             raise ModelError("model.options: every column has a role, so no feature is left; declare one more column")
-        return cls(features, tuple((role, places[name]) for role, name in chosen.items()))
+        return cls(features, tuple((role, places[name]) for role, name in chosen.items()), clusters)
 
     @property
     def kept(self) -> Ints:
         """Positions of the features."""
-        taken = {place for _, place in self.places}
+        taken = {*self.clusters, *(place for _, place in self.places)}
         return np.array([place for place in range(self.features) if place not in taken], np.int64)
 
     def place(self, role: str) -> int | None:
@@ -144,6 +165,19 @@ class Roles:
         place = self.place("var_weights")
         return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
 
+    def frequencies(self, features: FloatArray) -> Floats:
+        """Return how many samples each stands for, ``[n]``."""
+        place = self.place("freq_weights")
+        return np.ones(len(features)) if place is None else features[:, place].astype(np.float64)
+
+    def groups(self, features: FloatArray) -> Ints:
+        """Return the number of the cluster of each sample, ``[n]``; one cluster without a column of them."""
+        if len(self.clusters) > 1:
+            return np.asarray(features[:, self.clusters].argmax(axis=1))
+        if not self.clusters:
+            return np.zeros(len(features), np.int64)
+        return np.asarray(np.unique(features[:, self.clusters[0]], return_inverse=True)[1], np.int64)
+
     def count(self, features: FloatArray) -> int:
         """Return the number of samples, each as many times as its frequency says."""
         place = self.place("freq_weights")
@@ -181,6 +215,8 @@ class Regression(LikelihoodModel):
     the intercept last in each.
     """
 
+    column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
+
     features: int
     classes: int | None
     family: str | None = None
@@ -191,11 +227,14 @@ class Regression(LikelihoodModel):
     freq_weights: str | None = None
     var_weights: str | None = None
     fit_intercept: bool = True
+    errors: str = CLASSICAL
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         self.check_limits()
         self._check_family()
         self._check_alpha()
+        check_errors(self.errors, self.cluster, ridge=self.ridge)
         if self.chosen == "multinomial":
             self._check_multinomial()
         elif self.exposure is not None and self.kind.link.name != "log":
@@ -234,7 +273,7 @@ class Regression(LikelihoodModel):
     def roles(self) -> Roles:
         """Columns that are no features."""
         names = {role: getattr(self, role) for role in ROLES}
-        return Roles.of(self.features, self.fields, names)
+        return Roles.of(self.features, self.fields, names, cluster=self.cluster)
 
     @property
     def unscaled(self) -> tuple[int, ...]:
@@ -243,8 +282,8 @@ class Regression(LikelihoodModel):
 
     @property
     def training_only(self) -> tuple[str, ...]:
-        """Names of the columns of weights, on which predictions do not depend."""
-        names = (getattr(self, role) for role in WEIGHTS)
+        """Names of the columns of weights and clusters, on which predictions do not depend."""
+        names = (getattr(self, role) for role in (*WEIGHTS, "cluster"))
         return tuple(name for name in names if name is not None)
 
     @property
@@ -267,6 +306,7 @@ class Regression(LikelihoodModel):
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
         names = (*SCALARS, *(("alpha", "alpha_error") if self.estimates else ()))
+        names = (*names, *(("clusters",) if self.errors == CLUSTER else ()))
         square = (self.width, self.width)
         return self._linear | {"covariance": square, "moments": square} | dict.fromkeys(names, (1,))
 

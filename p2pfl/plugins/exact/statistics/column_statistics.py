@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,11 +13,16 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import FloatArray
+from p2pfl.data.data_description import Description as Meaning
+from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.small_cells import Bools, CellCheck
 from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.columns import located
+from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
+from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -25,6 +30,9 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 MAX_PAIRED_COLUMNS = 128
 """Columns of which pairs are counted; their totals have four numbers for each pair."""
+
+DOMINANT = 0.1
+"""Share of the largest value that the rest of a sum must have."""
 
 FINEST = 24
 """Most fraction bits of a centred value."""
@@ -45,12 +53,15 @@ class Description(Statistic):
     bins
         Number of bins of a histogram.
     least
-        Smallest number of samples that anything is stated of: a peer with fewer takes no part, and smaller cells of the
-        result are left out. All peers have seen the totals before.
+        Smallest number of samples that anything is stated of. Levels with fewer samples are merged and columns of two
+        values left out before anything is counted; other cells of fewer samples, such as bins, are left out of the
+        result, though all peers have seen the totals. A peer with fewer samples takes no part.
     correlations
         True to count pairs of columns.
     event
         True if the target is a time with an event, as of a table with ``event``.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -73,6 +84,7 @@ class Description(Statistic):
     least: int = 5
     correlations: bool = True
     event: bool = False
+    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         if not (1 <= self.bins <= 1000 and self.least >= 1):
@@ -100,37 +112,105 @@ class Description(Statistic):
         shapes: Shapes = {"samples": (1,)}
         shapes |= dict.fromkeys(("present", "distinct", "mean", "deviation", "whole", "low", "high"), (width,))
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
+        shapes |= {"levels": (width,)}
         return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
+
+    @property
+    def design(self) -> Design:
+        """All columns, each class as a level of the target."""
+        target = Field("target", None if self.classes is None else tuple(map(str, range(self.classes))))
+        event = [Field("event")] if self.event else []
+        return Design.of(
+            self.width, [*(field for field, _ in located(self.features, self.fields)), target, *event], others=False
+        )
+
+    def start(self) -> Tensors:
+        """Return the description of no samples, with no level merged."""
+        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64)}
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Merge levels that few samples have, and leave out columns of two values of which few samples have one."""
+        agreed = yield from check.agree()
+        if agreed.least == 1:
+            return tensors
+
+        def values(own: Own) -> Part:
+            columns = self.values(own)
+            return Part(columns, np.zeros(len(columns), np.int64))
+
+        design = yield from self.design.find_pairs(agreed, parts=lambda own: [values(own)])
+        design = yield from check_design(
+            design,
+            agreed,
+            outcomes=("",),
+            count=lambda cells, own: cells.count(values(own), values(own).targets),
+            merges=True,
+            drops=True,
+        )
+        return {**tensors, "levels": design.levels.astype(np.float64)}
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        width, size = self.width, sums.size(self.width)
+        width, size, values = self.width, sums.size(self.width), self._merged(tensors, own)
         first = 1 + 3 * width + size
-        total = yield Question(lambda peer: self._first(peer, own), size=first + width * EXPONENTS)
+        total = yield Question(lambda peer: self._first(peer, values(peer)), size=first + width * EXPONENTS)
         samples, (present, distinct, fractions) = int(total[0]), total[1 : 1 + 3 * width].reshape(3, width)
         if not samples:
             return Outcome(tensors, over=True)
         mean = sums.numbers(total[1 + 3 * width : first]) / np.maximum(present, 1)
         used, whole = live(total[first:]), fractions == 0
-        total = yield Question(lambda peer: self._second(own, peer, mean, used), size=size + len(used) * FINE)
+        total = yield Question(lambda peer: self._second(values(peer), mean, used), size=size + len(used) * FINE)
         cells = sketches(used, total[size:], columns=width)
         squares = sums.numbers(total[:size])
         deviation = np.sqrt(np.where(present > 1, squares / np.maximum(present - 1, 1), np.nan))
         stated: dict[str, Any] = {"samples": [samples], "present": present, "distinct": distinct}
         stated |= {"mean": mean, "deviation": deviation, "whole": whole} | self._ranges(cells, whole)
         edges = stated["edges"]
-        total = yield Question(lambda peer: self._histograms(own, peer, edges), size=width * self.bins)
+
+        def histograms(peer: str) -> Ints:
+            """Return what a peer adds; it knows the cells of all now, and keeps which of its columns are far off."""
+            mine = values(peer)
+            own(peer).train.kept[KEY] = far_columns(mine, cells)
+            return self._histograms(mine, edges)
+
+        total = yield Question(histograms, size=width * self.bins)
         stated["counts"] = total.reshape(width, self.bins)
         if self.correlations:
             reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
             bits = fraction(samples)
             total = yield Question(
-                lambda peer: products(self.values(own(peer)), middle=mean, reach=reach, bits=bits), size=4 * width**2
+                lambda peer: products(values(peer), middle=mean, reach=reach, bits=bits), size=4 * width**2
             )
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
-        return Outcome(self._kept(stated), over=True)
+        dominated = [dominates(each, total) for each, total in zip(cells, (mean * present).tolist(), strict=True)]
+        return Outcome({**self._kept(stated, np.array(dominated)), "levels": tensors["levels"]}, over=True)
+
+    def _merged(self, tensors: Tensors, own: Owns) -> Callable[[str], FloatArray]:
+        """Return the function that returns the columns of a peer, merged, and missing where they are left out."""
+        design = self.design.merging(tensors["levels"])
+        gone = design.levels == LEFT_OUT
+        return lambda peer: np.where(gone, np.nan, design.joined(self.values(own(peer))))
+
+    def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
+        """Return sentences for an owner on columns whose median is far from the values of all others."""
+        names: list[str | None] = [None] * self.width
+        for field, where in located(self.features, meaning.columns):
+            if field.levels is None:
+                names[where.start] = field.name
+        if self.classes is None:
+            names[self.features] = meaning.target or "target"
+        middle, scale = self.units(meaning)
+        return sentences(own, names=names, scale=scale, middle=middle)
+
+    def units(self, meaning: Meaning) -> tuple[Floats, Floats]:
+        """Return mean and deviation that turn each column into the units of the table, ``[K]``."""
+        middle, scale = np.zeros(self.width), np.ones(self.width)
+        middle[: self.features], scale[: self.features] = meaning.mean, meaning.deviation
+        if self.classes is None:
+            middle[self.features], scale[self.features] = meaning.target_mean, meaning.target_deviation
+        return middle, scale
 
     def values(self, own: Own) -> FloatArray:
         """Return the columns of the samples of a peer, ``[n, K]``."""
@@ -145,9 +225,8 @@ class Description(Statistic):
             target = part.targets[:, None]
         return np.concatenate([part.features, target], axis=1)
 
-    def _first(self, peer: str, own: Owns) -> Ints:
+    def _first(self, peer: str, values: FloatArray) -> Ints:
         """Return samples, values, different ones and fractions by column, their sums, and the magnitudes of values."""
-        values = self.values(own(peer))
         check_least(peer, len(values), least=self.least)
         there = ~np.isnan(values)
         known = np.where(there, values, 0.0).astype(np.float64)
@@ -157,17 +236,16 @@ class Description(Statistic):
         counts = there.sum(axis=0), distinct, fractions
         return np.concatenate([[len(values)], *counts, total, coarse(list(values.T))])
 
-    def _second(self, own: Owns, peer: str, mean: Floats, used: Ints) -> Ints:
+    def _second(self, values: FloatArray, mean: Floats, used: Ints) -> Ints:
         """Return sums of squares about the mean, and values by cell."""
-        values = self.values(own(peer))
         centred = np.where(np.isnan(values), 0.0, values.astype(np.float64) - mean)
         total = sums.summed(len(values), self.width, lambda where: centred[where] * centred[where])
         return np.concatenate([total, fine(list(values.T), used)])
 
-    def _histograms(self, own: Owns, peer: str, edges: Floats) -> Ints:
+    def _histograms(self, values: FloatArray, edges: Floats) -> Ints:
         """Return values by bin; the first and the last bin have those beyond them as well."""
         counts = []
-        for column, ends in zip(self.values(own(peer)).T, edges, strict=True):
+        for column, ends in zip(values.T, edges, strict=True):
             known = column[~np.isnan(column)].astype(np.float64)
             place = np.searchsorted(ends[1:-1], known, side="right")
             counts.append(np.bincount(place, minlength=self.bins))
@@ -199,7 +277,7 @@ class Description(Statistic):
         place = share * (count - 1)
         return math.floor(place) + 1 >= self.least and count - math.ceil(place) >= self.least
 
-    def _kept(self, given: Mapping[str, Any]) -> Tensors:
+    def _kept(self, given: Mapping[str, Any], dominated: Bools) -> Tensors:
         """Return the tensors without what concerns fewer than ``least`` samples, which is NaN."""
         found = {name: np.asarray(value, np.float64) for name, value in given.items()}
         few = found["present"] < self.least
@@ -211,7 +289,7 @@ class Description(Statistic):
         # Where a bin is one whole number, mean and deviation are two more equations for what is hidden.
         solved = (found["whole"] > 0) & (np.diff(found["edges"])[:, 0] <= 1) & np.isnan(found["counts"]).any(axis=1)
         for name in ("mean", "deviation"):
-            found[name] = np.where(few | solved, np.nan, found[name])
+            found[name] = np.where(few | solved | (dominated & (self.least > 1)), np.nan, found[name])
         found["counts"][few] = np.nan
         if self.correlations:
             scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
@@ -226,6 +304,30 @@ class Description(Statistic):
         binary = (found["whole"] > 0) & (np.abs(spread - ones * (1 - found["mean"])) < 1e-6 * np.maximum(1.0, ones))
         fewest = np.rint(np.minimum(ones, found["present"] - ones))
         return np.asarray(binary & (fewest > 0) & (fewest < self.least))
+
+
+def dominates(sketch: Sketch, total: float) -> bool:
+    r"""Return whether a sum tells the value of the largest contributor, by the p% rule of statistical offices.
+
+    The second largest contributor :math:`x_2` knows the largest one :math:`x_1` to within the rest of the sum, which
+    must be at least p = 10 % of it: :math:`S - x_1 - x_2 < x_1 / 10`. Both are known to 1/128. The rule is about sums
+    of values that are not negative.
+
+    Examples
+    --------
+    >>> one = Sketch(np.array([1.0, 900.0]), np.array([1.5, 904.0]), np.array([9, 1]))
+    >>> dominates(one, 909.0), dominates(Sketch(one.low, one.high, np.array([900, 1])), 1800.0)
+    (True, False)
+
+    References
+    ----------
+    Hundepool et al., Statistical disclosure control, 2012, section 4.2.
+    """
+    if total <= 0 or sketch.low[0] < 0:
+        return False
+    largest = float(sketch.low[-1])
+    second = largest if sketch.counts[-1] > 1 or len(sketch.counts) < 2 else float(sketch.low[-2])
+    return total - largest - second < DOMINANT * largest
 
 
 def _reach(sketch: Sketch, middle: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from p2pfl.core.encodings import Floats
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field
 from p2pfl.plugins.exact.columns import labels_of, located
+from p2pfl.plugins.exact.design_cells import LEFT_OUT
 from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description, suppressed
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
 
@@ -48,14 +49,16 @@ def described(
     private = isinstance(model, PrivateDescription)
     plain = model.plain if isinstance(model, PrivateDescription) else model
     width = plain.features
-    scale = np.concatenate([np.broadcast_to(meaning.deviation, width), np.full(plain.width - width, 1.0)])
-    middle = np.concatenate([np.broadcast_to(meaning.mean, width), np.zeros(plain.width - width)])
-    if plain.classes is None:
-        scale[width], middle[width] = meaning.target_deviation, meaning.target_mean
+    middle, scale = plain.units(meaning)
     fields = [*(field for field, _ in located(width, meaning.columns)), *_targets(plain, meaning)]
     columns, warnings, hidden = list[dict[str, Any]](), list[str](), list[int]()
     samples = int(tensors["samples"][0])
+    levels_left = np.array(tensors.get("levels", np.arange(plain.width)))
     for field, where in located(plain.width, fields):
+        if (levels_left[where] == LEFT_OUT).all():
+            warnings.append(
+                f'column "{field.name}" is left out, because some of its values have fewer than {plain.least} samples'
+            )
         if field.levels is None:
             place = where.start
             columns.append(_number(tensors, field.name, place, scale=scale[place], middle=middle[place]))
@@ -67,7 +70,8 @@ def described(
         else:
             counts = suppressed(counts, least=plain.least, total=samples)
         hidden += [where.start + number for number in np.flatnonzero(np.isnan(counts)).tolist()]
-        levels = dict(zip(field.levels, _counts(counts), strict=True))
+        levels = dict(zip(_merged(field.levels, where, tensors), _counts(counts), strict=True))
+        levels.pop("", None)
         columns.append({"name": field.name, "count": samples, "levels": levels, "kind": "levels"})
     correlations = np.array(tensors["correlation"] if plain.correlations else np.zeros((0, 0)))
     if plain.correlations:  # with a correlation, the share of a hidden level follows from another level
@@ -88,6 +92,19 @@ def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:
     if model.classes is not None:
         return (Field(name, tuple(map(str, meaning.classes or range(model.classes)))),)
     return (Field(name), Field("event", ("yes",))) if model.event else (Field(name),)
+
+
+def _merged(levels: Sequence[str], where: slice, tensors: Mapping[str, Floats]) -> list[str]:
+    """Return the names of levels with those that are merged into them; nothing for the latter."""
+    if "levels" not in tensors:
+        return [*levels]
+    into = tensors["levels"][where].astype(np.int64) - where.start
+    return [
+        "+".join(level for level, other in zip(levels, into.tolist(), strict=True) if other == place)
+        if into[place] == place
+        else ""
+        for place in range(len(levels))
+    ]
 
 
 def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: float, middle: float) -> dict[str, Any]:
@@ -137,8 +154,8 @@ def _doubt(tensors: Mapping[str, Floats], place: int, name: str) -> str | None:
     middle = float(np.abs(tensors["quantiles"][place]).max(initial=0.0))
     if middle > MAX_EXACT:
         return (
-            f'column "{name}" looks like an identifier or a timestamp, and loses its last digits, because features '
-            f"are numbers of single precision, exact up to {MAX_EXACT:,}; leave it out, or give a difference of times"
+            f'column "{name}" looks like an identifier or a timestamp, and models in single precision are exact up to '
+            f"{MAX_EXACT:,} only; leave it out, or give a difference of times"
         )
     present = float(tensors["present"][place])
     if present >= MIN_DISTINCT_VALUES and tensors["distinct"][place] == present:

@@ -12,12 +12,15 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description as Meaning
+from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
+from p2pfl.plugins.exact.design_cells import check_columns
 from p2pfl.plugins.exact.elementary import eigen
-from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule, scalars
+from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, Shapes, TensorModel, TensorModule, scalars
 
 MAX_FEATURES = 512
 """Largest number of features, so that the products of all pairs fit into a message."""
@@ -37,6 +40,10 @@ class PCA(TensorModel):
         Number of components that are kept; 0 for all.
     standardise
         True if features are divided by their deviations first.
+    least
+        Least number of samples of whatever a total singles out, such as a level; 1 if a single one may be shown.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -55,6 +62,8 @@ class PCA(TensorModel):
     features: int
     components: int = 0
     standardise: bool = False
+    least: int = DEFAULT_LEAST
+    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.components <= self.features:
@@ -82,6 +91,11 @@ class PCA(TensorModel):
             | dict.fromkeys(("mean", "deviation", "variance"), (width,))
             | {"components": (kept, width)}
         )
+
+    def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
+        """Refuse levels and columns of two values that few samples have."""
+        yield from check_columns(check, features=self.features, fields=self.fields)
+        return tensors
 
     def module(self) -> Projection:
         """Return the torch module that projects features."""

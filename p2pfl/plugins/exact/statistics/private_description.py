@@ -111,7 +111,7 @@ class PrivateDescription(Statistic):
     @property
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
-        return self.plain.shapes
+        return {name: shape for name, shape in self.plain.shapes.items() if name != "levels"}
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds take none."""

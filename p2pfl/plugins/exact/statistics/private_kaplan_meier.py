@@ -59,6 +59,10 @@ class PrivateKaplanMeier(KaplanMeier):
                 "grid; set horizon and width"
             )
         super().__post_init__()
+        if self.cause is not None:
+            raise ModelError(
+                "model.options.cause belongs to kaplan_meier, as private_kaplan_meier counts one kind of event"
+            )
         if self.auto:
             raise ModelError(
                 'model.options.width = "auto" has no effect with private_kaplan_meier, whose noise hides small cells; '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.learning.exact_model import Tensors
 from p2pfl.plugins.exact.regression.inference import REACH
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
+from p2pfl.plugins.exact.survival.competing import cumulative_incidence, gray_test
 from p2pfl.plugins.exact.survival.curves import BANDS, SurvivalCurve, band, kaplan_meier, log_rank, time_of_share
 from p2pfl.plugins.exact.survival.grid import Grid, UnionGrid, round_times
 
@@ -28,11 +30,14 @@ def survival(
     ``events``; the ``median`` time by which half have had the event, ``None`` if fewer have, with the ends
     ``median_low`` and ``median_high`` of its 95 % interval, where the ends of the band reach one half; with an end
     ``rmean`` the ``mean`` time without the event up to it, with ``mean_error``, ``mean_low`` and ``mean_high``; and by
-    cell with an event its begin (``times``), samples ``at_risk`` and events (``died``), the share that survives it
+    cell with an event its last time (``times``), samples ``at_risk`` and events (``died``), the share that survives it
     (``survival``), Greenwood's standard ``error``, and ``low`` and ``high`` ends of the 95 % ``interval``.
     ``remaining`` counts those at risk at each of ``risk_times``. ``statistic`` and ``p`` are of the log-rank test that
     all groups have one hazard, ``None`` for one group, and with private noise (``private``), which errors include.
-    ``sparse`` counts the cells in which one or two samples leave.
+    ``sparse`` counts the cells in which one or two samples leave. With a column ``cause``, ``causes`` has for each kind
+    of event its ``name``, ``statistic`` and ``p`` of Gray's test that all groups have one cumulative incidence, and
+    by group ``times``, events (``died``), cumulative ``incidence``, its ``error``, ``low`` and ``high``; the curves
+    before are those without any event.
 
     Parameters
     ----------
@@ -65,10 +70,16 @@ def survival(
         test = log_rank(events[here], leaving[here]) if here.sum() > 1 else None
         sparse = int(((leaving[:, :-1] > 0) & (leaving[:, :-1] < SPARSE_CELL)).sum())
     statistic, p = test or (None, None)
+    causes = []
+    if model.cause is not None:
+        caused = np.rint(tensors["caused"]).astype(np.int64)[:, :, : grid.cells]
+        causes = [estimate.cause(name, place, caused, leaving, model.groups) for place, name in enumerate(model.causes)]
     return {
         "predicted": False,
         "group": model.group,
         "groups": groups,
+        "cause": model.cause,
+        "causes": causes,
         "risk_times": estimate.risk_times,
         "interval": interval,
         "rmean": rmean,
@@ -82,6 +93,8 @@ def survival(
 def _end(grid: Grid | UnionGrid, leaving: Ints) -> float:
     """Return the end of the grid, or the last time of samples that it has."""
     if isinstance(grid, Grid):
+        return grid.horizon
+    if not grid.points:
         return grid.horizon
     last = np.flatnonzero(leaving[:, : grid.cells - 1].sum(axis=0))
     return float(grid.times[last[-1]]) if len(last) else 0.0
@@ -110,16 +123,22 @@ class _Estimate:
     @property
     def risk_times(self) -> list[float]:
         """Times at which those at risk are counted."""
-        return round_times(self.end, self.grid.width if isinstance(self.grid, Grid) else None)
+        if isinstance(self.grid, Grid):
+            return round_times(self.end, self.grid.width)
+        times = round_times(self.end)
+        if self.grid.points:
+            return times
+        near = np.abs(self.grid.times[:, None] - np.array(times)).argmin(axis=0)  # only where cells begin is known
+        return [float(time) for time in self.grid.times[np.unique(near)]]
 
     def group(self, name: str, events: Ints, leaving: Ints) -> dict[str, Any]:
         """Return the results of a group."""
         curve = kaplan_meier(events, leaving).noised(self.noise)
         cells = np.flatnonzero(events)
-        shares, times = curve.survival[cells], self.grid.begins(cells)
+        shares, times = curve.survival[cells], self.grid.ends(cells)
         low, high = band(shares, curve.error[cells], kind=self.interval)
         left = np.flatnonzero(leaving[:-1])
-        last = float(self.grid.begins(left[-1:])[0]) if len(left) else 0.0
+        last = float(self.grid.ends(left[-1:])[0]) if len(left) else 0.0
         alive = shares > 0  # the interval of a share of zero is unknown
         ends = [time_of_share(times[alive], each[alive], 0.5, end=last) for each in (low, high)]
         return {
@@ -140,11 +159,37 @@ class _Estimate:
             "remaining": [self._remaining(curve, time) for time in self.risk_times],
         }
 
+    def cause(self, name: str, place: int, caused: Ints, leaving: Ints, groups: Sequence[str]) -> dict[str, Any]:
+        """Return the cumulative incidence of a cause by group, from events by cause, group and cell ``[K, G, C]``."""
+        here = leaving.sum(axis=1) > 0
+        test = gray_test(caused[:, here], leaving[here], place) if here.sum() > 1 and caused[place].any() else None
+        statistic, p = test or (None, None)
+        curves = []
+        for number, group in enumerate(groups):
+            found = cumulative_incidence(caused[:, number], leaving[number], place)
+            cells = np.flatnonzero(caused[place, number])
+            shares, errors = found.share[cells], found.error[cells]
+            low, high = band(shares, errors, kind=self.interval)
+            curves.append(
+                {
+                    "name": group,
+                    "times": self.grid.ends(cells).tolist(),
+                    "died": caused[place, number, cells].tolist(),
+                    "incidence": shares.tolist(),
+                    "error": errors.tolist(),
+                    "low": low.tolist(),
+                    "high": high.tolist(),
+                }
+            )
+        return {"name": name, "groups": curves, "statistic": statistic, "p": p}
+
     def _mean(self, curve: SurvivalCurve) -> dict[str, float | None]:
         """Return the restricted mean; its error does not include private noise, so that has none."""
         if self.rmean is None:
             return {}
-        mean, error = curve.mean_until(self.rmean, self.grid.begins(np.arange(self.grid.cells - 1)))
+        every = np.arange(self.grid.cells - 1)
+        middles = (self.grid.begins(every) + self.grid.ends(every)) / 2
+        mean, error = curve.mean_until(self.rmean, middles)
         if self.noise:
             return {"mean": mean, "mean_error": None, "mean_low": None, "mean_high": None}
         reach = REACH * error

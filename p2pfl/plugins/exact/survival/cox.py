@@ -114,6 +114,8 @@ class Cox(LikelihoodModel, TimedModel):
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
         "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
+    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry")
+
     ties: str = "efron"
     strata: str | None = None
     entry: str | None = None

@@ -36,7 +36,7 @@ class SurvivalCurve:
     survival: Floats
     error: Floats
 
-    def mean_until(self, end: float, begins: Floats) -> tuple[float, float]:
+    def mean_until(self, end: float, times: Floats) -> tuple[float, float]:
         r"""Return the mean time without the event up to an end, and its standard error.
 
         .. math:: \mu = \int_0^\tau S(t) \, dt, \qquad
@@ -48,15 +48,15 @@ class SurvivalCurve:
         ----------
         end
             :math:`\tau`, in the unit of the times.
-        begins
-            Begin of each cell of the grid, where its events count, ``[b]``; cells beyond have no events.
+        times
+            Time at which the events of each cell of the grid count, ``[b]``; cells beyond have no events.
 
         References
         ----------
         Irwin, The standard error of an estimate of expectation of life, Journal of Hygiene 47, 1949.
         """
-        within = np.flatnonzero((self.events[: len(begins)] > 0) & (begins <= end))
-        steps, shares = begins[within], self.survival[within]
+        within = np.flatnonzero((self.events[: len(times)] > 0) & (times <= end))
+        steps, shares = times[within], self.survival[within]
         areas = np.diff(np.append(steps, end)) * shares  # after each event
         first = float(steps[0]) if len(steps) else end
         later = np.cumsum(areas[::-1])[::-1]

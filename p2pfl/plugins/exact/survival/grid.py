@@ -69,6 +69,11 @@ class Grid:
         """Return the begin of each of some cells."""
         return cells.astype(np.float64) * self.width
 
+    def ends(self, cells: Ints) -> Floats:
+        """Return the time at which the events of each of some cells count, see :func:`last_times`."""
+        begins = self.begins(cells)
+        return np.where(cells == self.cells - 2, self.horizon, last_times(begins, begins + self.width))
+
     def placed(self, targets: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
         passed = np.abs(targets)
@@ -84,7 +89,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class UnionGrid:
-    """Cells of time that begin at the times of samples.
+    """Cells of time that begin at given times, such as those of samples.
 
     Parameters
     ----------
@@ -92,6 +97,8 @@ class UnionGrid:
         Times, ascending.
     horizon
         Whoever is under observation longer is censored there.
+    points
+        True if the samples of a cell leave at the time at which it begins.
 
     Examples
     --------
@@ -103,6 +110,7 @@ class UnionGrid:
 
     times: Floats
     horizon: float
+    points: bool = True
 
     @property
     def cells(self) -> int:
@@ -123,6 +131,27 @@ class UnionGrid:
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""
         return self.times[cells]
+
+    def ends(self, cells: Ints) -> Floats:
+        """Return the time at which the events of each of some cells count, see :func:`last_times`."""
+        begins = self.begins(cells)
+        if self.points:
+            return begins
+        last = last_times(begins, np.append(self.times, self.horizon)[cells + 1])
+        return np.where(cells == self.cells - 2, self.horizon, last)
+
+
+def last_times(begins: Floats, ends: Floats) -> Floats:
+    """Return the last time of each of some cells: their last whole number, or the end of a cell narrower than 1.
+
+    So the share without the event is right at these times, where times are whole numbers.
+
+    Examples
+    --------
+    >>> last_times(np.array([3.0, 60.0, 0.5]), np.array([4.0, 90.0, 0.75])).tolist()
+    [3.0, 89.0, 0.75]
+    """
+    return np.where(ends - begins >= 1, np.maximum(np.ceil(ends) - 1, begins), ends)
 
 
 def united(targets: Callable[[str], npt.NDArray[Any]], *, horizon: float) -> Asked[dict[str, Floats]]:
@@ -258,7 +287,7 @@ class TimedModel(TensorModel):
             if isinstance(self.width, str):
                 raise ModelError(f'model.options.width is "{self.width}"; set it to "auto" or a number above 0')
             return Grid(width=self.width, horizon=self.horizon or 0.0)
-        return UnionGrid(tensors["times"][: int(tensors["time_count"][0])], self.last)
+        return UnionGrid(tensors["times"][: int(tensors["time_count"][0])], self.last, points=self.united)
 
     def unite(self, targets: Callable[[str], npt.NDArray[Any]]) -> Asked[dict[str, Floats]]:
         """Ask for the times of all samples if cells begin at them; return the tensors that hold them."""

@@ -61,7 +61,7 @@ def predicted_curve(tensors: Tensors, model: Cox, profile: Floats) -> PredictedC
     away = hazard[:, None] * centred - np.cumsum(tensors["hazard_means"][stratum, cells], axis=0)  # [n, p]
     spread = np.einsum("np,pq,nq->n", away, tensors["covariance"], away)
     variance = np.cumsum(tensors["hazard_square"][stratum, cells]) + spread
-    return PredictedCurve(model.grid(tensors).begins(cells), risk * hazard, risk * np.sqrt(variance))
+    return PredictedCurve(model.grid(tensors).ends(cells), risk * hazard, risk * np.sqrt(variance))
 
 
 def predicted_survival(

@@ -14,7 +14,7 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.core.importing import describe_error, import_callable
+from p2pfl.core.imports import describe_error, import_callable
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Own, Owns
 from p2pfl.plugins.exact.elementary import added, log

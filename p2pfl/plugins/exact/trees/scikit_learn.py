@@ -15,7 +15,7 @@ import numpy as np
 
 from p2pfl.core.errors import ModelError
 from p2pfl.plugins.exact.trees.tree_model import Forest, Mean
-from p2pfl.results.models.exporting import Exporter
+from p2pfl.results.models.exporters import Exporter
 from p2pfl.results.models.predictor import Predictor
 
 TEMPLATE = "scikit_learn.py.txt"

@@ -114,7 +114,7 @@ class Authority:
             .last_update(now - dt.timedelta(days=1))
             .next_update(now + dt.timedelta(days=365 * YEARS))
         )
-        entries = {} if before is None else {each.serial_number: each for each in self._listed(before)}
+        entries = {} if before is None else {each.serial_number: each for each in self._read_revoked(before)}
         for each in revoked:
             number = each.serial_number
             made = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
@@ -123,7 +123,7 @@ class Authority:
             builder = builder.add_revoked_certificate(entries[number])
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def _listed(self, data: bytes) -> x509.CertificateRevocationList:
+    def _read_revoked(self, data: bytes) -> x509.CertificateRevocationList:
         """Read a list of revoked certificates."""
         try:
             revoked = x509.load_pem_x509_crl(data)

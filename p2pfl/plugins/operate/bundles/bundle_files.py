@@ -15,7 +15,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment.schema import graph_files
 from p2pfl.topology.graph import NAME
 
-CODE = (
+CODE_KEYS = (
     "data.name",
     "data.split",
     "model.name",
@@ -32,17 +32,17 @@ CODE = (
 )
 """Keys that may name a class or function of the user's own."""
 
-MODELS = ("gossip.weights", "model.pretrained")
+MODEL_KEYS = ("gossip.weights", "model.pretrained")
 """Keys that name files with mixing weights, and with parameters to start from."""
 
-OPTIONS = (
+OPTION_KEYS = (
     "data.options",
     "model.options",
     "learning.options",
     "learning.algorithm_options",
     "learning.learner",
 )
-"""Keys whose values may name files of which nobody can say whether they are private."""
+"""Keys whose values may name files of which it is unknown whether they are private."""
 
 _OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*")
 """A ``module:function`` of the user's own."""
@@ -63,7 +63,7 @@ class NeighbouringFiles:
     folder: Path
     table: Mapping[str, Any]
 
-    def carried(self, *, added: Sequence[Path] = ()) -> list[Path]:
+    def carried_files(self, *, added: Sequence[Path] = ()) -> list[Path]:
         """Return the files that a bundle for a device has.
 
         Parameters
@@ -76,15 +76,15 @@ class NeighbouringFiles:
         InputError
             A file that the operator adds is no file below the folder of the experiment.
         """
-        modules = [file for key in CODE for text in self._texts(key) for file in modules_of(text)]
-        named = [*self._graphs(), *(text for key in MODELS for text in self._texts(key))]
-        return [*dict.fromkeys([*self._there([*modules, *named]), *(self._added(path) for path in added)])]
+        modules = [file for key in CODE_KEYS for text in self._texts(key) for file in modules_of(text)]
+        named = [*self._graphs(), *(text for key in MODEL_KEYS for text in self._texts(key))]
+        return [*dict.fromkeys([*self._there([*modules, *named]), *(self._resolve_added(path) for path in added)])]
 
     def graphs(self) -> list[Path]:
         """Return the files that an observer needs besides the experiment: those in ``topology.kind``."""
         return [*self._there(self._graphs())]
 
-    def left(self, carried: Sequence[Path]) -> dict[str, str]:
+    def find_left(self, carried: Sequence[Path]) -> dict[str, str]:
         """Return files and folders that the experiment names and that no bundle has, each with its key.
 
         Parameters
@@ -93,16 +93,16 @@ class NeighbouringFiles:
             Files that bundles have.
         """
         inside = {path.relative_to(self.folder) for path in carried}
-        texts = {"topology.kind": self._graphs()} | {key: self._texts(key) for key in (*MODELS, *OPTIONS)}
+        texts = {"topology.kind": self._graphs()} | {key: self._texts(key) for key in (*MODEL_KEYS, *OPTION_KEYS)}
         return {
             name: key
             for key, named in texts.items()
             for text in named
-            for name in self._named(text)
+            for name in self._names_in(text)
             if Path(name) not in inside
         }
 
-    def _named(self, text: str) -> list[str]:
+    def _names_in(self, text: str) -> list[str]:
         """Return the files that a text names, which may be a pattern or a function of the user's own."""
         if os.path.exists(self.folder / text):  # noqa: PTH110 (false, and no error, for what can be no path)
             return [text]
@@ -115,7 +115,7 @@ class NeighbouringFiles:
             if inside and os.path.isfile(self.folder / name):  # noqa: PTH113 (false for what can be no path)
                 yield self.folder / name
 
-    def _added(self, path: Path) -> Path:
+    def _resolve_added(self, path: Path) -> Path:
         root, whole = os.path.abspath(self.folder), os.path.abspath(path)  # noqa: PTH100 (links are refused later)
         if not Path(whole).is_relative_to(root) or not path.is_file():
             raise InputError(f"{path} is no file below {self.folder}; copy it beside the experiment, then name it")
@@ -142,7 +142,7 @@ def _inside(value: Any) -> Iterator[str]:
 
 
 def content(path: Path) -> bytes:
-    """Return what a bundle has of a file: a model without its metadata, which hold statistics of its training data.
+    """Return the content of a file in a bundle: a model without its metadata, which hold statistics of its data.
 
     Raises
     ------
@@ -182,13 +182,13 @@ def modules_of(text: str) -> list[str]:
 
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
-SIGNED = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml"})
+SIGNED_FILES = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml"})
 """Files of a bundle besides those that the operator writes first."""
 
-DEVICE = SIGNED | {"keys", "runs", "cache"}
+DEVICE_FILES = SIGNED_FILES | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})
+FLEET_FILES = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles."""
 
 
@@ -234,7 +234,7 @@ def check_experiment(name: str) -> None:
         It cannot.
     """
     check_name(name, what="the experiment")
-    if f"{name}.toml" in DEVICE:
+    if f"{name}.toml" in DEVICE_FILES:
         raise InputError(f'the experiment "{name}" has the name of another file of a bundle, {name}.toml; rename it')
 
 
@@ -248,7 +248,7 @@ def check_peers(names: Collection[str]) -> None:
     """
     for name in names:
         check_name(name, what="the peer")
-        if name in FLEET:
+        if name in FLEET_FILES:
             raise InputError(f'the peer "{name}" has the name of another folder of the fleet; rename it')
 
 
@@ -288,7 +288,7 @@ def name_files(folder: Path, paths: Collection[Path], *, taken: Collection[str])
     for path in paths:
         inner = path.relative_to(folder)
         name = check_name(inner.as_posix(), what="the file")
-        if inner.parts[0] in DEVICE.union(taken):
+        if inner.parts[0] in DEVICE_FILES.union(taken):
             raise InputError(f"{path} has the name of another file of a bundle; rename it")
         if any((folder / part).is_symlink() for part in (inner, *inner.parents[:-1])):
             raise InputError(f"{path} is a symbolic link; put the file itself beside the experiment")
@@ -313,7 +313,7 @@ def refuse_others(folder: Path, names: Collection[str]) -> None:
     """
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        belongs = inner.as_posix() in {*names, *SIGNED, "observers.toml"}
+        belongs = inner.as_posix() in {*names, *SIGNED_FILES, "observers.toml"}
         if not belongs and not (path.is_dir() and not path.is_symlink()):
             raise InputError(
                 f"{path} does not belong into this folder, which is given away as it is; move it elsewhere"

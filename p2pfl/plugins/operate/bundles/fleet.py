@@ -33,7 +33,7 @@ from p2pfl.plugins.operate.bundles.bundle_files import (
     name_files,
     refuse_others,
 )
-from p2pfl.plugins.operate.bundles.certifying import Signing
+from p2pfl.plugins.operate.bundles.roster_signer import RosterSigner
 
 LOCKS = Path(__file__).with_name("locks")
 
@@ -42,7 +42,7 @@ Machine = Literal["aarch64", "x86_64"]
 MACHINES: tuple[Machine, ...] = ("aarch64", "x86_64")
 """Architectures of which there are locks."""
 
-SCIKIT = {"digits", "breast_cancer", "wine", "diabetes"}
+SCIKIT_DATA = {"digits", "breast_cancer", "wine", "diabetes"}
 """Data sets that scikit-learn ships."""
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -50,10 +50,10 @@ TEMPLATES = Path(__file__).with_name("templates")
 README = Path(__file__).with_name("observer") / "README.txt"
 """Template of what an observer reads."""
 
-SUMS = "SHA256SUMS"
+HASH_FILE = "SHA256SUMS"
 """File with the hashes of a bundle, as sha256sum reads it."""
 
-UNSEEN = ("data", "model", "compression", "telemetry")
+UNSEEN_SECTIONS = ("data", "model", "compression", "telemetry")
 """Sections that the experiment file of an observer lacks, because nothing that peers share depends on them."""
 
 
@@ -166,11 +166,11 @@ class Fleet:
         needed = requirements(self.experiment, machine=machine, wheel=wheel)
         fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
         fixed |= {path.name for path in TEMPLATES.iterdir()}
-        carried = self._beside(added)
+        carried = self._files_beside(added)
         beside = name_files(self.source.parent, carried, taken=fixed)
         graphs = name_files(self.source.parent, self._files.graphs(), taken=fixed)
         for peer in self.peers:
-            refuse_others(self.out / peer, {*fixed, *beside, *_listed(self.out / peer)})
+            refuse_others(self.out / peer, {*fixed, *beside, *_written_files(self.out / peer)})
         for name in {*self.observers, *observers}:
             refuse_others(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
@@ -178,7 +178,7 @@ class Fleet:
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         folder = self.out / "broker"
         _put(folder / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
-        self.signing(now=now).renew()
+        self.signer(now=now).renew()
         listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
         hosts = configure(
             folder, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
@@ -191,19 +191,19 @@ class Fleet:
         }
         for name in self.observers:
             contents[self.out / "observers" / name] = self._observer(name, broker=str(where), graphs=graphs)
-        return WrittenFleet(hosts, contents, self._files.left(carried))
+        return WrittenFleet(hosts, contents, self._files.find_left(carried))
 
     def _observer(self, name: str, *, broker: str, graphs: Mapping[str, Path]) -> list[str]:
         """Write the folder of one observer: nothing with which they could train, and no data."""
         folder = self.out / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
-        unseen = {*UNSEEN, *(["privacy"] if ":" in self.experiment.privacy.mode else [])}
+        unseen = {*UNSEEN_SECTIONS, *(["privacy"] if ":" in self.experiment.privacy.mode else [])}
         table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
         table.get("privacy", {}).pop("budget", None)
         made = {
             self._file: tomli_w.dumps(table).encode(),
             "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
-            README.name: filled(README.read_text("utf-8"), marks).encode(),
+            README.name: fill_template(README.read_text("utf-8"), marks).encode(),
             **{inner: path.read_bytes() for inner, path in graphs.items()},
         }
         for inner, data in made.items():
@@ -216,9 +216,9 @@ class Fleet:
         """Files beside the experiment."""
         return NeighbouringFiles(self.source.parent, tomllib.loads(self.source.read_text("utf-8")))
 
-    def _beside(self, added: Sequence[Path] = ()) -> list[Path]:
+    def _files_beside(self, added: Sequence[Path] = ()) -> list[Path]:
         """Return the files beside the experiment that each bundle has."""
-        return self._files.carried(added=added)
+        return self._files.carried_files(added=added)
 
     @property
     def _file(self) -> str:
@@ -247,14 +247,17 @@ class Fleet:
             "torch.txt": torch_requirement(machine).encode(),
             wheel.name: wheel.read_bytes(),
             **{name: content(path) for name, path in beside.items()},
-            **{path.name: filled(path.read_text("utf-8"), marks).encode() for path in sorted(TEMPLATES.iterdir())},
+            **{
+                path.name: fill_template(path.read_text("utf-8"), marks).encode()
+                for path in sorted(TEMPLATES.iterdir())
+            },
         }
-        for name in {*_listed(folder)} - {*made}:
+        for name in {*_written_files(folder)} - {*made}:
             (folder / name).unlink(missing_ok=True)
         for name, data in made.items():
             _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
         sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
-        _put(folder / SUMS, sums.encode())
+        _put(folder / HASH_FILE, sums.encode())
         if self.observers:
             listed = self.out / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
@@ -271,9 +274,9 @@ class Fleet:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
 
-    def signing(self, *, now: dt.datetime) -> Signing:
+    def signer(self, *, now: dt.datetime) -> RosterSigner:
         """Return the rosters and certificates of the fleet."""
-        return Signing(self.out, self.experiment.name, self.peers, self.observers, now)
+        return RosterSigner(self.out, self.experiment.name, self.peers, self.observers, now)
 
     @property
     def observers(self) -> tuple[str, ...]:
@@ -282,12 +285,12 @@ class Fleet:
         return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
 
-def filled(text: str, marks: Mapping[str, str]) -> str:
+def fill_template(text: str, marks: Mapping[str, str]) -> str:
     """Return a template with its marks replaced; ``@PREFIX@``, ``@STATE@`` and ``@USER@`` are left to the device.
 
     Examples
     --------
-    >>> filled("peer @PEER@ in @STATE@", {"PEER": "ada"})
+    >>> fill_template("peer @PEER@ in @STATE@", {"PEER": "ada"})
     'peer ada in @STATE@'
     """
     for mark, value in marks.items():
@@ -295,9 +298,9 @@ def filled(text: str, marks: Mapping[str, str]) -> str:
     return text
 
 
-def _listed(folder: Path) -> list[str]:
+def _written_files(folder: Path) -> list[str]:
     """Return the names of the files that an earlier call has written into a bundle."""
-    sums = folder / SUMS
+    sums = folder / HASH_FILE
     lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
     return [name for name in (line.partition("  ")[2] for line in lines) if is_plain(name)]
 
@@ -323,7 +326,7 @@ def extras(experiment: Experiment) -> list[str]:
     """
     path = str(experiment.data.options.get("path", ""))
     wanted = {
-        "local": experiment.data.name in SCIKIT,
+        "local": experiment.data.name in SCIKIT_DATA,
         "privacy": experiment.privacy.epsilon is not None or bool(experiment.learning.example_noise),
         "table": path.endswith((".parquet", ".pq")),
         "zstd": bool(experiment.compression.zstd),

@@ -62,7 +62,7 @@ def check_address(report: Report, url: str, settings: schema.TransportSettings, 
 def _handshake(
     where: Address, context: ssl.SSLContext, *, ca: Path | None, now: dt.datetime, latest: dict[str, float]
 ) -> Finding:
-    """Return what is wrong with the broker's certificate, or how long it is valid."""
+    """Return the fault of the broker's certificate, or its remaining validity."""
     reason = _refusal(where, context)
     shown = _certificate(where)
     if shown is None:
@@ -70,7 +70,7 @@ def _handshake(
     if reason is None or clock_behind(reason):
         latest["the certificate of the broker"] = shown.not_valid_before_utc.timestamp()
     if reason is not None and not (clock_behind(reason) and ca is not None):
-        return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
+        return problem("tls", _describe_distrust(where, reason, shown, ca=ca, now=now))
     left = shown.not_valid_after_utc - now
     for_ = duration(left.total_seconds())
     if left < RENEWAL_PERIOD:
@@ -80,10 +80,10 @@ def _handshake(
     return ok("tls", f"the certificate of the broker is trusted and valid for {for_}")
 
 
-def _distrusted(
+def _describe_distrust(
     where: Address, reason: Exception, shown: x509.Certificate, *, ca: Path | None, now: dt.datetime
 ) -> str:
-    """Return the sentence for a certificate that is not trusted, with what it says."""
+    """Return the sentence for a certificate that is not trusted, with its content."""
     if not isinstance(reason, ssl.SSLCertVerificationError):
         return unreachable(where, reason, code=None)
     begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc

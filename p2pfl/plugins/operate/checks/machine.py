@@ -23,22 +23,22 @@ from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem,
 OLDEST_TORCH = (2, 6)
 """Oldest version of torch that pyproject.toml permits."""
 
-RESIDENT = 330 * 2**20
+RESIDENT_BYTES = 330 * 2**20
 """Bytes of a peer with a linear model on Linux x86-64."""
 
-COPIES = 8
+PARAMETER_COPIES = 8
 """Copies of its parameters that a peer holds: its own, the one it trains, gradients, ledgers, and what arrives."""
 
-WRITTEN = 12
+WRITTEN_COPIES = 12
 """Copies of its parameters that a run directory holds: two checkpoints with their ledgers, last and best model."""
 
 SLOW_FSYNC = 0.1
 """Seconds above which a round waits noticeably for the disk."""
 
-TRIES = 5
+TIMED_TRIES = 5
 """Files that are written to time the disk, and training steps that are timed after a first one."""
 
-SLIP = 60.0
+CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ."""
 
 
@@ -82,7 +82,7 @@ def check_training(plan: Plan, *, peer: str) -> Finding | None:
     steps = learning.steps or learning.epochs * batches
     rows, seconds = plan.learner.start((peer,)), []
     try:
-        for step in range(TRIES + 1):
+        for step in range(TIMED_TRIES + 1):
             began = time.perf_counter()
             plan.learner.gradient(rows, peers=(peer,), round=0, step=step)
             seconds.append(time.perf_counter() - began)
@@ -109,7 +109,7 @@ def check_memory(parameters: int | None, *, available: int | None = None) -> Fin
     free = available if available is not None else available_memory()
     if free is None:
         return warning("memory", "the system does not report its memory; check it yourself")
-    needed = RESIDENT + COPIES * (parameters or 0)
+    needed = RESIDENT_BYTES + PARAMETER_COPIES * (parameters or 0)
     what = "a peer" if parameters is None else f"a peer with {size(parameters)} of parameters"
     if free < needed:
         text = f"{size(free)} of memory are available and {what} needs about {size(needed)}; end other programs, or use"
@@ -147,9 +147,9 @@ def check_disk(runs: Path, parameters: int | None) -> Finding:
         Bytes of the model's parameters; ``None`` if it is unknown.
     """
     folder = next(each for each in (runs.absolute(), *runs.absolute().parents) if each.exists())
-    needed = WRITTEN * (parameters or 0) + 2**20
+    needed = WRITTEN_COPIES * (parameters or 0) + 2**20
     try:
-        seconds = [_synced(folder, size=needed if number == 0 else 4096) for number in range(TRIES)]
+        seconds = [_measure_sync(folder, size=needed if number == 0 else 4096) for number in range(TIMED_TRIES)]
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return problem("disk", f"{folder} cannot be written ({error.strerror}); choose another folder with --runs")
@@ -163,7 +163,7 @@ def check_disk(runs: Path, parameters: int | None) -> Finding:
     return ok("disk", f"{size(free)} are free in {folder}, a small file is synced in {took}")
 
 
-def _synced(folder: Path, *, size: int) -> float:
+def _measure_sync(folder: Path, *, size: int) -> float:
     """Return the seconds that it takes to write and sync a file, which is removed."""
     began = time.perf_counter()
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -185,7 +185,7 @@ def check_clock(latest: Mapping[str, float], *, now: float) -> Finding:
     """
     times = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **latest}
     source, least = max(times.items(), key=lambda each: each[1])
-    if least - now > SLIP:
+    if least - now > CLOCK_TOLERANCE:
         text = (
             f"the clock of this device is at least {duration(least - now)} behind {source}; set the clock (peers join "
             "all the same, but records carry wrong times, and certificates of public authorities are refused)"

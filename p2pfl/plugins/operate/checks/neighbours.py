@@ -14,16 +14,16 @@ from p2pfl.network.protocol.membership.refusals import (
     NotTrusted,
     OtherWireFormat,
     differences,
-    escaped,
+    escape,
     text,
 )
 from p2pfl.network.protocol.wire.messages import Announcement, Claim
 from p2pfl.network.transport import Channel
 from p2pfl.plugins.operate.checks.finding import Finding, Report, ok, problem, warning
-from p2pfl.plugins.operate.checks.round_trip import PATIENCE, Probe
+from p2pfl.plugins.operate.checks.round_trip import ANSWER_TIMEOUT, Probe
 from p2pfl.privacy.keys import KEY_BYTES, Roster
 
-SILENCE = 4.0
+SILENCE_SECONDS = 4.0
 """Seconds in which a peer that is up sends four heartbeats."""
 
 NANOSECONDS = 10**9
@@ -50,10 +50,10 @@ async def check_neighbours(
     """
     names = sorted(neighbours)
     try:
-        async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
-            announced = await _announced(channel, probe, names)
+        async with asyncio.timeout(2 * ANSWER_TIMEOUT + SILENCE_SECONDS), probe.join() as channel:
+            announced = await _read_announcements(channel, probe, names)
             up = [name for name in names if announced.get(name, b"")]
-            received = await _active(channel, probe, up) if up else set()
+            received = await _find_active(channel, probe, up) if up else set()
     except (BrokerError, TransportError, TimeoutError) as error:
         reason = str(error) or "the broker does not deliver them; check its access list"
         report.add(problem("peers", f"announcements cannot be read: {reason}"))
@@ -62,19 +62,19 @@ async def check_neighbours(
         announcement = _read(name, announced.get(name, b""), probe=probe, roster=roster)
         if isinstance(announcement, Finding):
             report.add(announcement)
-        elif report.add(_present(announcement, facts=facts, received=name in received)):
+        elif report.add(_check_presence(announcement, facts=facts, received=name in received)):
             report.latest[f"the last start of {name}"] = announcement.incarnation / NANOSECONDS
 
 
-async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
-    """Return what the broker retains under these names; it arrives before a message that is published afterwards."""
+async def _read_announcements(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
+    """Return the announcements that the broker retains; they arrive before a message that is published afterwards."""
     codec = probe.codec
     inbox = codec.topic(f"in/{probe.peer}")
     own = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))
     await channel.subscribe(inbox, *(f"{codec.root}/{name}/state" for name in names))
     await channel.publish(inbox, own)
     announcements: dict[str, bytes] = {}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(ANSWER_TIMEOUT):
         async for message in channel:
             if message.topic == inbox:
                 if bytes(message.data) == own:
@@ -84,12 +84,12 @@ async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[s
     return announcements
 
 
-async def _active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
-    """Return the peers among these that send anything within :data:`SILENCE` seconds."""
+async def _find_active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
+    """Return the peers among these that send anything within :data:`SILENCE_SECONDS` seconds."""
     codec, received = probe.codec, set[str]()
     await channel.subscribe(*(f"{codec.root}/{name}/pub/#" for name in names))
     try:
-        async with asyncio.timeout(SILENCE):
+        async with asyncio.timeout(SILENCE_SECONDS):
             async for message in channel:
                 if not message.retained:
                     received.add(codec.address(message.topic).owner)
@@ -114,7 +114,7 @@ def _read(name: str, data: bytes, *, probe: Probe, roster: Roster | None) -> Ann
     if not isinstance(announcement, Announcement):
         return problem(check, text(NotSigned(name, theirs="", ours=p2pfl.__version__)))
     if announcement.peer != name or not announcement.authentic(swarm=probe.swarm):
-        theirs = escaped(announcement.version)
+        theirs = escape(announcement.version)
         return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
     try:
         if roster is not None:
@@ -124,7 +124,7 @@ def _read(name: str, data: bytes, *, probe: Probe, roster: Roster | None) -> Ann
     return announcement
 
 
-def _present(announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
+def _check_presence(announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
     """Return whether a peer takes part, by its announcement and by what it sends."""
     name, check = announcement.peer, f"peer {announcement.peer}"
     if announcement.status != "up":
@@ -133,9 +133,9 @@ def _present(announcement: Announcement, *, facts: Mapping[str, str] | None, rec
     if facts is not None and (other := differences(name, theirs=announcement.facts, ours=facts)) is not None:
         return problem(check, text(other))
     if not received:
-        away = f"{name} is announced as up and sent nothing for {SILENCE:g} s"
+        away = f"{name} is announced as up and sent nothing for {SILENCE_SECONDS:g} s"
         return warning(check, f"{away}, so it hangs, lost its connection, or stands still; look at its log")
     if announcement.version != p2pfl.__version__:
-        theirs = escaped(announcement.version) or "an unknown version"
+        theirs = escape(announcement.version) or "an unknown version"
         return warning(check, f"{name} runs p2pfl {theirs} and this is {p2pfl.__version__}; use one release")
     return ok(check, f"{name} is up, sends, and runs the same experiment")

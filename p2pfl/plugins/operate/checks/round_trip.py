@@ -18,13 +18,13 @@ from p2pfl.network.transport import Channel, Transport
 from p2pfl.plugins.operate.checks.finding import Finding, Report, duration, ok, problem, size, warning
 from p2pfl.privacy.keys import KEY_BYTES
 
-PATIENCE = 3.0
+ANSWER_TIMEOUT = 3.0
 """Seconds that a message has to come back."""
 
 SLOW_ROUND_TRIP = 2.0
 """Seconds of a round trip above which gossip steps are slow."""
 
-TRIES = 5
+ROUND_TRIPS = 5
 """Messages that are sent to time the way."""
 
 SMALLEST_MESSAGE = 1024
@@ -33,7 +33,7 @@ SMALLEST_MESSAGE = 1024
 LARGEST_NOTICE = 8192
 """Bytes of the largest message that does not grow with the model, such as an announcement."""
 
-REMEDY = "allow this peer what docs/brokers.md lists"
+RIGHTS_REMEDY = "allow this peer what docs/brokers.md lists"
 
 
 @dataclass(frozen=True)
@@ -124,24 +124,24 @@ async def _carry(probe: Probe, topic: str, data: bytes, *, through: str = "") ->
     """Publish to a topic and read it, perhaps through a filter; return the seconds that it takes, or what is wrong."""
     wanted = through or topic
     try:
-        async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
+        async with asyncio.timeout(2 * ANSWER_TIMEOUT), probe.join() as channel:
             try:
                 await channel.subscribe(wanted)
             except TransportError as error:
-                return f"the broker refuses the subscription of {wanted} ({_short(error)}); {REMEDY}"
+                return f"the broker refuses the subscription of {wanted} ({_short(error)}); {RIGHTS_REMEDY}"
             began = time.perf_counter()
             try:
                 await channel.publish(topic, data)
             except RefusedError as error:
-                return f"the broker refuses to publish on {topic} ({_short(error)}); {REMEDY}"
-            async with asyncio.timeout(PATIENCE):
+                return f"the broker refuses to publish on {topic} ({_short(error)}); {RIGHTS_REMEDY}"
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 async for message in channel:
                     if bytes(message.data) == data and not message.retained:
                         break
             return time.perf_counter() - began
     except TimeoutError:
         text = f"the broker takes what is published on {topic} and delivers nothing, so its access list forbids to"
-        return f"{text} publish or to read there; {REMEDY}"
+        return f"{text} publish or to read there; {RIGHTS_REMEDY}"
     except (BrokerError, TransportError) as error:
         return str(error)
 
@@ -155,7 +155,7 @@ async def check_round_trip(probe: Probe) -> Finding:
     """Time a small message to the broker and back."""
     topic = probe.codec.topic("pub/doctor")
     seconds = list[float]()
-    for _ in range(TRIES):
+    for _ in range(ROUND_TRIPS):
         taken = await _carry(probe, topic, secrets.token_bytes(16))
         if isinstance(taken, str):
             return problem("round trip", f"messages get lost on the way ({taken}); check the network and the broker")

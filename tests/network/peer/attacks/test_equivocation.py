@@ -83,7 +83,7 @@ def goodbyes(name, life, neighbour):
     for status in ("dead", "left", "up"):
         for at in (life, life + 1):
             yield encode(Announcement(name, at, status, key=b"k" * 32))
-            yield encode(Announcement(name, at, status, key=b"k" * 32).signed(MALLORY, swarm="test"))
+            yield encode(Announcement(name, at, status, key=b"k" * 32).sign(MALLORY, swarm="test"))
 
 
 def introductions(name, life, neighbour):
@@ -91,7 +91,7 @@ def introductions(name, life, neighbour):
     yield encode(Claim(life))
     yield encode(Claim(life + 1, b"k" * 32))
     yield encode(Key(life, bytes(48), have=True, known=True))
-    yield encode(Announcement(name, 1, "up", key=b"k" * 32, answers=b"k" * 32).signed(MALLORY, swarm="test"))
+    yield encode(Announcement(name, 1, "up", key=b"k" * 32, answers=b"k" * 32).sign(MALLORY, swarm="test"))
 
 
 async def disturbed(experiment, transport, words):
@@ -309,7 +309,7 @@ async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_p
         votes = [Vote(release, "peer1", Ballot(0, "peer1"), value, incarnation=1) for value in (complete(), FAILED)]
         texts = [ballots.statements.text(each.statement) for each in votes]
         signatures = [IDENTITIES["peer1"].sign(text, domain="vote") for text in texts]
-        ballots.contradicted(
+        ballots.exclude_contradictor(
             *(structs.replace(vote, signature=each) for vote, each in zip(votes, signatures, strict=True))
         )
         peer._accuse()

@@ -192,7 +192,7 @@ async def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swar
 
 async def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
     transport = Middle()
-    stranger = Announcement("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
+    stranger = Announcement("peer1", 2**62, "up", {}, key=bytes([9] * 32)).sign(MALLORY, swarm="test")
     transport.inject(f"{ROOT}/peer1/state", encode(stranger), retain=True)
     ended, _ = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)

@@ -115,7 +115,7 @@ def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrag
     for inbox in session.streams.inboxes.values():
         assert inbox.reserved <= 2 * LARGEST + inbox.window * inbox.widest
     ledger = session.ledgers.flows
-    assert len(ledger.unsettled()) <= 2 * 16
+    assert len(ledger.list_unsettled()) <= 2 * 16
     assert np.isfinite(ledger.own((1, 0))).all()
 
 

@@ -47,7 +47,7 @@ def other_key(announcement):
 
 
 def other_identity(announcement):
-    return other_key(announcement).signed(MALLORY, swarm="test")
+    return other_key(announcement).sign(MALLORY, swarm="test")
 
 
 def no_signature(announcement):
@@ -102,7 +102,7 @@ async def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_wh
     transport = Middle()
     for number, name in enumerate(NAMES):
         former = Identity.generate(SeededSource(99), peer=name)
-        announcement = Announcement(name, 1, status, {}, key=bytes([number + 1] * 32)).signed(former, swarm="test")
+        announcement = Announcement(name, 1, status, {}, key=bytes([number + 1] * 32)).sign(former, swarm="test")
         transport.inject(f"{ROOT}/{name}/state", encode(announcement), retain=True)
     ended, notices = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)

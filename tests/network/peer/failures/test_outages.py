@@ -11,7 +11,7 @@ from p2pfl.experiment import read
 from p2pfl.network.protocol.session import name_claim, session
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.backoff import Backoff
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from swarms import SMALL, live
@@ -52,7 +52,9 @@ async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(pri
 
     async with asyncio.timeout(40):
         broker = MemoryTransport()
-        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
+        running = asyncio.create_task(
+            live(experiment, LastingTransport([broker], backoff=SOON), source=SOURCE, alive=alive)
+        )
         for round in (1, 2, 4):
             await wait_until(lambda round=round: reached(alive, (round, 1)), f"a peer is in round {round}")
             broker.restart(wills=wills, persistent=persistent)
@@ -66,7 +68,9 @@ async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
 
     async with asyncio.timeout(40):
         broker = MemoryTransport()
-        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
+        running = asyncio.create_task(
+            live(experiment, LastingTransport([broker], backoff=SOON), source=SOURCE, alive=alive)
+        )
         await wait_until(lambda: reached(alive, (2, 1)), "a peer is in round 2")
         broker.stop()
         await wait_until(
@@ -97,7 +101,7 @@ async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
             return await live(experiment, transport, source=SOURCE, alive=alive, names=[name])
 
         names = [f"peer{number}" for number in range(4)]
-        transports = [Lasting([Gated()], backoff=SOON), *[Lasting([broker], backoff=SOON)] * 3]
+        transports = [LastingTransport([Gated()], backoff=SOON), *[LastingTransport([broker], backoff=SOON)] * 3]
         running = [asyncio.create_task(one(*pair)) for pair in zip(names, transports, strict=True)]
         await wait_until(lambda: reached(alive, (2, 1)), "a peer is in round 2")
         victim = next(channel for name, channel in broker._broker.channels.items() if "-peer0-" in name)
@@ -123,7 +127,7 @@ async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
 
     async def main():
         broker = MemoryTransport()
-        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=short), alive=alive))
+        running = asyncio.create_task(live(experiment, LastingTransport([broker], backoff=short), alive=alive))
         await wait_until(lambda: reached(alive, (1, 0)), "a peer is in round 1")
         broker.stop()
         await running

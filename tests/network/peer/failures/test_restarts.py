@@ -14,7 +14,7 @@ from p2pfl.network.protocol.session import name_claim
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport.backoff import Backoff
 from p2pfl.network.transport.broker import mosquitto
-from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.lasting import LastingTransport
 from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
@@ -90,7 +90,7 @@ async def test_a_broker_that_restarts_three_times_changes_nothing(mortal, wire):
     experiment, alive = read(SMALL, changes=RING), {}
 
     async with asyncio.timeout(60):
-        lasting = Lasting([wire.reaching(broker)], backoff=SOON)
+        lasting = LastingTransport([wire.reaching(broker)], backoff=SOON)
         running = asyncio.create_task(live(experiment, lasting, source=SOURCE, alive=alive))
         for round in (2, 6, 11):
             await reached(alive, round)
@@ -106,7 +106,9 @@ async def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good(w
 
     async def main():
         transports = [wire.reaching(first), wire.reaching(second)]
-        running = asyncio.create_task(live(experiment, Lasting(transports, backoff=SOON), source=SOURCE, alive=alive))
+        running = asyncio.create_task(
+            live(experiment, LastingTransport(transports, backoff=SOON), source=SOURCE, alive=alive)
+        )
         await reached(alive, 4)
         await asyncio.to_thread(first.stop)
         return await running
@@ -125,7 +127,7 @@ async def test_peers_on_both_sides_of_two_bridged_brokers_learn_together():
     experiment = read(SMALL, changes=RING)
 
     async def main():
-        sides = [Lasting([MqttTransport(url)], backoff=SOON) for url in (near.start(), far.broker.url)]
+        sides = [LastingTransport([MqttTransport(url)], backoff=SOON) for url in (near.start(), far.broker.url)]
         halves = [live(experiment, side, source=SOURCE, names=PEERS[start::2]) for start, side in enumerate(sides)]
         one, other = await asyncio.gather(*halves)
         return one | other
@@ -145,7 +147,7 @@ async def met(broker, *changes, version=4):
     """Two peers with a row of 0.5 MB over a broker that takes 128 KB."""
     experiment = read(SMALL, changes=[*WIDE, *changes])
     limit = experiment.transport.chunk + HEAD
-    lasting = Lasting([MqttTransport(broker.start(), version=version, limit=limit)], backoff=SOON)
+    lasting = LastingTransport([MqttTransport(broker.start(), version=version, limit=limit)], backoff=SOON)
     try:
         return await asyncio.wait_for(live(experiment, lasting, source=SOURCE), 60)
     finally:
@@ -182,7 +184,7 @@ async def test_a_peer_that_is_locked_out_while_it_runs_stops_at_once_with_the_re
     experiment, alive = read(SMALL, changes=[*RING, "rounds=200"]), {}
 
     async def main():
-        lasting = Lasting([MqttTransport(broker.start())], backoff=SOON)
+        lasting = LastingTransport([MqttTransport(broker.start())], backoff=SOON)
         running = asyncio.create_task(live(experiment, lasting, source=SOURCE, alive=alive))
         await reached(alive, 2)
         broker.stop()

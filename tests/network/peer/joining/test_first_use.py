@@ -16,7 +16,7 @@ BOB = Identity.generate(SeededSource(7), peer="bob")
 
 
 def announced(incarnation, *, identity=BOB, status="up", **options):
-    return Announcement("bob", incarnation, status, FACTS, **options).signed(identity, swarm="swarm")
+    return Announcement("bob", incarnation, status, FACTS, **options).sign(identity, swarm="swarm")
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def test_nobody_brings_a_lost_peer_back_under_another_key(trusting):
 
 
 def answering(identity):
-    return Announcement("ada", 9, "up", FACTS, b"k" * 32, answers=b"a" * 32).signed(identity, swarm="swarm")
+    return Announcement("ada", 9, "up", FACTS, b"k" * 32, answers=b"a" * 32).sign(identity, swarm="swarm")
 
 
 def named(seen):
-    me = Announcement("ada", 10, "up", FACTS, b"a" * 32).signed(IDENTITY, swarm="swarm")
+    me = Announcement("ada", 10, "up", FACTS, b"a" * 32).sign(IDENTITY, swarm="swarm")
     return Membership(me, frozenset({"bob", "eve"}), "swarm", FirstUse(seen))
 
 

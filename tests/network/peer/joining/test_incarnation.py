@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import PeerError, ResumeError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer.joining import incarnation
-from p2pfl.network.peer.joining.incarnation import MAX_LEAD, SECOND, announced, number_start, started
+from p2pfl.network.peer.joining.incarnation import MAX_LEAD, SECOND, fetch_announcement, number_next_start, number_start
 from p2pfl.network.peer.launch import worker as child
 from p2pfl.network.peer.storage.credentials import Credentials
 from p2pfl.network.peer.updates import Done
@@ -32,7 +32,7 @@ NOW = 1_800_000_000 * SECOND
 
 
 def said(number, by=ADA, *, peer="ada", swarm="clinic", status="dead"):
-    return Announcement(peer, number, status, key=b"k" * 32).signed(by, swarm=swarm)
+    return Announcement(peer, number, status, key=b"k" * 32).sign(by, swarm=swarm)
 
 
 def start(retained=None, *, clock=NOW, journal=None, trust=None, charged=False):
@@ -132,7 +132,7 @@ ROOT = "p2pfl/v1/clinic/peer/ada"
 
 
 def asked(transport):
-    return announced(transport, swarm="clinic", peer="ada", client="look", source=SeededSource(1))
+    return fetch_announcement(transport, swarm="clinic", peer="ada", client="look", source=SeededSource(1))
 
 
 async def test_what_the_broker_retains_under_a_name_is_found_and_no_connection_is_left():
@@ -178,7 +178,7 @@ async def behind(lives, name, *, keys=1):
     """Number the start of a peer whose clock is an hour behind."""
     identity = Identity.generate(SeededSource(keys), peer=name)
     how = {"identity": identity, "trust": FirstUse(), "journal": None, "source": SeededSource(1)}
-    return await started(lives.transport, swarm="test", peer=name, clock=lambda: NOW - HOUR, **how)
+    return await number_next_start(lives.transport, swarm="test", peer=name, clock=lambda: NOW - HOUR, **how)
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     experiment, ended = await restarted(changes, tmp_path, at=at)
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
-        assert not end.peer.session.ledgers.masks.uncancelled()
+        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 @pytest.mark.parametrize("changes", [[], [*MASKS, "topology.kind=complete", "gossip.steps=1"]], ids=["plain", "masks"])
@@ -102,7 +102,7 @@ async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if
     assert [each.round for each in CheckpointStore(tmp_path, "peer0").checkpoints()] == [6, 3]
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
-        assert not end.peer.session.ledgers.masks.uncancelled()
+        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 class Failing(Drive):
@@ -153,7 +153,7 @@ async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_unch
     assert sum(end.peer.keeper.journal.spent.values()) >= len(lives.records["peer1"]) >= before + 1
     assert end.peer.keeper.journal.masks.until > slots
     for each in ended.values():
-        assert not each.peer.session.ledgers.masks.uncancelled()
+        assert not each.peer.session.ledgers.masks.list_uncancelled()
 
 
 async def killed_while_leaving(lives):
@@ -175,7 +175,7 @@ async def test_all_that_are_killed_while_one_says_goodbye_find_each_other_again(
         ended = await lives.end()
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
-        assert not end.peer.session.ledgers.masks.uncancelled()
+        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 COMPLETE = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
@@ -249,8 +249,8 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
     assert ended["peer1"].records[-1].round == 9
     ledger = ended["peer1"].peer.session.ledgers.masks  # it owes nothing of what was under its earlier key
     first = ended["peer1"].peer.session.shared.first
-    assert all(slot.round >= first for each in ledger.carried().values() for slot, _ in each)
-    assert not ledger.uncancelled()
+    assert all(slot.round >= first for each in ledger.applied_masks().values() for slot, _ in each)
+    assert not ledger.list_uncancelled()
 
 
 async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
@@ -335,7 +335,7 @@ async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_ha
     assert apart(models(ended), simulated(experiment)) <= GRID
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0, 1]
-        assert not end.peer.session.ledgers.masks.uncancelled()
+        assert not end.peer.session.ledgers.masks.list_uncancelled()
         assert end.peer.ended.common is not None
         assert not said(lives, name, ReleasesEnded)
 
@@ -366,8 +366,8 @@ async def interrupted(changes, folder, *, silently, missed=0, resume=True):
                 each.go.set()
         ended = await lives.end()
     for name, end in ended.items():
-        assert not end.peer.session.ledgers.flows.unsettled()
-        left = end.peer.session.ledgers.masks.uncancelled()  # by one that lost its keys, what it masked last
+        assert not end.peer.session.ledgers.flows.list_unsettled()
+        left = end.peer.session.ledgers.masks.list_uncancelled()  # by one that lost its keys, what it masked last
         assert {mask.slot.round for mask in left} <= (set() if resume or name == "peer1" else {2, 3})
     return experiment, ended, lives
 

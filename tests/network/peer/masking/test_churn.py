@@ -77,7 +77,7 @@ def test_masks_cancel_although_a_neighbour_did_not_hear_us():
     rows, peers, records = played(["learning.weighted=false", *MASKS], until=(0, 2))
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=1e-5)  # rounding to the grid, of 2 ** -20
-    assert all(not peer.session.ledgers.masks.uncancelled() for peer in peers.values())
+    assert all(not peer.session.ledgers.masks.list_uncancelled() for peer in peers.values())
 
 
 def blind(monkeypatch, *, peer, to, rounds):
@@ -97,7 +97,7 @@ def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, pe
     blind(monkeypatch, peer=peer, to=to, rounds=[0])
     rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
     assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
-    assert all(not each.session.ledgers.masks.uncancelled() for each in peers.values())
+    assert all(not each.session.ledgers.masks.list_uncancelled() for each in peers.values())
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     timeless(main())
     told = {each.peer: each.masks for each in notices if isinstance(each, MasksUnsettled)}
     assert told == {"peer0": {"peer3": 1}, "peer2": {"peer3": 1}}
-    masks = alive["peer0"].session.ledgers.masks.uncancelled()
+    masks = alive["peer0"].session.ledgers.masks.list_uncancelled()
     epoch = alive["peer0"].membership.epoch("peer3")
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
 
@@ -191,7 +191,7 @@ def test_an_account_of_another_life_changes_nothing():
         return session
 
     session = timeless(main())
-    assert not session.ledgers.flows.unsettled()
+    assert not session.ledgers.flows.list_unsettled()
 
 
 def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
@@ -203,9 +203,9 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     assert ledgers.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
     ledgers.receive("bob", msgspec.structs.replace(never, number=1), incarnation=1)
-    assert ledgers.flows.unsettled() == [("bob", (0, 0))]
+    assert ledgers.flows.list_unsettled() == [("bob", (0, 0))]
     ledgers.receive("bob", never, incarnation=1)
-    assert ledgers.flows.unsettled() == []
+    assert ledgers.flows.list_unsettled() == []
     assert ledgers.close().tolist() == [-0.5, -0.5]
 
 

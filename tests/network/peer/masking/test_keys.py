@@ -122,7 +122,7 @@ async def test_two_copies_of_a_run_directory_that_are_resumed_share_no_mask(tmp_
     used, drawn = fresh_masks(monkeypatch), []
 
     def ended(ends):
-        assert not any(end.peer.session.ledgers.masks.uncancelled() for end in ends.values())
+        assert not any(end.peer.session.ledgers.masks.list_uncancelled() for end in ends.values())
         drawn.append(len(used))
 
     await resumed_twice(MASKS, tmp_path, between=ended)

@@ -114,7 +114,7 @@ def cover(present, *, least):
     masks = Masks(secrets, deviation=1.0, topology=graph)
     ledger = SimpleNamespace(peer="peer0")
     found = Cover(masks, ledger, positions=lambda _: None, least=least)
-    return found.lacking(0, present=frozenset(present))
+    return found.missing_partners(0, present=frozenset(present))
 
 
 def test_a_release_waits_for_all_missing_partners_until_enough_are_present():
@@ -149,7 +149,7 @@ def test_a_release_is_masked_with_a_partner_that_released_in_the_round_and_left(
     here.ledger.receive("peer1", gone.ledger.statement("peer0"))
     assert here.covers(0, present=present, departed=departed)
     assert here.decide(0, present=present, departed=departed) == {"peer1", "peer2", "peer3"}
-    assert here.ledger.unmatched(here.slot) == {"peer2", "peer3"}
+    assert here.ledger.unmatched_partners(here.slot) == {"peer2", "peer3"}
     assert here.decide(1, present=present, departed=departed) == present  # it has stated that no release follows
 
 
@@ -231,11 +231,11 @@ def test_a_release_draws_few_late_masks_of_a_partner_that_owes_many(monkeypatch)
     everybody = frozenset(graph.peers) - {bob}
     for round in (20, 21):
         cover.decide(round, present=everybody)
-        carried = [slot.round for slot, _ in ledgers[bob].carried()[ada]]
+        carried = [slot.round for slot, _ in ledgers[bob].applied_masks()[ada]]
         assert [each for each in carried if each < 20] == [*range(3 * (round - 19))]
         assert round in carried
         assert cover.sums([bob], round=round, size=size).shape == (1, size)
     ledgers[bob].finish()
     assert cover.settle(np.arange(size)) is not None
-    left = {mask.slot.round for mask in ledgers[bob].uncancelled()}
+    left = {mask.slot.round for mask in ledgers[bob].list_uncancelled()}
     assert left == {20, 21}  # ada has not said whether she released there

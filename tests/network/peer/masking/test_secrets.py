@@ -5,7 +5,7 @@ import pytest
 
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.live.restarts import launch_peers, short
-from p2pfl.plugins.audit.live.tap import Tap, Tapped
+from p2pfl.plugins.audit.live.tap import Tap, TappedPlan
 from p2pfl.privacy import Settings
 from swarms import live
 
@@ -15,7 +15,7 @@ SIZE = 400
 
 
 def plans(tap):
-    return Tapped.of(short(SETTINGS, kind="ring", peers=4, rounds=ROUNDS), tap, size=SIZE)
+    return TappedPlan.of(short(SETTINGS, kind="ring", peers=4, rounds=ROUNDS), tap, size=SIZE)
 
 
 async def as_children(plan, folder):

@@ -121,7 +121,7 @@ def blind(monkeypatch, *, round):
 def watch(monkeypatch):
     """Note, for each peer, what is public when it settles, what it pays, and which rows it sends from then on."""
     seen = {}
-    settle, pay, publish = end_of_peer._settled, MaskLedger.settle, LiveNeighbourhood._publish
+    settle, pay, publish = end_of_peer._settle, MaskLedger.settle, LiveNeighbourhood._publish
 
     async def settling(rounds):
         seen[rounds.parts.name] = Seen(rounds.state.public.rows, rounds.state.rows)
@@ -137,7 +137,7 @@ def watch(monkeypatch):
             seen[net.name].released.append(released)
         return await publish(net, released, weights)
 
-    monkeypatch.setattr(end_of_peer, "_settled", settling)
+    monkeypatch.setattr(end_of_peer, "_settle", settling)
     monkeypatch.setattr(MaskLedger, "settle", paying)
     monkeypatch.setattr(LiveNeighbourhood, "_publish", publishing)
     return seen
@@ -199,7 +199,7 @@ async def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_
         )
         assert (before - unpaid).abs().max() > 1  # the mask that one end left out
         assert torch.allclose(before.mean(0), after.mean(0), rtol=0, atol=10 * GRID)
-        assert all(not end.peer.session.ledgers.masks.uncancelled() for end in settled.values())
+        assert all(not end.peer.session.ledgers.masks.list_uncancelled() for end in settled.values())
 
 
 FROZEN = ["learning.rate=0", "privacy.mask=30.0", "learning.weighted=false"]
@@ -212,7 +212,7 @@ async def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_i
     for end in ended.values():
         start = end.peer.plan.learner.start([end.peer.name])
         assert torch.allclose(end.state.rows, start, rtol=0, atol=10 * GRID)
-        assert not end.peer.session.ledgers.masks.uncancelled()
+        assert not end.peer.session.ledgers.masks.list_uncancelled()
 
 
 @pytest.mark.sampled(fast=0, all=1)

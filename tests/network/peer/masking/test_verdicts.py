@@ -11,10 +11,10 @@ from dying import VICTIM, Death
 from p2pfl.core.errors import ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.model_protection import undecided
+from p2pfl.network.peer.masking.model_protection import find_undecided
 from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
 from p2pfl.network.peer.storage.checkpoint import CheckpointStore
-from p2pfl.network.peer.storage.journal import Journal, opened, sealed
+from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.interface.effects import Undecided
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.network.protocol.wire.verdict_messages import DROPPED, Ballot
@@ -295,5 +295,5 @@ def test_a_restart_charges_a_release_that_may_not_count_as_hidden_by_noise_alone
         ballots.kept("bob", 1, 4, voted=vote),
     )
     kept = Journal(1, b"", until=Slot(0, 5), alone=alone, verdicts=records)
-    assert undecided(kept, "ada") == charged
-    assert opened(sealed(kept)) == kept
+    assert find_undecided(kept, "ada") == charged
+    assert decode_journal(encode_journal(kept)) == kept

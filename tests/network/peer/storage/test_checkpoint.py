@@ -20,12 +20,12 @@ from p2pfl.network.peer.storage.checkpoint import (
     Checkpoint,
     CheckpointStore,
     Former,
-    checkpointed,
+    ends_with_checkpoint,
     pack,
     rounds_apart,
     unpack,
 )
-from p2pfl.network.peer.storage.journal import Journal, opened, sealed
+from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.ledgers.mask_ledger import MaskLedger
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.network.protocol.ledgers.slots import END
@@ -118,10 +118,10 @@ def test_a_checkpoint_of_which_a_byte_has_changed_or_is_missing_is_refused(data)
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
-    whole = bytearray(sealed(Journal(5, bytes(32))))
+    whole = bytearray(encode_journal(Journal(5, bytes(32))))
     whole[place % len(whole)] ^= change
     with pytest.raises(StorageError, match="has changed since it was written"):
-        opened(bytes(whole))
+        decode_journal(bytes(whole))
 
 
 def test_a_page_of_the_books_is_read_as_it_was_written():
@@ -136,8 +136,8 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     kept = unpack(pack(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
     again = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
     again.turn(kept.page, kept.rows, round=1, journal=ledgers.masks.journal())
-    assert again.flows.unsettled() == ledgers.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
-    assert again.masks.carried() == ledgers.masks.carried()
+    assert again.flows.list_unsettled() == ledgers.flows.list_unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
+    assert again.masks.applied_masks() == ledgers.masks.applied_masks()
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]
@@ -225,7 +225,9 @@ def test_a_journal_is_for_its_owner_alone_and_nothing_goes_on_without_it(tmp_pat
 def test_a_journal_holds_masks_and_costs():
     ledger = MaskLedger("ada", partners=["bob"])
     ledger.release(4)
-    journal = opened(sealed(Journal(1, bytes(32)).after(round=4, masks=ledger.journal(), spent={Cost(0.5, 0.1): 3})))
+    journal = decode_journal(
+        encode_journal(Journal(1, bytes(32)).after(round=4, masks=ledger.journal(), spent={Cost(0.5, 0.1): 3}))
+    )
     assert journal.masks == ledger.journal()
     assert journal.spent == {Cost(0.5, 0.1): 3}
     assert journal.released == 4
@@ -268,7 +270,7 @@ class Life:
 
     def begin(self, saved):
         self.sum, carried = dict(saved[0]), saved[1]
-        masks = None if self.journal is None else opened(self.journal).masks
+        masks = None if self.journal is None else decode_journal(self.journal).masks
         self.ledger = MaskLedger(self.name, partners=[self.other], journal=masks, carried=carried)
 
     def release(self, *, sent):
@@ -282,7 +284,9 @@ class Life:
             self.sum[mask] = self.sum.get(mask, 0) + factor
 
     def note(self):
-        self.journal = sealed(Journal(1, bytes(32)).after(round=self.round, masks=self.ledger.journal(), spent={}))
+        self.journal = encode_journal(
+            Journal(1, bytes(32)).after(round=self.round, masks=self.ledger.journal(), spent={})
+        )
 
     def tell(self, other):
         self.note()
@@ -309,7 +313,7 @@ def test_no_round_is_released_under_an_old_mask_and_masks_cancel_whatever_happen
         else:
             end.release(sent=True)
             end.round += 1
-            kept[name] = [*kept[name], (end.round, (dict(end.sum), end.ledger.carried()))][-2:]
+            kept[name] = [*kept[name], (end.round, (dict(end.sum), end.ledger.applied_masks()))][-2:]
     for end in ends.values():
         assert len(set(end.used)) == len(end.used)
         end.ledger.finish()
@@ -328,7 +332,7 @@ def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_w
     def written(*changes):
         resolved = plan(read(SMALL, changes=["rounds=8", "transport.checkpoint=3", *changes]), only=["peer0"])
         apart = rounds_apart(resolved)
-        return [round for round in range(8) if checkpointed(round, apart=apart, rounds=8)]
+        return [round for round in range(8) if ends_with_checkpoint(round, apart=apart, rounds=8)]
 
     assert written() == [0, 2, 5, 7]
     assert written("transport.checkpoint=1") == [*range(8)]

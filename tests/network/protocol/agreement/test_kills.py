@@ -78,7 +78,7 @@ class Swarm:
         for effect in effects:
             match effect:
                 case Write(release, record):
-                    self.queue.append((name, "stored", release))
+                    self.queue.append((name, "finish_write", release))
                     own = record.voted
                     if own is not None and own.member == release.peer == name and own.value != DROPPED:
                         self.copies[name][release] = own

@@ -45,7 +45,7 @@ def written(made, effects):
     found = list(effects)
     writes = [each for each in found if isinstance(each, Write)]
     while writes:
-        more = made.stored(writes.pop(0).release, now=0.0)
+        more = made.finish_write(writes.pop(0).release, now=0.0)
         found += more
         writes += [each for each in more if isinstance(each, Write)]
     return found
@@ -86,7 +86,7 @@ def test_a_release_leaves_once_the_vote_for_it_is_durable():
     (write,) = bob.releases(RELEASES["bob"], value=COUNTED, now=0.0)
     own = vote("bob", "bob")
     assert write == Write(RELEASES["bob"], MemberRecord(Ballot(0, "bob"), own, proof=(own,)))
-    assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
+    assert [each.message for each in bob.finish_write(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
 
 
 def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.network.peer.end import unsettled
-from p2pfl.network.peer.storage.journal import Journal, opened, sealed
+from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.ledgers.page import Page
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -63,7 +63,7 @@ def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(
     later.begin("bob", incarnation=back, key=KEY)
     later.turn(page, rows, round=1, journal=None)
     later.revive("bob", 0)  # whichever life it is in, it says that it plays round 0 again
-    assert later.flows.unsettled() == [("bob", (0, 0))] * (back == 1)
+    assert later.flows.list_unsettled() == [("bob", (0, 0))] * (back == 1)
     taken = later.remainder()
     assert (None if taken is None else taken.tolist()) == (None if back == 1 else [-0.5, -0.5])
 
@@ -87,7 +87,7 @@ def test_a_life_that_knew_only_the_keys_that_a_partner_has_lost_pays_nothing_und
     later = PeerLedgers("ada", masks=["bob"])
     later.begin("bob", incarnation=2, key=OTHER)
     later.turn(page, {}, round=1, journal=journal)
-    assert later.masks.uncancelled() == [MASK]
+    assert later.masks.list_uncancelled() == [MASK]
     assert later.masks.release(1).terms.keys() == {MASK._replace(slot=Slot(0, 1))}
 
 
@@ -96,7 +96,7 @@ def test_a_row_that_goes_back_behind_the_loss_of_a_partners_keys_takes_its_old_m
     ada.begin("bob", incarnation=2, key=OTHER)
     later = PeerLedgers("ada", masks=["bob"])
     later.turn(page, {}, round=1, journal=ada.masks.journal())
-    assert later.masks.uncancelled() == [MASK]
+    assert later.masks.list_uncancelled() == [MASK]
     assert later.masks.release(1).terms.keys() == {MASK._replace(slot=Slot(0, 1))}
 
 
@@ -106,7 +106,7 @@ def test_masks_that_nobody_can_cancel_any_more_stay_so_in_later_lives():
     page = through(ada.page()[0])
     later = PeerLedgers("ada", masks=["bob"])
     later.turn(page, {}, round=1, journal=ada.masks.journal())
-    assert later.masks.uncancelled() == [MASK]
+    assert later.masks.list_uncancelled() == [MASK]
 
 
 def test_what_was_said_of_masks_under_keys_that_were_lost_is_not_for_who_has_new_ones():
@@ -115,7 +115,7 @@ def test_what_was_said_of_masks_under_keys_that_were_lost_is_not_for_who_has_new
     for key, owed in ((OTHER, 0), (KEY, 1)):
         bob = PeerLedgers("bob", masks=["ada"])
         bob.receive("ada", account, incarnation=2, key=key)
-        assert len(bob.masks.uncancelled()) == owed
+        assert len(bob.masks.list_uncancelled()) == owed
 
 
 @pytest.mark.parametrize("aware", [False, True])
@@ -141,10 +141,10 @@ def test_the_epoch_of_a_mask_survives_an_account_a_page_and_a_journal():
     bob.receive("ada", decode(encode(ada.account(1))), incarnation=1, key=KEY)
     assert bob.masks.release(1).terms == {mask: -1, Mask(MASK.edge, Slot(0, 1), second): -1}
     page = msgspec.json.decode(msgspec.json.encode(ada.page()[0]), type=Page)
-    journal = opened(sealed(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
+    journal = decode_journal(encode_journal(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
     later = PeerLedgers("ada", masks=["bob"])
     later.begin("bob", incarnation=1, key=KEY, epoch=second)
     later.turn(page, {}, round=1, journal=journal.masks)
-    assert later.masks.carried() == ada.masks.carried()
+    assert later.masks.applied_masks() == ada.masks.applied_masks()
     assert later.masks.journal() == ada.masks.journal()
     assert later.masks.release(1).terms == {Mask(MASK.edge, Slot(0, 1), second): 1}

@@ -19,10 +19,10 @@ def ledger():
 def test_a_dropped_row_is_taken_back_and_never_applied_again():
     ada = ledger()
     assert ada.deliver("bob", NOW, np.array([0])) == [-4]
-    assert ada.applied(NOW) == {"bob": 0.5}
+    assert ada.applied_weights(NOW) == {"bob": 0.5}
     assert ada.refuse("bob", NOW) == [4]
     assert ada.deliver("bob", NOW, np.array([0])) is None
-    assert ada.applied(NOW) == {}
+    assert ada.applied_weights(NOW) == {}
 
 
 def test_a_dropped_row_that_never_came_is_refused_later():
@@ -40,7 +40,7 @@ def test_a_row_that_counts_for_good_is_not_taken_back_even_if_its_owner_comes_ba
     empty.open((1, 0), np.array([0]), weights={"ada": 0.5})
     empty.finish()
     assert ada.receive("bob", empty.statement("ada")) == {}
-    assert ada.unsettled() == []
+    assert ada.list_unsettled() == []
 
 
 def test_nothing_is_applied_any_more_in_a_gossip_step_that_all_have_agreed_on():
@@ -55,8 +55,8 @@ def test_a_removed_mask_is_neither_owed_nor_reported():
     ada = MaskLedger("ada", partners=["bob", "eve"])
     slot = ada.release(0).slot
     ada.withdraw("eve", slot)
-    assert ada.unmatched(slot) == {"bob"}
-    assert ada.uncancelled() == [Mask(("ada", "bob"), slot)]
+    assert ada.unmatched_partners(slot) == {"bob"}
+    assert ada.list_uncancelled() == [Mask(("ada", "bob"), slot)]
     assert ada.release(1, partners=["bob"]).terms == {Mask(("ada", "bob"), Slot(0, 1)): 1}
 
 
@@ -65,7 +65,7 @@ def test_both_ends_of_a_removed_mask_add_it_again_once_the_partner_is_back_from_
     ada = MaskLedger("ada", partners=["bob"])
     for one, other, name in ((ada, b"bob", "bob"), (bob, b"ada", "ada")):
         one.meet(name, other, epoch=b"first")
-    carried, slot = bob.carried(), ada.release(0).slot
+    carried, slot = bob.applied_masks(), ada.release(0).slot
     bob.release(0)
     ada.withdraw("bob", slot)
     bob = MaskLedger("bob", partners=["ada"], journal=bob.journal(), carried=carried)  # its row is that of before
@@ -81,6 +81,6 @@ def test_a_mask_is_removed_even_if_its_partner_has_lost_its_keys_meanwhile():
     ada.meet("bob", b"one")
     slot = ada.release(0).slot
     ada.meet("bob", b"two")
-    assert ada.uncancelled() != []
+    assert ada.list_uncancelled() != []
     assert ada.withdraw("bob", slot) == Mask(("ada", "bob"), slot)
-    assert ada.uncancelled() == []
+    assert ada.list_uncancelled() == []

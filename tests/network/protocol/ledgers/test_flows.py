@@ -23,7 +23,7 @@ def begin(ada, bob, gossip_step):
 
 def saved(ledger):
     checkpoint = ledger.checkpoint()
-    ledger.saved(checkpoint)
+    ledger.note_checkpoint(checkpoint)
     return checkpoint
 
 
@@ -78,7 +78,7 @@ def test_what_the_partner_will_never_apply_is_taken_back_once():
     assert taken(bob.receive("ada", never)) == [-2, 1]
     assert not bob.receive("ada", never)
     assert bob.deliver("ada", FIRST, ROWS["ada"]) is None
-    assert bob.unsettled() == []
+    assert bob.list_unsettled() == []
 
 
 def test_what_was_confirmed_before_it_was_applied_is_taken_back_as_well():
@@ -113,7 +113,7 @@ def test_what_the_partner_applied_but_could_lose_is_neither_confirmed_nor_taken_
     ada.deliver("bob", FIRST, ROWS["bob"])
     ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25})
     assert not bob.receive("ada", ada.statement("bob"))
-    assert bob.unsettled() == [("ada", FIRST)]
+    assert bob.list_unsettled() == [("ada", FIRST)]
 
 
 def test_after_the_end_nothing_is_applied_any_more():
@@ -129,10 +129,10 @@ def test_a_flow_is_held_until_the_partner_has_it_in_a_checkpoint():
     bob.deliver("ada", FIRST, ROWS["ada"])
     ada.deliver("bob", FIRST, ROWS["bob"])
     bob.receive("ada", ada.statement("bob"))
-    assert bob.unsettled() == [("ada", FIRST)]
+    assert bob.list_unsettled() == [("ada", FIRST)]
     saved(ada)
     bob.receive("ada", ada.statement("bob"))
-    assert bob.unsettled() == []
+    assert bob.list_unsettled() == []
 
 
 def test_a_peer_that_restarts_counts_as_one_that_heard_nothing():
@@ -163,9 +163,9 @@ def test_the_partner_repeats_what_a_crash_would_make_unheard():
     ada.open(SECOND, ROWS["ada"], weights={"bob": 0.25})
     bob.receive("ada", ada.statement("bob"))
     ada = restarted(ada, "bob", checkpoint=checkpoint)
-    assert ada.unsettled() == [("bob", FIRST)]
+    assert ada.list_unsettled() == [("bob", FIRST)]
     ada.receive("bob", bob.statement("ada"))
-    assert ada.unsettled() == []
+    assert ada.list_unsettled() == []
 
 
 def test_the_partner_is_asked_about_a_flow_as_long_as_it_is_held():
@@ -175,7 +175,7 @@ def test_the_partner_is_asked_about_a_flow_as_long_as_it_is_held():
     bob.receive("ada", ada.statement("bob"))
     saved(bob)
     ada.receive("bob", bob.statement("ada"))
-    assert ada.unsettled() == []
+    assert ada.list_unsettled() == []
 
 
 def test_a_flow_is_taken_back_after_a_restart_too():
@@ -198,7 +198,7 @@ def test_a_statement_that_starts_later_says_nothing_of_what_was_before():
     bob.finish()
     ada = restarted(ada, "bob", checkpoint=old)
     assert not ada.receive("bob", bob.statement("ada"))
-    assert ada.unsettled() == [("bob", FIRST)]
+    assert ada.list_unsettled() == [("bob", FIRST)]
 
 
 def test_what_was_applied_of_an_earlier_life_is_taken_back_and_the_next_one_applied_instead():
@@ -206,7 +206,7 @@ def test_what_was_applied_of_an_earlier_life_is_taken_back_and_the_next_one_appl
     ada, bob = both(window=2)
     saved(ada)
     bob.receive("ada", ada.statement("bob"))
-    assert bob.unsettled() == []  # confirmed, and kept all the same
+    assert bob.list_unsettled() == []  # confirmed, and kept all the same
     assert taken(bob.revive("ada", FIRST)) == [-2, 1]
     assert bob.deliver("ada", FIRST, np.array([4, 0])).tolist() == [1, 0]
 
@@ -258,7 +258,7 @@ def test_in_calm_weather_one_flow_is_held_and_statements_are_short():
             other.deliver(name, (0, round, 0), ROWS[name])
         saved(ada)
         saved(bob)
-        assert len(bob.unsettled()) == 1
+        assert len(bob.list_unsettled()) == 1
         statement = ada.statement("bob")
         assert len(statement.applied + statement.pending) <= 4
 

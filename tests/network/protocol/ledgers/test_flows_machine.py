@@ -49,8 +49,8 @@ class Peer:
 
     def checkpoint(self):
         flows = self.flows.checkpoint()
-        self.disk = self.line.copy(), self.masks.carried(), flows, self.round
-        self.flows.saved(flows)
+        self.disk = self.line.copy(), self.masks.applied_masks(), flows, self.round
+        self.flows.note_checkpoint(flows)
         self.journal()
 
     def crash(self):
@@ -229,7 +229,7 @@ class Weather(RuleBasedStateMachine):
         alive = [peer for name, peer in getattr(self, "peers", {}).items() if name not in self.dead]
         self.settle(alive)
         for peer in alive:
-            assert all(other in self.dead for other, _ in peer.flows.unsettled())
+            assert all(other in self.dead for other, _ in peer.flows.list_unsettled())
             for other in set(peer.partners) - self.dead:
                 assert peer.flows._ends[other].applied == self.peers[other].flows._ends[peer.name].applied
         if alive and not self.dead:

@@ -45,7 +45,7 @@ def test_in_calm_weather_nothing_is_ever_paid_late():
         assert names(second) == {(0, round): -1}
         tell(ada, bob)
         tell(bob, ada)
-    assert bob.uncancelled() == []
+    assert bob.list_uncancelled() == []
 
 
 def test_the_follower_takes_back_a_mask_that_the_leader_skipped():
@@ -110,7 +110,7 @@ def test_a_follower_that_is_behind_leaves_the_masks_of_rounds_to_come_for_those_
 
 def test_a_leader_restored_from_an_old_checkpoint_pays_again_what_its_row_has_lost():
     ada, _ = pair()
-    old = ada.carried()
+    old = ada.applied_masks()
     ada.release(0)
     ada.release(1)
     assert names(restarted(ada, carried=old).release(2)) == {(0, 0): 1, (0, 1): 1, (0, 2): 1}
@@ -118,7 +118,7 @@ def test_a_leader_restored_from_an_old_checkpoint_pays_again_what_its_row_has_lo
 
 def test_a_round_that_is_run_again_takes_a_new_attempt_and_partners_follow():
     ada, bob = pair()
-    old = ada.carried()
+    old = ada.applied_masks()
     for round in range(3):
         ada.release(round)
         bob.release(round)
@@ -132,7 +132,7 @@ def test_a_round_that_is_run_again_takes_a_new_attempt_and_partners_follow():
 
 def test_a_crash_before_the_journal_is_durable_leaves_no_trace():
     ada, _ = pair()
-    before, carried = ada.journal(), ada.carried()
+    before, carried = ada.journal(), ada.applied_masks()
     ada.release(0)
     again = MaskLedger("ada", partners=["bob"], journal=before, carried=carried)
     assert again.release(0).slot == Slot(0, 0)
@@ -196,7 +196,7 @@ def test_a_partner_that_has_finished_changes_no_attempt():
 def test_what_the_checkpoint_carries_is_not_paid_again():
     ada, _ = pair()
     ada.release(0)
-    assert names(restarted(ada, carried=ada.carried()).release(1)) == {(0, 1): 1}
+    assert names(restarted(ada, carried=ada.applied_masks()).release(1)) == {(0, 1): 1}
 
 
 def test_what_is_owed_to_a_partner_that_this_life_never_met_stays_owed():
@@ -205,7 +205,7 @@ def test_what_is_owed_to_a_partner_that_this_life_never_met_stays_owed():
     ada.release(0)
     again = restarted(ada, carried={})
     assert names(again.release(1, partners=[], shared=[])) == {}
-    assert [mask.slot for mask in again.uncancelled()] == [Slot(0, 0)]
+    assert [mask.slot for mask in again.list_uncancelled()] == [Slot(0, 0)]
     assert names(again.release(2, shared=["bob"])) == {(0, 0): 1, (0, 2): 1}
 
 
@@ -223,16 +223,16 @@ def test_masks_of_one_slot_in_two_epochs_are_two_masks_and_each_is_paid():
         Mask(EDGE, Slot(0, 1), b"new"): -1,
     }
     tell(bob, ada)
-    assert ada.alone("bob") == {Slot(0, 0)}  # its release was hidden by private noise alone
+    assert ada.uncovered_slots("bob") == {Slot(0, 0)}  # its release was hidden by private noise alone
     assert ada.release(1).terms == {Mask(EDGE, Slot(0, 1), b"new"): 1}
     tell(ada, bob)
-    assert bob.uncancelled() == []
+    assert bob.list_uncancelled() == []
 
 
 def test_a_journal_that_is_resumed_twice_masks_the_same_slot_in_two_epochs():
     ada, _ = pair()
     ada.release(0)
-    copies = [restarted(ada, carried=ada.carried()) for _ in range(2)]
+    copies = [restarted(ada, carried=ada.applied_masks()) for _ in range(2)]
     masks = set()
     for copy, epoch in zip(copies, (b"one", b"two"), strict=True):
         announced(copy, "bob", epoch)
@@ -298,7 +298,7 @@ def test_a_mask_that_no_release_can_pay_stays_owed_until_all_settle():
     assert names(payment) == {(0, 2): -1}
     tell(bob, ada)
     assert bob.journal().statement("ada").paid == Slot(0, 0)
-    assert Mask(("ada", "bob"), Slot(0, 0)) in bob.uncancelled()
+    assert Mask(("ada", "bob"), Slot(0, 0)) in bob.list_uncancelled()
     for sender, receiver in ((ada, bob), (bob, ada)):
         sender.finish()
         tell(sender, receiver)
@@ -313,9 +313,9 @@ def test_what_a_vanished_partner_leaves_is_listed_and_bounded():
         bob.release(round)
     tell(ada, bob)
     bob.release(3)
-    assert bob.uncancelled() == [Mask(EDGE, Slot(0, 3))]
-    assert residual_variance(bob.uncancelled(), deviation=3.0) == 9.0
-    assert [mask.slot.round for mask in ada.uncancelled()] == [0, 1, 2]
+    assert bob.list_uncancelled() == [Mask(EDGE, Slot(0, 3))]
+    assert residual_variance(bob.list_uncancelled(), deviation=3.0) == 9.0
+    assert [mask.slot.round for mask in ada.list_uncancelled()] == [0, 1, 2]
 
 
 def noise_matrix(payments):

@@ -28,7 +28,7 @@ class Churn(RuleBasedStateMachine):
         self.ledgers = {peer: MaskLedger(peer, partners=self.partners(peer)) for peer in self.peers}
         self.journals = {peer: ledger.journal() for peer, ledger in self.ledgers.items()}
         self.rows = {peer: Counter() for peer in self.peers}  # each mask in a row, and how often
-        self.saved = {peer: [(ledger.carried(), Counter())] for peer, ledger in self.ledgers.items()}
+        self.saved = {peer: [(ledger.applied_masks(), Counter())] for peer, ledger in self.ledgers.items()}
         self.rounds = dict.fromkeys(self.peers, 0)
         self.up, self.dead = set(self.peers), set()
         self.network = []
@@ -117,7 +117,7 @@ class Churn(RuleBasedStateMachine):
     @rule(data=st.data())
     def checkpoint(self, data):
         peer = self.pick(data, self.up)
-        self.saved[peer].append((self.ledgers[peer].carried(), self.rows[peer].copy()))
+        self.saved[peer].append((self.ledgers[peer].applied_masks(), self.rows[peer].copy()))
 
     @precondition(lambda self: self.up)
     @rule(data=st.data())
@@ -171,7 +171,7 @@ class Churn(RuleBasedStateMachine):
                     note = self.ledgers[peer].journal().notes[other]
                     apart = self.carried(a, b) ^ self.carried(b, a)
                     differ = {each for each in apart if each[0] < note.until or each in set(note.own)}
-                    assert {Mask((a, b), *each) for each in differ} <= set(self.ledgers[peer].uncancelled())
+                    assert {Mask((a, b), *each) for each in differ} <= set(self.ledgers[peer].list_uncancelled())
 
     def teardown(self):
         alive = set(getattr(self, "peers", ())) - getattr(self, "dead", set())
@@ -187,7 +187,7 @@ class Churn(RuleBasedStateMachine):
             for peer in alive:
                 self.rows[peer].update(self.ledgers[peer].settle().terms)
         for peer in alive:
-            assert all(set(mask.edge) & self.dead for mask in self.ledgers[peer].uncancelled())
+            assert all(set(mask.edge) & self.dead for mask in self.ledgers[peer].list_uncancelled())
             for other in set(self.partners(peer)) & alive:
                 assert self.carried(peer, other) == self.carried(other, peer)
 

@@ -55,7 +55,7 @@ def test_statements_that_name_more_and_more_slots_cost_no_more_masks_than_one_ma
         with contextlib.suppress(PrivacyError):
             bob.receive("ada", stated(Slot(0, many), (0, 0, many)))
     bob.release(6 * MAX_LATE_MASKS - 1)
-    assert len(bob.carried()["ada"]) <= MAX_LATE_MASKS + 1
+    assert len(bob.applied_masks()["ada"]) <= MAX_LATE_MASKS + 1
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_a_partner_that_restarted_often_is_believed_as_often_as_its_restarts_wer
             bob.release(round, partners=[])
         bob.receive("ada", ada.statement("bob"))
     bob.release(ROUNDS)
-    assert len(bob.carried()["ada"]) == LIVES * ROUNDS + 1
-    again = MaskLedger("bob", partners=["ada"], journal=bob.journal(), carried=bob.carried())
+    assert len(bob.applied_masks()["ada"]) == LIVES * ROUNDS + 1
+    again = MaskLedger("bob", partners=["ada"], journal=bob.journal(), carried=bob.applied_masks())
     again.meet("ada", b"ada", epoch=b"after a restart")
     for round in range(ROUNDS, 2 * ROUNDS):
         ada.release(round)
@@ -124,7 +124,7 @@ def test_late_masks_of_many_rounds_are_paid_over_several_releases_and_all_cancel
         total.update(payment.terms)
     bob.finish()
     total.update(bob.settle(most=2).terms)
-    assert [mask.slot.round for mask in bob.uncancelled()] == [8]
+    assert [mask.slot.round for mask in bob.list_uncancelled()] == [8]
     total.update(bob.settle().terms)
-    assert bob.uncancelled() == []
+    assert bob.list_uncancelled() == []
     assert not any(total.values())

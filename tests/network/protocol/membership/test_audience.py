@@ -12,7 +12,7 @@ from p2pfl.network.protocol.membership.audience import (
     PERIOD,
     RENEW,
     Audience,
-    observing,
+    observer_swarm,
 )
 from p2pfl.network.protocol.membership.observer_client import RETRY, ObserverClient
 from p2pfl.network.protocol.wire.envelope import Envelope
@@ -30,7 +30,7 @@ SIZE = FRAME + 9 + 16
 
 
 def announcement(status="up", *, incarnation=5, nonce=NONCE, identity=ADA, swarm=SWARM):
-    return Announcement("ada", incarnation, status, key=KEY.public, nonce=nonce).signed(identity, swarm=swarm)
+    return Announcement("ada", incarnation, status, key=KEY.public, nonce=nonce).sign(identity, swarm=swarm)
 
 
 def peer(me="ada", incarnation=5, nonce=NONCE, **given):
@@ -49,7 +49,7 @@ def observer(name="ops", identity=OPS, *, source=None, swarm=SWARM, trust=None, 
     trust = trust or Roster({"ada": ADA.public})
     source = source or SecretSource()
     client = ObserverClient(swarm, name=name, identity=identity, source=source, trust=trust, peers=("ada", "bob"))
-    assert client.announced("ada", encode(announced or announcement(swarm=swarm))) is not None
+    assert client.take_announcement("ada", encode(announced or announcement(swarm=swarm))) is not None
     return client
 
 
@@ -105,15 +105,15 @@ def test_nothing_is_published_while_nobody_looks():
     for second in range(100):
         ada.add(float(second), b"entry")
         assert ada.frames(float(second)) == []
-    assert not ada.watched(100.0)
+    assert not ada.is_watched(100.0)
 
 
 def test_an_observer_that_goes_away_is_forgotten_and_the_peer_stops():
     ada, client = peer(), observer()
     looks(client, ada)
-    assert ada.watched(LEASE - 0.1)
+    assert ada.is_watched(LEASE - 0.1)
     assert len(ada.frames(LEASE - 0.1)) == 1
-    assert not ada.watched(LEASE)
+    assert not ada.is_watched(LEASE)
     assert ada.frames(LEASE) == []
     assert ada._leases == {}
 
@@ -166,8 +166,8 @@ def test_an_announcement_signed_by_somebody_else_or_for_something_else_is_refuse
     own = decode(asked(observer()))
     ada = peer()
     forged = msgspec.structs.replace(own, key=ExchangeKey(bytes(31) + b"\1").public)
-    signature = forged.signed(EVE, swarm=observing(SWARM)).signature
-    for each in (forged, msgspec.structs.replace(forged, signature=signature), forged.signed(OPS, swarm=SWARM)):
+    signature = forged.sign(EVE, swarm=observer_swarm(SWARM)).signature
+    for each in (forged, msgspec.structs.replace(forged, signature=signature), forged.sign(OPS, swarm=SWARM)):
         assert ada.receive("ops", encode(each), now=0.0) is None
     assert ada.refused == {"not signed": 3}
 
@@ -190,7 +190,7 @@ def test_a_request_for_another_start_of_the_peer_is_refused(other):
     assert client.receive("ada", answer, now=0.0) == (None, None)
     assert again.receive("ops", request, now=0.0) is None
     assert again.refused == {"no request": 1}
-    assert not again.watched(0.0)
+    assert not again.is_watched(0.0)
 
 
 def test_a_request_in_another_swarm_is_refused():
@@ -208,8 +208,8 @@ def test_a_request_that_is_repeated_by_others_prolongs_nothing():
         for old in (first, fresh):
             ada.receive("ops", old, now=float(second))
         ada.frames(float(second))
-    assert not ada.watched(40.0)
-    assert not ada.watched(80.0)
+    assert not ada.is_watched(40.0)
+    assert not ada.is_watched(80.0)
 
 
 def test_requests_that_were_held_back_are_worth_nothing_once_their_challenge_is_old():
@@ -222,7 +222,7 @@ def test_requests_that_were_held_back_are_worth_nothing_once_their_challenge_is_
     assert len(held) > 1
     for number, request in enumerate(held):
         ada.receive("ops", request, now=2 * LEASE + 10.0 * number)
-        assert not ada.watched(2 * LEASE + 10.0 * number)
+        assert not ada.is_watched(2 * LEASE + 10.0 * number)
         assert ada.frames(2 * LEASE + 10.0 * number) == []
 
 
@@ -297,7 +297,7 @@ def test_requests_that_nobody_repeats_make_room_for_one_that_looks():
     for number, request in enumerate(replayed):
         ada.receive("ops", request, now=4.0 * number)
     looks(observer(), ada, now=20.0)
-    assert ada.watched(20.0)
+    assert ada.is_watched(20.0)
 
 
 # ---------------------------------------------------------------------- what an observer believes
@@ -384,18 +384,18 @@ def test_an_observer_asks_no_peer_whose_announcement_is_not_authentic():
         ("ada", b""),
         ("ada", bytes(100)),
     ):
-        assert client.announced(name, payload) is None
+        assert client.take_announcement(name, payload) is None
     assert client.due(0.0) == []
-    assert client.announced("ada", encode(own)) is not None
-    assert client.announced("ada", encode(announcement(incarnation=4))) is None
+    assert client.take_announcement("ada", encode(own)) is not None
+    assert client.take_announcement("ada", encode(announcement(incarnation=4))) is None
     assert len(client.due(0.0)) == 1
 
 
 def test_without_a_roster_the_first_identity_that_answers_is_the_one_of_the_peer():
     client = observer(trust=FirstUse())
     looks(client, peer())
-    fresh = Announcement("ada", 9, "up", key=KEY.public, nonce=NONCE).signed(EVE, swarm=SWARM)
-    assert client.announced("ada", encode(fresh)) is None
+    fresh = Announcement("ada", 9, "up", key=KEY.public, nonce=NONCE).sign(EVE, swarm=SWARM)
+    assert client.take_announcement("ada", encode(fresh)) is None
     assert client.refused == {"another identity": 1}
 
 
@@ -404,7 +404,7 @@ def test_an_observer_asks_again_and_asks_nobody_who_has_left():
     assert len(client.due(0.0)) == 1
     assert client.due(RETRY - 0.1) == []
     assert len(client.due(RETRY)) == 1
-    client.announced("ada", encode(announcement("left")))
+    client.take_announcement("ada", encode(announcement("left")))
     assert client.due(100.0) == []
 
 

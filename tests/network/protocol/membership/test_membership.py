@@ -106,7 +106,7 @@ ROSTER = Roster({name: key.public for name, key in KEYS.items()})
 
 def signed(peer="bob", incarnation=5, status="up", *, by=None, swarm="swarm", **fields):
     said = Announcement(peer, incarnation, status, fields.pop("facts", FACTS), key=b"k" * 32, **fields)
-    return said.signed(KEYS[by or peer], swarm=swarm)
+    return said.sign(KEYS[by or peer], swarm=swarm)
 
 
 def trusting(trust):
@@ -276,7 +276,7 @@ def test_a_forged_answer_of_a_namesake_is_refused_under_a_roster():
 
 def test_what_a_stranger_signs_for_itself_is_ignored():
     membership = trusting(trust := FirstUse())
-    said = Announcement("mallory", 3, "up", FACTS).signed(KEYS["eve"], swarm="swarm")
+    said = Announcement("mallory", 3, "up", FACTS).sign(KEYS["eve"], swarm="swarm")
     assert not membership.receive(said)
     assert trust.seen == {}
     assert membership.refused == {}

@@ -134,7 +134,7 @@ def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it
     identity = Identity.generate(SeededSource(1), peer="bob")
     membership = Membership(Announcement("ada", 1, "up", version="0.1.0"), frozenset({"bob"}), "clinic", FirstUse())
     for version, told in (("0.2.0", " (it runs p2pfl 0.2.0, this peer runs 0.1.0)"), ("0.1.0", "")):
-        signed = Announcement("bob", 1, "up", version=version).signed(identity, swarm="elsewhere")
+        signed = Announcement("bob", 1, "up", version=version).sign(identity, swarm="elsewhere")
         assert not membership.receive(signed)
         assert membership.refused["bob"] == NotSigned("bob", theirs=version, ours="0.1.0")
         assert text(membership.refused["bob"]).startswith(f'the announcement of "bob" is not signed by it{told}; check')

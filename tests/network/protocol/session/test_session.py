@@ -254,7 +254,7 @@ def test_a_slow_neighbour_is_left_behind_where_that_is_tolerated():
             waited = answers(ada.handle(Tick(), now=100.0 * round + 50.0))
         ada.handle(Close(), now=100.0 * round + 50.0)
     assert waited == [Missing("bob", "timeout")]
-    assert ada.waiting.left_behind("bob")
+    assert ada.waiting.is_left_behind("bob")
     assert answers(ada.handle(NextRound(apart=1, last=10), now=350.0)) == [Play(4)]
 
 

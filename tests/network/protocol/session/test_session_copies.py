@@ -42,7 +42,7 @@ def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_th
     for _ in range(4):
         square.wait(1.0)
     assert square.answers == {"ada": []} | {name: [Decided(frozenset())] for name in square.others("ada")}
-    arrived_late = square.sessions["eve"].ledgers.arrived()
+    arrived_late = square.sessions["eve"].ledgers.late_flows()
     assert (mixed + (0 if arrived_late is None else arrived_late)).tolist() == [0.75] * LENGTH
     accused = {name for name in square.others("ada") if "ada" in square.sessions[name].membership.excluded}
     assert accused == ({*square.others("ada")} if 2.0 in sent else set())
@@ -58,8 +58,8 @@ def test_a_copy_of_a_dropped_release_that_arrives_late_is_refused():
     assert square.answers["eve"] == [Decided(frozenset({"ada"}))]
     for event in arrives("ada", value=2.0, voted=True):
         square.ask("eve", event)
-    assert square.sessions["eve"].ledgers.arrived() is None
-    assert "ada" not in square.sessions["eve"].ledgers.flows.applied((0, 0))
+    assert square.sessions["eve"].ledgers.late_flows() is None
+    assert "ada" not in square.sessions["eve"].ledgers.flows.applied_weights((0, 0))
 
 
 def test_an_owner_that_sends_each_of_the_others_another_copy_is_excluded_and_its_release_dropped():
@@ -112,7 +112,7 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
         square.wait(1.0)
     assert not lost
     assert square.answers["eve"] == [Decided(frozenset())]
-    assert ledgers.arrived().tolist() == [0.25] * 4000
+    assert ledgers.late_flows().tolist() == [0.25] * 4000
 
 
 def of_dan(message):
@@ -165,4 +165,4 @@ def test_an_owner_that_states_that_it_mixes_no_model_of_a_peer_does_not_keep_its
     ledgers = square.sessions["eve"].ledgers
     back = ledgers.close()
     assert (mixed + (0 if back is None else back)).tolist() == [0.75] * LENGTH
-    assert "ada" in ledgers.flows.applied((0, 0))
+    assert "ada" in ledgers.flows.applied_weights((0, 0))

@@ -45,20 +45,20 @@ def test_suspicion_grows_with_silence_and_ends_with_a_word(intervals, silence, m
     detector, now = beating(intervals)
     assert detector.phi("ada", now=now + silence) <= detector.phi("ada", now=now + silence + more)
     detector.receive("ada", now=now + silence + more)
-    assert detector.suspected(now=now + silence + more) == frozenset()
+    assert detector.find_suspects(now=now + silence + more) == frozenset()
 
 
 @given(st.lists(st.floats(0.0, 1000.0), max_size=MIN_INTERVALS), st.floats(0.0, 1e6))
 def test_nobody_is_suspected_of_whom_too_little_is_known(intervals, silence):
     detector, now = beating(intervals[: MIN_INTERVALS - 1])
-    assert detector.suspected(now=now + silence) == frozenset()
+    assert detector.find_suspects(now=now + silence) == frozenset()
 
 
 @given(INTERVALS)
 def test_whose_heartbeats_go_on_as_before_is_never_suspected(intervals):
     detector, now = beating(intervals)
     usual = sum(intervals) / len(intervals)
-    assert "ada" not in detector.suspected(now=now + usual)
+    assert "ada" not in detector.find_suspects(now=now + usual)
 
 
 @given(st.lists(st.floats(0.5, 1.5), min_size=MIN_INTERVALS, max_size=60), st.floats(0.0, 1e4))
@@ -82,17 +82,17 @@ def test_a_flood_of_rows_does_not_make_the_rest_of_the_time_look_like_silence():
     detector = Detector(period=1.0)
     for tick in range(20_000):
         detector.receive("ada", now=tick / 1000, beat=tick % 1000 == 0)
-    assert detector.suspected(now=20.0 + 8.0) == frozenset()
+    assert detector.find_suspects(now=20.0 + 8.0) == frozenset()
 
 
 def test_a_line_that_stutters_is_given_more_time():
     steady, now = beating([1.0] * 50)
     stutters, then = beating([1.0, 1.0, 1.0, 1.0, 12.0] * 10)
-    assert steady.suspected(now=now + 12.0)
-    assert not stutters.suspected(now=then + 20.0)
+    assert steady.find_suspects(now=now + 12.0)
+    assert not stutters.find_suspects(now=then + 20.0)
 
 
 def test_a_new_life_is_not_held_to_the_habits_of_the_one_before():
     detector, now = beating([1.0] * 50)
     detector.forget("ada")
-    assert detector.suspected(now=now + 1e6) == frozenset()
+    assert detector.find_suspects(now=now + 1e6) == frozenset()

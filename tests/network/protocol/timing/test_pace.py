@@ -48,7 +48,7 @@ def test_a_quantile_of_one_waits_for_all_and_leaves_nobody_behind(times, rounds)
     pace = paced(times, quantile=1.0, own=1e4, rounds=rounds)
     assert pace.bound == math.inf
     pace.give_up("peer0")
-    assert not pace.left_behind("peer0", reached=0)
+    assert not pace.is_left_behind("peer0", reached=0)
     assert pace.next(rounds=[rounds], apart=1) == rounds
 
 
@@ -83,11 +83,11 @@ def test_who_was_given_up_is_waited_for_again_where_the_others_are():
     pace.give_up("peer2")
     pace.next(rounds=[], apart=1)
     pace.begin(MIN_MISSED_ROUNDS, now=5e4)
-    assert pace.left_behind("peer2", reached=MIN_MISSED_ROUNDS - 1)
-    assert not pace.left_behind("peer2", reached=MIN_MISSED_ROUNDS)
+    assert pace.is_left_behind("peer2", reached=MIN_MISSED_ROUNDS - 1)
+    assert not pace.is_left_behind("peer2", reached=MIN_MISSED_ROUNDS)
     pace.give_up("peer2")
     pace.came("peer2", MIN_MISSED_ROUNDS, now=5e4 + 1.0)
-    assert not pace.left_behind("peer2", reached=0)
+    assert not pace.is_left_behind("peer2", reached=0)
 
 
 @given(st.floats(0.5, 100.0), st.floats(0.0, 1e3))
@@ -124,17 +124,17 @@ def test_a_neighbour_that_says_it_is_far_ahead_counts_beside_those_that_have_not
     where.receive("eve", pulse(10**6))
     for peer in ("ada", "bob"):
         where.receive(peer, Pulse(1, 0, 0, 0, 0, 0, first=0))
-    assert sorted(where.reached(["ada", "bob", "eve"])) == [0, 0, 10**6]
+    assert sorted(where.reached_rounds(["ada", "bob", "eve"])) == [0, 0, 10**6]
 
 
 def test_who_comes_late_begins_where_half_of_its_neighbours_are():
     where = NeighbourProgress()
     for peer, round in (("ada", 5), ("bob", 6), ("eve", 10**6)):
         where.receive(peer, pulse(round))
-    assert where.supported() == [(5, 1), (6, 1)]
+    assert where.supported_steps() == [(5, 1), (6, 1)]
     where.forget("ada")
     where.forget("bob")
-    assert where.supported() == [(10**6, 1)]  # there is nobody else to ask
+    assert where.supported_steps() == [(10**6, 1)]  # there is nobody else to ask
 
 
 def test_who_may_be_early_waits_for_everybody():

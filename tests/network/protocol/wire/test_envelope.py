@@ -10,9 +10,9 @@ from p2pfl.core.errors import AuthenticityError, DecodeError
 from p2pfl.network.protocol.wire.envelope import MAX_SEQUENCE, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.network.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
 from p2pfl.network.protocol.wire.sum_messages import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
-from p2pfl.network.protocol.wire.tags import parts, tagged
+from p2pfl.network.protocol.wire.tags import add_tags, parts
 from p2pfl.network.protocol.wire.wire_codec import decode, encode
-from p2pfl.plugins.audit.live.tap import Encryptions, record_ciphers
+from p2pfl.plugins.audit.live.tap import EncryptionRecord, record_ciphers
 from p2pfl.privacy.keys import ExchangeKey, SeededSource, SenderKey
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
@@ -62,11 +62,11 @@ def test_keys_are_settled_once_each_knows_that_the_other_has_them():
     ada.meet(announcement(bob))
     bob.meet(announcement(ada))
     assert bob.receive("ada", ada.handover("bob"))  # bob is to answer
-    assert not bob.settled(["ada"])
+    assert not bob.has_settled(["ada"])
     assert ada.receive("bob", bob.handover("ada"))
-    assert ada.settled(["bob"])
+    assert ada.has_settled(["bob"])
     assert not bob.receive("ada", ada.handover("bob"))  # both know: nobody answers any more
-    assert bob.settled(["ada"])
+    assert bob.has_settled(["ada"])
 
 
 @given(st.integers(0, len(encode(CHUNK)) + OVERHEAD - 1), st.integers(0, 7), st.sampled_from([CHUNK, PULSE]))
@@ -147,7 +147,7 @@ def test_no_two_different_messages_are_sealed_at_one_place():
 
 
 def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
-    bob, encrypted = envelope("bob"), Encryptions()
+    bob, encrypted = envelope("bob"), EncryptionRecord()
     exchange = ExchangeKey.from_source(SeededSource(1), peer="ada")
     with record_ciphers(lambda *each: encrypted.note(0, *each)):
         for life, nonce in ((7, b"a" * 16), (8, b"b" * 16), (8, b"c" * 16)):  # the last two resume from one copy
@@ -159,11 +159,11 @@ def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
             ada.seal(Chunk(7, 0, 5, 4, 10, 100, memoryview(nonce)))
             ada.seal_for("bob", Unmasking(nonce[0], 0, bytes(32)))
     assert len(encrypted.keys(0)) == 9  # of handing over, for all, and for one, by each of three
-    assert encrypted.repeated() == 0
+    assert encrypted.count_repeats() == 0
 
 
 def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_twice():
-    encrypted = Encryptions()
+    encrypted = EncryptionRecord()
     with record_ciphers(lambda *each: encrypted.note(0, *each)):
         ends = [envelope(name, seed=seed, life=7) for seed, name in enumerate(("ada", "bob", "eve"))]
         for one in ends:
@@ -175,7 +175,7 @@ def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_t
             one.seal(PULSE)
             one.seal(CHUNK)
     assert len(encrypted.keys(0)) == 3 + 6 + 6
-    assert encrypted.repeated() == 0
+    assert encrypted.count_repeats() == 0
 
 
 def test_a_key_for_another_life_is_refused():
@@ -242,13 +242,13 @@ def test_what_a_key_says_of_the_other_cannot_be_changed(have, known):
     if (have, known) != (told.have, told.known):
         with pytest.raises(DecodeError):
             bob.receive("ada", Key(told.incarnation, told.wrapped, have, known))
-        assert not bob.settled(["ada"])
+        assert not bob.has_settled(["ada"])
 
 
 def test_a_new_life_of_a_neighbour_ends_what_the_old_one_could_say():
     ada, bob = acquainted("ada", "bob")
     bob.meet(announcement(envelope("ada", seed=2, life=17)))
-    assert not bob.settled(["ada"])
+    assert not bob.has_settled(["ada"])
     with pytest.raises(DecodeError):
         bob.open("ada", ada.seal(CHUNK))
 
@@ -273,7 +273,7 @@ def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(mes
     prefix = bytes([SEALED]) + (3).to_bytes(4, "little") + (6).to_bytes(8, "little")
     ciphertext = ada.sender.seal(encode(message), stream=3, sequence=6, header=prefix)
     with pytest.raises(DecodeError, match=r"in the place of another chunk|in the stream of chunks"):
-        bob.open("ada", tagged(prefix, ciphertext, keys=[ada._tags["bob"][0]]))
+        bob.open("ada", add_tags(prefix, ciphertext, keys=[ada._tags["bob"][0]]))
 
 
 # ---------------------------------------------------------------------- a neighbour that holds the same sender key
@@ -290,7 +290,7 @@ def forged(ada, eve, bob):
         genuine, made = parts(ada.seal(CHUNK), prefix=13), parts(pretender.seal(message), prefix=13)
         yield b"".join((made.prefix, b"\2\0", genuine.tags, made.ciphertext))  # tags of another message
         yield b"".join((genuine.prefix, b"\0\0", genuine.ciphertext))  # none
-    yield tagged(*pretended(eve), keys=[eve._tags["bob"][0]])  # as if it were her own
+    yield add_tags(*pretended(eve), keys=[eve._tags["bob"][0]])  # as if it were her own
 
 
 def pretended(eve):

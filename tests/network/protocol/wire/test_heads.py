@@ -6,7 +6,7 @@ import torch
 
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, START, Signature
-from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row, said_head
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, head_of, read_row
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA = Identity.generate(SeededSource(7), peer="ada")
@@ -17,7 +17,7 @@ def test_the_longest_honest_head_can_be_shown():
     parts = encode_row(row, round=2**32, step=2**32, grid=40, mass=1 / 3)
     trailer = Signature.of("swarm", "ada", 7, public=ADA.public, identity=ADA)
     head, _, said, *_ = read_row(b"".join(Pieces(parts, size=1000, trailer=trailer)), trailer=trailer)
-    assert said_head(said) == head
+    assert head_of(said) == head
 
 
 def test_a_head_too_long_to_be_shown_is_refused():

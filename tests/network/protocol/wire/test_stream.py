@@ -29,7 +29,7 @@ def carry(outbox, inbox, *, link, rounds=10_000):
         for chunk in link([*outbox.ready(), *resent]):
             received += [read_row(message)[1] for message in inbox.take(chunk)]
         inbox.grant()
-        resent = outbox.acknowledged("bob", inbox.ack(head=outbox.head))
+        resent = outbox.acknowledge("bob", inbox.ack(head=outbox.head))
         if outbox.idle:
             return received
     raise AssertionError("expected the stream to finish")
@@ -73,9 +73,9 @@ def test_the_slowest_listener_sets_the_pace_and_a_dropped_one_does_not():
     for chunk in outbox.ready():
         inbox.take(chunk)
     inbox.grant()
-    outbox.acknowledged("bob", inbox.ack())
+    outbox.acknowledge("bob", inbox.ack())
     assert not list(outbox.ready())
-    assert outbox.lagging() == ["eve"]
+    assert outbox.lagging_listeners() == ["eve"]
     outbox.drop("eve")
     assert list(outbox.ready())
 
@@ -84,7 +84,7 @@ def test_a_retransmission_is_the_same_bytes():
     outbox, inbox = pair()
     outbox.put(encode_row(torch.arange(10), round=0, step=0))
     (sent,) = outbox.ready()
-    (again,) = outbox.acknowledged("bob", inbox.ack(head=1))
+    (again,) = outbox.acknowledge("bob", inbox.ack(head=1))
     assert bytes(again.data) == bytes(sent.data)
     assert again.sequence == sent.sequence
 
@@ -95,7 +95,7 @@ def test_what_every_listener_has_is_held_no_longer():
     for chunk in outbox.ready():
         inbox.take(chunk)
     assert not outbox.idle
-    outbox.acknowledged("bob", inbox.ack())
+    outbox.acknowledge("bob", inbox.ack())
     assert outbox.idle
 
 
@@ -152,7 +152,7 @@ def test_all_windows_together_stay_below_a_brokers_queue():
 def test_a_message_that_came_before_its_turn_is_complete_once_what_is_before_it_is_given_up():
     outbox, inbox = Outbox(1, chunk=100), Inbox(1, window=8, largest=1000)
     outbox.listen("bob")
-    outbox.acknowledged("bob", inbox.ack())
+    outbox.acknowledge("bob", inbox.ack())
     for letter in b"ab":
         outbox.put([bytes([letter]) * 60])
     first, second = outbox.ready()
@@ -169,7 +169,7 @@ def test_more_credit_than_anybody_gives_is_not_taken_so_that_few_chunks_are_held
     for _ in range(2 * MAX_CHUNKS):
         outbox.put([bytes(50)])
         for acknowledged in (Ack(1, 0, 0, 2**48), Ack(1, 0, 0, MAX_CHUNKS), Ack(1, 0, 2**48, 2**48)):
-            outbox.acknowledged("eve", acknowledged)
+            outbox.acknowledge("eve", acknowledged)
         list(outbox.ready())
     assert len(outbox._held) == MAX_CHUNKS
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from effort import MANY
 from p2pfl.core.errors import DecodeError
 from p2pfl.network.protocol.wire.trailer import CHECKSUM, MAX_TRAILER_BYTES, START, Signature
-from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, read_row, said_head
+from p2pfl.network.protocol.wire.wire_rows import Pieces, encode_row, head_of, read_row
 from p2pfl.privacy.keys import Identity, SeededSource
 
 ADA, EVE = (Identity.generate(SeededSource(7), peer=peer) for peer in ("ada", "eve"))
@@ -81,7 +81,7 @@ def test_what_was_said_is_verified_without_the_row():
     assert said.by(ADA.public)
     assert not said.by(EVE.public)
     assert said.context == "swarm/ada/7/"
-    assert said_head(said) == head
+    assert head_of(said) == head
     assert len(said.statement) == len(said.context) + START + 32
 
 

@@ -165,4 +165,4 @@ def test_options_that_cannot_be_are_refused(options, said):
 def test_one_class_alone_is_refused():
     federation = shared_out(np.ones((20, 1)), np.ones(20), classes=2, peers=3)
     with pytest.raises(LearningError, match="all samples are of one class"):
-        played(Componentwise(features=1, classes=2, rounds=1), federation, topology.ring(3))
+        played(Componentwise(features=1, classes=2, rounds=1, least=1), federation, topology.ring(3))

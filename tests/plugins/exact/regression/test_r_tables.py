@@ -1,8 +1,10 @@
 """Tables of regressions as R prints them: t, R2, F, criteria, ratios and tests between nested models."""
 
+import csv
 import json
 import math
 
+import docx
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from p2pfl.plugins.exact import GLM
 from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics_commands import regression_of
 from p2pfl.results.models.model_file import load
+from p2pfl.results.pages.features import coefficient
 from p2pfl.simulation import simulate
 from plugins.exact.hospital_cases import case, experiment_of, pooled
 from plugins.exact.rscript import computed_by_r
@@ -28,6 +31,8 @@ table <- function(m, ci) for (x in list(coef(summary(m))[, 1], coef(summary(m))[
 """
 KEYS = ("estimate", "error", "z", "p", "low", "high")
 
+RATIO_HEADS = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
+
 COLUMNS = {"age": "number", "lwt": "number", "smoke": "number", "ht": "number"}
 
 
@@ -37,9 +42,9 @@ def saved(folder, settings):
     return folder / "peers" / "peer0.safetensors"
 
 
-def birthwt(data_dir, *, target, columns, **options):
+def birthwt(data_dir, tmp_path, *, target, columns, **options):
     """Return the settings of a regression of the birth weights; their sites have few patients with hypertension."""
-    folder = case(data_dir, "test-part")
+    folder = case(data_dir, "test-part", tmp_path)
     settings = experiment_of(folder, "birthwt.toml", model={"name": "glm", "options": {"least": 1, **options}})
     levels = {"bwt": "number", "low": [0, 1], "ftv": "number"}
     settings["data"]["options"] |= {"target": target, "columns": columns | {target: levels[target]}}
@@ -64,7 +69,7 @@ def check_table(fitted, shown, names):
 
 
 def test_a_weighted_linear_model_has_the_t_and_p_of_lm(data_dir, tmp_path):
-    folder = case(data_dir, "t-distribution")
+    folder = case(data_dir, "t-distribution", tmp_path)
     fitted = regression_of(load(saved(tmp_path / "run", experiment_of(folder, "e.toml"))))
     code = """
     for (v in c("District", "Group", "Age")) { d[[v]] <- factor(d[[v]]) }
@@ -84,7 +89,7 @@ def test_a_weighted_linear_model_has_the_t_and_p_of_lm(data_dir, tmp_path):
 
 
 def test_a_gamma_model_has_the_t_and_the_criteria_of_glm(data_dir, tmp_path):
-    settings, columns = birthwt(data_dir, target="bwt", columns=COLUMNS, family="gamma")
+    settings, columns = birthwt(data_dir, tmp_path, target="bwt", columns=COLUMNS, family="gamma")
     fitted = regression_of(load(saved(tmp_path / "run", settings)))
     code = f"""
     m <- glm(bwt ~ age + lwt + smoke + ht, Gamma("log"), d, {CONTROL})
@@ -101,7 +106,7 @@ def test_a_gamma_model_has_the_t_and_the_criteria_of_glm(data_dir, tmp_path):
 
 
 def test_a_logistic_model_has_odds_ratios_with_intervals(data_dir, tmp_path):
-    settings, columns = birthwt(data_dir, target="low", columns=COLUMNS)
+    settings, columns = birthwt(data_dir, tmp_path, target="low", columns=COLUMNS)
     fitted = regression_of(load(saved(tmp_path / "run", settings)))
     code = f"""
     m <- glm(low ~ age + lwt + smoke + ht, binomial, d, {CONTROL}); ci <- confint.default(m)
@@ -125,8 +130,8 @@ def test_a_logistic_model_has_odds_ratios_with_intervals(data_dir, tmp_path):
     ],
 )
 def test_nested_models_are_compared_as_by_anova(data_dir, tmp_path, capsys, target, r):
-    small, columns = birthwt(data_dir, target=target, columns={"age": "number", "lwt": "number"})
-    large, _ = birthwt(data_dir, target=target, columns=COLUMNS)
+    small, columns = birthwt(data_dir, tmp_path, target=target, columns={"age": "number", "lwt": "number"})
+    large, _ = birthwt(data_dir, tmp_path, target=target, columns=COLUMNS)
     paths = [str(saved(tmp_path / str(number), each)) for number, each in enumerate((small, large))]
     code = f"""
     {r}
@@ -200,3 +205,26 @@ def test_models_that_are_not_nested_or_of_other_rows_are_refused():
         compare_nested(whole, whole)
     with pytest.raises(InputError, match="without a likelihood"):
         compare_nested(one, fit(features, targets, ridge=1.0))
+
+
+def test_coefficients_are_written_as_csv_html_tex_and_docx(data_dir, tmp_path, capsys):
+    settings, _ = birthwt(data_dir, tmp_path, target="low", columns=COLUMNS)
+    path = saved(tmp_path / "run", settings)
+    fitted = regression_of(load(path))
+    files = {kind: tmp_path / f"c.{kind}" for kind in ("csv", "html", "tex", "docx")}
+    options = [text for kind, file in files.items() for text in (f"--{kind}", str(file))]
+    assert main(["coefficients", str(path), *options]) == 0
+    assert "odds ratio" in capsys.readouterr().out
+    head, *rows = csv.reader(files["csv"].read_text().splitlines())
+    assert head == ["feature", "estimate", "std_error", "z", "p", "low", "high", *RATIO_HEADS]
+    first = fitted.coefficients[0]
+    assert [float(cell) for cell in rows[0][1:]] == [*(getattr(first, key) for key in KEYS), *first.ratio]
+    shown = [coefficient(each, ratio=True) for each in fitted.coefficients]
+    document = docx.Document(files["docx"])
+    assert [[cell.text for cell in row.cells] for row in document.tables[0].rows][1:] == shown
+    assert document.paragraphs[0].text == "Regression of low"
+    page = files["html"].read_text()
+    assert all(f">{cell.replace('<', '&lt;')}</td>" in page for row in shown for cell in row[1:] if cell)
+    assert f"smoke & ${shown[3][1]}$" in files["tex"].read_text()
+    assert main(["report", str(tmp_path / "run"), "--tex", str(tmp_path / "r.tex")]) == 0
+    assert f"smoke & ${shown[3][1]}$" in (tmp_path / "r.tex").read_text()

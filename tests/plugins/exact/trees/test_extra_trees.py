@@ -48,9 +48,11 @@ def test_peers_under_masks_end_with_the_extra_trees_of_their_pooled_data_bit_for
 def test_totals_have_one_cut_of_each_feature_and_their_size_changes_nothing(monkeypatch):
     features, targets = datasets.load_wine(return_X_y=True)
     federation = shared_out(features, targets, classes=3, peers=3)
-    model = trees(features, classes=3)
-    assert sizes(model, federation)[3] == 6 * model.wanted * 2 * 3  # trees, features, sides, classes
-    assert sum(sizes(model, federation)[3:]) < 0.3 * sum(sizes(trees(features, classes=3, extra=False), federation)[3:])
+    model = trees(features, classes=3, least=1)
+    assert sizes(model, federation)[4] == 6 * model.wanted * 2 * 3  # trees, features, sides, classes
+    assert sum(sizes(model, federation)[4:]) < 0.3 * sum(
+        sizes(trees(features, classes=3, least=1, extra=False), federation)[4:]
+    )
     _, whole = trained(model, federation, rounds=1)
     monkeypatch.setattr("p2pfl.plugins.exact.trees.parallel_trees.MAX_TOTAL", 50)
     _, parts = trained(model, federation, rounds=1)
@@ -118,8 +120,11 @@ def test_what_totals_show_is_stated_for_the_trees_that_grow(extra):
 
 def test_a_total_of_extra_trees_has_the_numbers_that_are_stated_and_no_more():
     features, targets = datasets.load_wine(return_X_y=True)
-    model, federation = trees(features, classes=3, max_features=4), shared_out(features, targets, classes=3, peers=2)
-    totals = sizes(model, federation)[3:]
+    model, federation = (
+        trees(features, classes=3, max_features=4, least=1),
+        shared_out(features, targets, classes=3, peers=2),
+    )
+    totals = sizes(model, federation)[4:]
     assert totals[0] == 6 * 4 * 2 * 3  # of six roots four features, two sides and three classes
     assert all(size % (4 * 2 * 3) == 0 for size in totals)
 

@@ -87,7 +87,7 @@ class Ballots:
             committee = Committee(tuple(sorted({release.peer, *members})), owner=release.peer)
             settlement.admit(release, committee, record=self._kept.pop(release, BLANK), mixed=mixed)
 
-    def waiting(self, attempt: Place) -> list[Release]:
+    def waiting_releases(self, attempt: Place) -> list[Release]:
         """Return the releases of an attempt of which an earlier incarnation has kept a record."""
         return [release for release in self._kept if release[2:] == attempt]
 
@@ -117,13 +117,13 @@ class Ballots:
             self._writing, self._queue = self._queue, []
             self.shared.store(self.part)
 
-    def stored(self) -> None:
+    def finish_writes(self) -> None:
         """Continue with the releases whose records are durable."""
         written, self._writing = self._writing or [], None
         effects: list[Effect] = []
         for release in written:
             if release[2:] in self.open:
-                effects += self.open[release[2:]].stored(release, now=self.shared.now)
+                effects += self.open[release[2:]].finish_write(release, now=self.shared.now)
         self.do(effects)
         self.write()
 
@@ -146,7 +146,7 @@ class Ballots:
                 case TickAt(when):
                     self.wake = min(self.wake, when)
                 case Contradicted(one, other) if one.member in self.shared.membership.up:
-                    self.contradicted(one, other)
+                    self.exclude_contradictor(one, other)
         if not self.batched:
             self.flush()
 
@@ -172,12 +172,12 @@ class Ballots:
 
     # ------------------------------------------------------------------ contradictions
 
-    def contradicted(self, one: Vote, other: Vote | Promise) -> None:
+    def exclude_contradictor(self, one: Vote, other: Vote | Promise) -> None:
         """Exclude a Byzantine member, and keep the proof; one that forgot is only not believed.
 
         Statements that arrive after a verdict have not been checked yet.
         """
-        if not (self.statements.signed(one) and self.statements.signed(other)):
+        if not (self.statements.has_signed(one) and self.statements.has_signed(other)):
             self.shared.refuse(one.member, "not signed")
             return
         if one.incarnation != other.incarnation:
@@ -190,7 +190,7 @@ class Ballots:
             self.shared.publish(PLACE, Contradiction(one, other))
         self.neighbours.exclude(one.member)
 
-    def accused(self, one: Vote, other: Vote) -> None:
+    def accuse(self, one: Vote, other: Vote) -> None:
         """Exclude a member if the two votes that another one shows prove that it is Byzantine.
 
         Raises
@@ -202,4 +202,4 @@ class Ballots:
             raise DecodeError("expected two votes of a member that contradict each other, got others")
         if one.incarnation != other.incarnation:
             raise DecodeError(f'expected votes of one incarnation of "{one.member}", got those of two')
-        self.contradicted(one, other)
+        self.exclude_contradictor(one, other)

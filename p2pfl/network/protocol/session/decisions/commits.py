@@ -112,7 +112,7 @@ class Commits:
             The message contains a statement that its member has not signed, or has no meaning here.
         """
         if isinstance(message, Contradiction):
-            self.ballots.accused(message.one, message.other)
+            self.ballots.accuse(message.one, message.other)
             return
         if isinstance(message, Halves | Wanted | Copy):
             raise DecodeError(f"expected a message about an attempt, got a {type(message).__name__}")
@@ -151,7 +151,7 @@ class Commits:
     @property
     def waits(self) -> frozenset[str]:
         """Members on whose reports there is no verdict at this peer."""
-        return frozenset(release.peer for release in self._undecided())
+        return frozenset(release.peer for release in self._undecided_releases())
 
     @property
     def active(self) -> bool:
@@ -171,7 +171,7 @@ class Commits:
         if now >= ballots.wake:
             ballots.wake = math.inf
             ballots.do(self._settlement.tick(now=now))
-        undecided = self._undecided()
+        undecided = self._undecided_releases()
         if now >= self._again:
             self._request(undecided)
         for release in undecided:
@@ -181,15 +181,15 @@ class Commits:
         ballots.write()
         self._judge(undecided)
         ballots.batched = self._asked is not None
-        if ballots.unsent and (not ballots.batched or now >= self._flushed + PULSE or self._told()):
+        if ballots.unsent and (not ballots.batched or now >= self._flushed + PULSE or self._owes_vote()):
             self._flushed = now
             ballots.flush()
 
     def _doubtful(self, peer: str) -> bool:
         """Return whether a member probably does not report: it is gone, or all others have waited for long."""
-        return self._gone(peer) or self.shared.now >= self._slow(peer)
+        return self._is_gone(peer) or self.shared.now >= self._slow(peer)
 
-    def _gone(self, peer: str) -> bool:
+    def _is_gone(self, peer: str) -> bool:
         return peer != self.shared.me.peer and peer not in self.shared.membership.present
 
     def _slow(self, peer: str) -> float:
@@ -205,8 +205,8 @@ class Commits:
         Members that lack a model doubt its owner only after they have waited for the model and for its report. Whenever
         a member begins to doubt a report, there is time for another ballot.
         """
-        silent = {release.peer for release in self._undecided()} - self._reported
-        slow = [self._slow(release.peer) for release in self._undecided()]
+        silent = {release.peer for release in self._undecided_releases()} - self._reported
+        slow = [self._slow(release.peer) for release in self._undecided_releases()]
         last = max(map(self._slow, silent), default=self._since)
         doubted = max(self._doubts.values(), default=self._since)
         return [*slow, max(last + self.shared.patience, doubted) + self.shared.patience]
@@ -217,7 +217,7 @@ class Commits:
         latest = self._settlement.latest
         return {release.peer for release, record in latest.items() if record.voted or record.decided}
 
-    def _told(self) -> bool:
+    def _owes_vote(self) -> bool:
         """Return whether this peer has a vote to send that others wait for: its own, or the last ones."""
         attempt = self._place
         records = self._settlement.latest
@@ -262,7 +262,7 @@ class Commits:
         verdicts = ((each.peer, settlement.verdict(each)) for each in reports)
         return {peer: value for peer, value in verdicts if value is not None}
 
-    def _undecided(self) -> list[Release]:
+    def _undecided_releases(self) -> list[Release]:
         if self._asked is None:
             return []
         verdicts = self._verdicts

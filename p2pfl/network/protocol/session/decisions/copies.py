@@ -97,7 +97,7 @@ class Copies:
         if not model.vote or model.head.round != release.round:
             return None
         vote = Vote(release, owner, Ballot(0, owner), value, model.vote, release.incarnation)
-        return vote if self.statements.signed(vote) else None
+        return vote if self.statements.has_signed(vote) else None
 
     def keep(self, vote: Vote, model: Parsed) -> Vote:
         """Keep a copy that has arrived from its owner; return the owner's vote for the first one of the round."""
@@ -181,12 +181,12 @@ class Copies:
         transfer.received += copy.data
         transfer.since, transfer.pieces, transfer.moved = self.shared.now, transfer.pieces + 1, True
         if end == copy.total:
-            return self._completed(release, transfer)
+            return self._complete(release, transfer)
         if transfer.pieces == BURST:
             self._request(release, transfer)
         return None
 
-    def _completed(self, release: Release, transfer: Transfer) -> Kept:
+    def _complete(self, release: Release, transfer: Transfer) -> Kept:
         message = bytes(transfer.received)
         transfer.received, transfer.moved = bytearray(), False  # if it is no copy, the next holder is asked
         announcement = self.shared.membership.up[release.peer]

@@ -79,31 +79,31 @@ class MaskKeys:
     @property
     def waits(self) -> frozenset[str]:
         """Peers whose keys this peer waits for."""
-        return frozenset(sender for sender, _ in self._lacking())
+        return frozenset(sender for sender, _ in self._missing_keys())
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
         return min(self._reported + PULSE, self._since + self.shared.patience)
 
-    def _lacking(self) -> list[tuple[str, str]]:
+    def _missing_keys(self) -> list[tuple[str, str]]:
         asked = self._asked
         if asked is None:
             return []
-        return sorted(pair for pair in asked.awaited if pair[1] not in self._received(asked.round, pair[0]))
+        return sorted(pair for pair in asked.awaited if pair[1] not in self._received_keys(asked.round, pair[0]))
 
-    def _received(self, round: int, sender: str) -> Mapping[str, bytes]:
+    def _received_keys(self, round: int, sender: str) -> Mapping[str, bytes]:
         """Return the keys of the masks in a neighbour's release of a round, as far as they have arrived."""
         return self._halves.get((round, sender, self.copies.incarnation(sender, round)), {})
 
     def decide(self) -> None:
         """Answer if all keys are there, or the timeout has passed; request those that are missing."""
-        asked, lacking, now = self._asked, self._lacking(), self.shared.now
+        asked, lacking, now = self._asked, self._missing_keys(), self.shared.now
         assert asked is not None  # noqa: S101 (set while this is active)
         gone = {sender for sender, _ in lacking} - self.shared.membership.present
         if not lacking:
             self._asked = None
-            keys = {(sender, peer): self._received(asked.round, sender)[peer] for sender, peer in asked.awaited}
+            keys = {(sender, peer): self._received_keys(asked.round, sender)[peer] for sender, peer in asked.awaited}
             self.shared.do(Disclosed(keys))
         elif gone or now >= self._since + self.shared.patience:
             self._asked = None

@@ -60,7 +60,7 @@ class Statements:
         DecodeError
             The message states what cannot be, or a member has not signed what it states in its name.
         """
-        own, others = _stated(message)
+        own, others = _statements_of(message)
         release = message.subject
         for each in (*own, *others):
             if each.subject != release or each.member not in committee.members:
@@ -68,7 +68,7 @@ class Statements:
         if not _possible(message, committee):
             raise DecodeError(f"expected a message that its statements prove, got a {type(message).__name__}")
         for each in (*own, *others):
-            if not self.signed(each):
+            if not self.has_signed(each):
                 raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
         for each in (*own, *others):
             if not self._current(each, direct=each in own):
@@ -86,7 +86,7 @@ class Statements:
             least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
         return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
 
-    def signed(self, stated: Vote | Promise) -> bool:
+    def has_signed(self, stated: Vote | Promise) -> bool:
         """Return whether a member has signed a statement."""
         me = self.shared.me
         if self.shared.codec.identity is None:
@@ -105,7 +105,7 @@ class Statements:
         return True
 
 
-def _stated(message: Message) -> tuple[tuple[Vote | Promise, ...], tuple[Vote | Promise, ...]]:
+def _statements_of(message: Message) -> tuple[tuple[Vote | Promise, ...], tuple[Vote | Promise, ...]]:
     """Return the statements of the sender in a message, and those that it repeats."""
     match message:
         case Vote():

@@ -144,7 +144,7 @@ class Verdicts:
         """Return whether a release that arrived late may be applied: without its owner's vote, it never counts."""
         return vote is not None or self._asked is None
 
-    def delivered(self, sender: str, model: Parsed) -> Vote | None:
+    def deliver(self, sender: str, model: Parsed) -> Vote | None:
         """Keep a release that has arrived, and return its owner's vote; ``None`` if there is none, or not its own."""
         announcement = self.shared.membership.up.get(sender)
         peers = self.shared.edges.topology.peers
@@ -158,10 +158,10 @@ class Verdicts:
         if vote is not None and abs(model.head.round - self._now) <= REACH:
             first = self.copies.keep(vote, model)
             if contradict(first, vote):
-                self.ballots.contradicted(first, vote)
+                self.ballots.exclude_contradictor(first, vote)
         return vote
 
-    def arrived(self, vote: Vote) -> None:
+    def note_late_release(self, vote: Vote) -> None:
         """Note that a release arrived late and was applied."""
         asked, release = self._asked, vote.subject
         if asked is not None and asked.round == release.round:
@@ -186,7 +186,7 @@ class Verdicts:
             case Halves():
                 self.keys.receive(sender, message, near=abs(message.round - self._now) <= REACH)
             case Contradiction(one, other):
-                self.ballots.accused(one, other)
+                self.ballots.accuse(one, other)
             case Wanted():
                 self.copies.serve(sender, message)
             case Copy():
@@ -233,14 +233,14 @@ class Verdicts:
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
             return True
-        incarnations = self._known(peer, release.round)
+        incarnations = self._known_incarnations(peer, release.round)
         strange = sum(each.peer == peer and each.incarnation not in incarnations for each in settlement.admitted)
         if release.incarnation not in incarnations and strange >= LIVES:
             return False
         self._release(*release[:3])
         return True
 
-    def _known(self, peer: str, round: int) -> frozenset[int]:
+    def _known_incarnations(self, peer: str, round: int) -> frozenset[int]:
         """Return the incarnations of a peer that can have released in a round, as far as this peer knows of them.
 
         Requests about others cannot use up the room for these. A peer that restarts knows of the last incarnations
@@ -261,7 +261,7 @@ class Verdicts:
     def waits(self) -> frozenset[str]:
         """Peers whose releases, or keys, this peer waits for."""
         if self._asked is not None:
-            return frozenset(release.peer for release in self._undecided())
+            return frozenset(release.peer for release in self._undecided_releases())
         return self.keys.waits
 
     @property
@@ -307,7 +307,7 @@ class Verdicts:
         if now >= self._again:
             self._request(settlement)
         if now >= self._since + SLOW:
-            for release in self._undecided():
+            for release in self._undecided_releases():
                 self.ballots.do(settlement.doubts(release.peer, now=now))
         self._fetch(settlement)
         self.ballots.write()
@@ -327,12 +327,12 @@ class Verdicts:
         """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
         now = self.shared.now
         self._again = now + max(PULSE, now - self._since)
-        for release in filter(settlement.held, self._undecided()):
+        for release in filter(settlement.has_release, self._undecided_releases()):
             self.shared.publish(PLACE, Prepare(release, Ballot(0, self.shared.me.peer)))
 
     def _judge(self, asked: Decide) -> None:
         self._widen(asked.round)
-        undecided = self._undecided()
+        undecided = self._undecided_releases()
         if not undecided:
             self._asked = None
             self._answer(asked.round)
@@ -395,7 +395,7 @@ class Verdicts:
             if announcement is not None and announcement.incarnation == release.incarnation:
                 self.neighbours.leave_out(release.peer)
 
-    def _undecided(self) -> list[Release]:
+    def _undecided_releases(self) -> list[Release]:
         if self._asked is None:
             return []
         settlement = self.ballots.open[self._asked.round, 0]
@@ -415,7 +415,7 @@ class Verdicts:
 
     def _settlement(self, round: int) -> Settlement:
         settlement = self.ballots.settlement((round, 0))
-        for release in self.ballots.waiting((round, 0)):
+        for release in self.ballots.waiting_releases((round, 0)):
             self._release(*release[:3])
         return settlement
 

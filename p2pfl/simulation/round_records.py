@@ -1,0 +1,93 @@
+"""Records of the rounds of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import derived
+from p2pfl.core.rows import distances, mean, to_device
+from p2pfl.results import Record
+from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.stacked import StackedNeighbourhood
+
+HOST = torch.device("cpu")
+"""Device of everything that peers would send, save and report."""
+
+
+def move_state(state: State, device: torch.device) -> State:
+    """Return a state with all rows ``[R, ...]`` on a device; one number for each row stays on the CPU."""
+    if state.rows.device == device:
+        return state
+
+    def there(values: torch.Tensor) -> torch.Tensor:
+        return to_device(values, device) if values.dim() > 1 or device == HOST else values
+
+    return replace(
+        state,
+        rows=there(state.rows),
+        public=derived(there, state.public),
+        memory=None if state.memory is None else {name: there(value) for name, value in state.memory.items()},
+        extra={name: there(value) for name, value in state.extra.items()},
+        known={name: derived(there, value) for name, value in state.known.items()},
+    )
+
+
+def on_host(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors on the CPU, which waits for the device."""
+    return {name: value.cpu() for name, value in values.items()}
+
+
+def records_of(
+    rounds: list[int],
+    state: State,
+    net: StackedNeighbourhood,
+    learner: Inline,
+    *,
+    evaluated: Sequence[dict[str, float]],
+    sent: torch.Tensor,
+    spent: float | None,
+    mean_model: dict[str, float],
+) -> list[list[Record]]:
+    """Return the records of each peer, as of live ones: one if it ends a round of its own; a round of -1 means none."""
+    report = state.report
+    received = net.received.tolist()
+    public = state.public.rows  # [R, P]
+    common = net.shard.mean(mean(public))  # [P]
+    tensors = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
+    tensors |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
+    tensors |= {} if report is None else {"loss": report.loss}
+    columns = {name: values.tolist() for name, values in on_host(tensors).items()}
+    losses = [None] * len(net.peers)
+    if report is not None:
+        losses = [loss if steps else None for loss, steps in zip(columns["loss"], report.steps.tolist(), strict=True)]
+    updates = columns.get("update", [None] * len(net.peers))
+    diversity, mixed = learner.diversity, state.mixed
+    return [
+        [
+            Record(
+                peer=name,
+                round=rounds[index],
+                scores=evaluated[index],
+                training_loss=losses[index],
+                distance=columns["moved"][index],
+                bytes_out=int(sent[index]),
+                bytes_in=0,
+                seconds_training=0.0,
+                seconds_waiting=0.0,
+                received=received[index],
+                privacy_spent=spent,
+                update=updates[index],
+                disagreement=columns["apart"][index],
+                diversity=diversity,
+                mixed=mixed,
+                mean_model=mean_model,
+            )
+        ]
+        if rounds[index] >= 0
+        else []
+        for index, name in enumerate(net.peers)
+    ]

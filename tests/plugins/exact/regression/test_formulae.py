@@ -1,0 +1,268 @@
+"""Formulae of regressions: designs as R makes them, and coefficients as R finds them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from p2pfl.cli import main
+from p2pfl.core.errors import DataError, ExperimentError, ModelError
+from p2pfl.data.data_description import Field
+from p2pfl.data.tables.formula import Formula
+from p2pfl.data.tables.splines import natural_spline
+from p2pfl.experiment import plan, read
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.exact.statistics_commands import regression_of
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.models import Predictor
+from p2pfl.results.models.model_file import load
+from p2pfl.simulation import simulate
+from plugins.exact.hospital_cases import case, experiment_of, pooled
+from plugins.exact.rscript import computed_by_r
+from swarms import live
+
+LARGEST_ERROR = 1e-9
+"""Largest relative error against R, on doubles."""
+
+FIELDS = (Field("age"), Field("lwt", range=(80.0, 250.0)), Field("smoke"), Field("race", ("white", "black", "other")))
+COLUMNS = {"age": "number", "lwt": "number", "smoke": "number", "race": [1, 2, 3], "bwt": "number", "low": [0, 1]}
+
+
+def names_of(text, fields=FIELDS):
+    return [each.name for each in Formula.of(text, fields).fields]
+
+
+def design_of(text, rows, fields=FIELDS):
+    """Return the design of rows of age, lwt, smoke and the place of the race."""
+    encoded = np.column_stack([rows[:, :3], np.eye(3)[rows[:, 3].astype(int)]])
+    return Formula.of(text, fields).apply(torch.from_numpy(encoded)).numpy()
+
+
+def test_operators_mean_what_they_mean_in_r():
+    assert names_of("low ~ age * smoke") == ["age", "smoke", "age:smoke"]
+    assert names_of("age:smoke + age") == ["age", "age:smoke"]
+    assert names_of("(age + smoke + lwt)^2 - age:lwt") == ["age", "smoke", "lwt", "age:smoke", "smoke:lwt"]
+    assert names_of("age * smoke * lwt - age:smoke:lwt")[-1] == "smoke:lwt"
+    assert names_of("age + age + smoke:age + age:smoke") == ["age", "smoke:age"]
+    assert [Formula.of(text, FIELDS).intercept for text in ("age", "age - 1", "0 + age", "-1 + age")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert Formula.of("Surv(time, status) ~ age", FIELDS).target == "time"
+
+
+def test_levels_are_compared_with_their_first_or_with_the_named_one():
+    [race] = Formula.of("race", FIELDS).fields
+    assert race.levels == ("black", "other", "white")  # the model leaves the last one out
+    [race] = Formula.of("C(race, ref='other')", FIELDS).fields
+    assert race.levels == ("white", "black", "other")
+    assert names_of("race * smoke")[2:] == ["race=black:smoke", "race=other:smoke"]
+    assert names_of("smoke + race:smoke") == ["smoke", "race=black:smoke", "race=other:smoke"]
+    assert names_of("race:smoke") == ["race=white:smoke", "race=black:smoke", "race=other:smoke"]
+
+
+ROWS = np.array([[20.0, 120.0, 1.0, 0.0], [31.0, 95.0, 0.0, 2.0], [25.0, 180.0, 1.0, 1.0], [40.0, 260.0, 0.0, 2.0]])
+
+
+def test_functions_and_arithmetic_are_those_of_numpy():
+    age, lwt = ROWS[:, 0], ROWS[:, 1]
+    found = design_of("log(age) + I((lwt - 100)^2 / 10 - 2 * age) + sqrt(lwt) + I(-age^2)", ROWS)
+    assert np.allclose(found, np.column_stack([np.log(age), (lwt - 100) ** 2 / 10 - 2 * age, np.sqrt(lwt), -(age**2)]))
+
+
+def test_a_natural_spline_is_straight_beyond_its_ends_and_smooth_at_its_knots():
+    spline = natural_spline([110.0, 130.0], (80.0, 250.0))
+    step = 1e-3
+
+    def at(column, x):
+        return spline.column(column, torch.tensor(x, dtype=torch.float64)).numpy()
+
+    for column in range(spline.columns):
+        bends = [
+            float(np.diff(at(column, [x - step, x, x + step]), 2)[0]) / step**2 for x in (60.0, 79.9, 250.1, 400.0)
+        ]
+        assert np.allclose(bends, 0, atol=1e-6)
+        for knot in (80.0, 110.0, 130.0, 250.0):
+            left, right = (np.diff(at(column, [knot + side * each for each in (0, 1e-4, 2e-4)]), 2) for side in (-1, 1))
+            assert np.allclose(left, right, atol=1e-9)
+
+
+def test_a_natural_spline_is_that_of_r(tmp_path):
+    x = np.array([60.0, 80.0, 99.5, 110.0, 121.0, 135.25, 200.0, 250.0, 333.0])
+    code = "b <- ns(d$x, knots = c(110, 121, 140), Boundary.knots = c(80, 250)); for (j in 1:4) show(b[, j])"
+    wanted = np.array(computed_by_r(code, {"x": x}, tmp_path, packages=("splines",)))
+    spline = natural_spline([110, 121, 140], (80.0, 250.0))
+    found = np.stack([spline.column(number, torch.from_numpy(x)).numpy() for number in range(4)])
+    assert np.allclose(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def fitted(data_dir, tmp_path, formula, *, target, **options):
+    """Return the coefficients by name, and the path of the model."""
+    folder = case(data_dir, "test-part", tmp_path)
+    model = {"name": "glm", "options": {"least": 1, "formula": formula, **options}}
+    settings = experiment_of(folder, "birthwt.toml", model=model)
+    settings["data"]["options"] |= {"target": target, "columns": COLUMNS}
+    simulate(settings, folder=tmp_path / "run", baselines=False)
+    path = tmp_path / "run" / "peers" / "peer0.safetensors"
+    rows = regression_of(load(path)).coefficients
+    return {each.name: (each.estimate, each.error) for each in rows if each.estimate is not None}, path, folder
+
+
+FORMULAE = {
+    "age * smoke + C(race, ref='3')": (
+        "age * smoke + relevel(factor(race), '3')",
+        ["(intercept)", "age", "smoke", "race: 1", "race: 2", "age:smoke"],
+    ),
+    "ns(lwt, knots=[110, 135], range=[80, 250]) + race * smoke": (
+        "ns(lwt, knots = c(110, 135), Boundary.knots = c(80, 250)) + factor(race) * smoke",
+        [
+            *("(intercept)", "ns(lwt)1", "ns(lwt)2", "ns(lwt)3", "race: 2", "race: 3", "smoke"),
+            *("race=2:smoke", "race=3:smoke"),
+        ],
+    ),
+    "log(lwt) + I(age^2) + race:smoke - 1": (
+        "log(lwt) + I(age^2) + factor(race):smoke - 1",
+        ["log(lwt)", "I(age^2)", "race=1:smoke", "race=2:smoke", "race=3:smoke"],
+    ),
+}
+
+
+@pytest.mark.parametrize("target", ["bwt", "low"])
+@pytest.mark.parametrize("formula", FORMULAE)
+def test_coefficients_of_formulae_are_those_of_r(data_dir, tmp_path, formula, target):
+    r, names = FORMULAE[formula]
+    found, _, folder = fitted(data_dir, tmp_path, f"{target} ~ {formula}", target=target)
+    family = "gaussian" if target == "bwt" else "binomial"
+    code = f"""
+    m <- glm({target} ~ {r}, {family}, d, control = glm.control(epsilon = 1e-15, maxit = 100)); s <- coef(summary(m))
+    show(s[, 1]); show(s[, 2])
+    """
+    estimates, errors = computed_by_r(code, pooled(folder), tmp_path, packages=("splines",))
+    assert {*found} == {*names}
+    got = np.array([found[name] for name in names])
+    assert np.max(np.abs(got[:, 0] - estimates) / np.abs(estimates)) < LARGEST_ERROR
+    assert np.max(np.abs(got[:, 1] - errors) / errors) < LARGEST_ERROR
+
+
+def test_a_saved_model_predicts_from_the_columns_of_the_table(data_dir, tmp_path):
+    formula = "bwt ~ age * smoke + ns(lwt, knots=[110], range=[80, 250])"
+    found, path, folder = fitted(data_dir, tmp_path, formula, target="bwt")
+    predictions = Predictor.load(path).predict(folder / "peer0.csv").values
+    rows = pooled(folder)
+    count = len(predictions)
+    spline = natural_spline([110], (80.0, 250.0))
+    lwt = torch.from_numpy(rows["lwt"][:count])
+    design = {"age": rows["age"][:count], "smoke": rows["smoke"][:count], "(intercept)": np.ones(count)}
+    design["age:smoke"] = design["age"] * design["smoke"]
+    design |= {f"ns(lwt){number + 1}": spline.column(number, lwt).numpy() for number in range(2)}
+    wanted = sum(found[name][0] * values for name, values in design.items())
+    assert np.allclose(np.asarray(predictions).ravel(), wanted, rtol=1e-9)
+
+
+def test_columns_with_a_role_stay_beside_the_formula(tmp_path):
+    rng = np.random.default_rng(3)
+    table = np.column_stack([rng.integers(1, 9, 90), rng.integers(1, 5, 90), rng.poisson(3, 90)])
+    rows = table.tolist()
+    for number in range(3):
+        with (tmp_path / f"peer{number}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["dose", "years", "cases"], *rows[number::3]])
+    settings = {
+        "rounds": 20,
+        "topology": {"kind": "complete", "peers": 3},
+        "data": {
+            "name": "table",
+            "options": {
+                "path": str(tmp_path / "{peer}.csv"),
+                "target": "cases",
+                "columns": dict.fromkeys(("dose", "years", "cases"), "number"),
+            },
+        },
+        "model": {"name": "glm", "options": {"family": "poisson", "exposure": "years", "formula": "cases ~ log(dose)"}},
+        "privacy": {"mode": "pairwise"},
+    }
+    run = simulate(settings, folder=tmp_path / "run", baselines=False)
+    regression = run.summary["explained"]["regression"]
+    assert [each["name"] for each in regression["coefficients"]] == ["log(dose)", "(intercept)"]
+    design, mean = np.column_stack([np.log(table[:, 0]), np.ones(90)]), table[:, 1]
+    beta = np.array([each["estimate"] for each in regression["coefficients"]])
+    score = design.T @ (table[:, 2] - mean * np.exp(design @ beta))
+    assert np.allclose(score, 0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("age + heigth", 'there is no column "heigth"; choose from age, lwt, smoke, race'),
+        ("age +", "it ends where a term belongs"),
+        ("age) + lwt", r'"\)" comes after the end'),
+        ("(age + lwt", r'the end stands where "\)" belongs'),
+        ("poly(age, 2)", r"poly\(\) is no function here; use C, I, ns, log, sqrt, exp"),
+        ("C(smoke)", "declare them in data.options.columns, such as smoke = "),
+        ("C(race, ref='grey')", 'has no level "grey"; choose from white, black, other'),
+        ("C(race, base='black')", '"base" is no option here; write ref='),
+        ("ns(age, 3)", r"does not say where its knots are; write ns\(age, knots=\[...\]\)"),
+        ("ns(age, knots=[20, 30])", "do not ascend between two ends"),
+        ("ns(lwt, knots=[130, 110])", "do not ascend between two ends"),
+        ("ns(lwt, knots=[a])", "stands in a list of numbers"),
+        ("log(race)", "has levels, with which nobody calculates"),
+        ("age^9", "is no power of terms"),
+        ("age + 3", "the number 3 is no term"),
+        ("age $ lwt", "is no part of a formula"),
+        ("1", "it has no term"),
+        ("age + (1 | site)", "random effects .* add the site as a column, or set errors"),
+        ("y ~ age ~ lwt", "twice"),
+    ],
+)
+def test_what_is_no_formula_is_refused_in_a_sentence(text, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        Formula.of(text, FIELDS)
+
+
+def test_a_formula_of_another_target_or_of_scaled_columns_is_refused(data_dir, tmp_path):
+    folder = case(data_dir, "test-part", tmp_path)
+    settings = experiment_of(folder, "birthwt.toml", model={"name": "glm", "options": {"formula": "bwt ~ age"}})
+    with pytest.raises(ExperimentError, match='has "bwt" on its left side, and the target of the table is "low"'):
+        plan(read(settings))
+    settings["model"]["options"]["formula"] = "low ~ age"
+    with pytest.raises(ExperimentError, match="in their units"):
+        plan(read(settings, changes=["data.scale=true"]))
+    settings["model"]["options"]["formula"] = "low ~ log(ptl)"
+    with pytest.raises(DataError, match=r"log\(ptl\) is not finite for some rows"):
+        plan(read(settings))
+    settings["model"] = {"name": "boosting", "options": {"formula": "low ~ age * lwt"}}
+    assert plan(read(settings)).federation.dataset.shape == (3,)
+
+
+def test_coefficients_of_a_formula_are_printed(data_dir, tmp_path, capsys):
+    _, path, _ = fitted(data_dir, tmp_path, "low ~ age * smoke", target="low")
+    capsys.readouterr()
+    assert main(["coefficients", str(path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["coefficients"]
+    assert [each["name"] for each in rows] == ["age", "smoke", "age:smoke", "(intercept)"]
+
+
+def birthwt(data_dir, tmp_path, formula, **options):
+    model = {"name": "glm", "options": {"formula": formula} | options}
+    settings = experiment_of(case(data_dir, "test-part", tmp_path), "birthwt.toml", model=model)
+    settings["data"]["options"] |= {"target": "bwt", "columns": COLUMNS | {"ht": [0, 1], "ui": "number"}}
+    return settings
+
+
+def test_a_combination_of_levels_that_few_people_have_is_refused(data_dir, tmp_path):
+    settings = birthwt(data_dir, tmp_path, "bwt ~ ht * smoke + race * smoke")
+    simulate(settings | {"topology": {"kind": "complete", "peers": 4}}, baselines=False)
+    with pytest.raises(DataError, match=r"fewer than 8 people share a value of ht=1:smoke"):
+        simulate(birthwt(data_dir, tmp_path, "bwt ~ ht * smoke", least=8), baselines=False)
+
+
+@pytest.mark.parametrize("errors", ["HC1", "cluster"])
+async def test_live_peers_find_the_robust_errors_of_the_simulation(data_dir, tmp_path, errors):
+    settings = birthwt(data_dir, tmp_path, "bwt ~ age * smoke + log(lwt)", errors=errors)
+    models = simulate(settings, baselines=False, source=SeededSource(3)).models
+    for name, end in (await live(read(settings), MemoryTransport(), source=SeededSource(3))).items():
+        for key, tensor in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
+            assert np.array_equal(tensor.numpy(), models[name][key].numpy()), (name, key)

@@ -1,0 +1,336 @@
+"""The ledger of runs: what a run would show with earlier ones is refused at the owner, or accepted in writing."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from p2pfl.core.errors import InputError
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.accounts import beside_file
+from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.site_policy import read_policy
+from p2pfl.network.peer.launch.in_loop import live
+from p2pfl.plugins.study.valuation import valuation
+from p2pfl.privacy.keys import Identity, SeededSource, key_text
+from p2pfl.results.spending.account_file import AccountFile
+from p2pfl.results.spending.ledger import check_runs, record_runs
+from p2pfl.simulation import simulate
+
+PEERS = ("peer0", "peer1", "peer2", "peer3")
+COLUMNS = {"age": "integer", "weight": "number", "smoke": ["no", "yes"], "low": ["no", "yes"]}
+NOW = datetime(2026, 11, 27, 8, tzinfo=UTC)
+
+
+def rows(peer, *, count=40):
+    """Return the lines of the table of a peer."""
+    rng = np.random.default_rng(PEERS.index(peer))
+    ages, weights = rng.integers(16, 45, count), rng.integers(40, 110, count)
+    answers = np.where(rng.random((count, 2)) > 0.6, "yes", "no")
+    numbers = zip(ages, weights, answers, strict=True)
+    return [f"{age},{weight},{smoke},{low},free" for age, weight, (smoke, low) in numbers]
+
+
+def write(folder, peer, lines, *, header="age,weight,smoke,low,note"):
+    (folder / f"{peer}.csv").write_text("\n".join([header, *lines]) + "\n")
+
+
+@pytest.fixture
+def wards(tmp_path):
+    """Tables of four hospitals."""
+    for peer in PEERS:
+        write(tmp_path, peer, rows(peer))
+    return tmp_path
+
+
+def experiment(folder, *changes, model="description", columns=COLUMNS, **sections):
+    table = {
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "table", "options": {"path": str(folder / "{peer}.csv"), "target": "low", "columns": columns}},
+        "model": {"name": model},
+        "learning": {"algorithm": "exact"},
+        "privacy": {"mode": "pairwise"},
+    }
+    return read(table | sections, changes=changes)
+
+
+def run(folder, *changes, only=None, unaccounted=False, **sections):
+    """Record a run of all peers, or of one, as a simulation or a live peer does before its first total."""
+    wanted = experiment(folder, *changes, **sections)
+    made = plan(wanted, only=only and [only], unaccounted=unaccounted)
+    record_runs(made, made.federation.peers, now=NOW)
+
+
+def runs(folder, peer="peer0"):
+    return AccountFile(beside_file(folder / f"{peer}.csv")).read()
+
+
+def test_a_run_is_listed_with_what_an_officer_files(wards):
+    run(wards)
+    (listed,) = runs(wards)
+    assert (listed.date, listed.peer, listed.peers) == ("2026-11-27T08:00:00+00:00", "peer0", PEERS)
+    assert (listed.model, listed.columns, listed.samples) == ("description", ("age", "low", "smoke", "weight"), 40)
+    assert (listed.table, listed.exact, listed.epsilon, listed.accepted) == ("peer0.csv", True, None, ())
+    assert "free" not in beside_file(wards / "peer0.csv").read_text()
+
+
+def test_the_same_run_may_be_repeated_and_another_model_run_on_the_same_people(wards):
+    for model in ("description", "description", "pca"):
+        run(wards, model=model)
+    assert [each.model for each in runs(wards)] == ["description", "description", "pca"]
+
+
+def test_a_withdrawn_hospital_is_refused_at_those_that_stay(wards):
+    run(wards)
+    with pytest.raises(
+        InputError, match=r"peer0\.csv\.budget\.jsonl: peer3 takes part in only one of this run and run 1"
+    ):
+        run(wards, "topology.peers=3")
+    assert len(runs(wards)) == 1
+    run(wards)  # its neighbours' accounts have no line of the refused run either
+
+
+@pytest.mark.parametrize("peer", PEERS[:2])
+def test_an_erased_patient_is_refused_at_their_hospital(wards, peer):
+    run(wards)
+    write(wards, peer, rows(peer)[1:])
+    with pytest.raises(
+        InputError,
+        match=rf"{peer}\.csv\.budget\.jsonl: this run and run 1 \(description, 2026-11-27\) "
+        "differ in one person, so their difference shows that person",
+    ):
+        run(wards, only=peer)
+    other = PEERS[1 - PEERS.index(peer)]
+    run(wards, only=other)  # which does not know
+
+
+def test_a_corrected_value_shows_what_it_was(wards):
+    run(wards)
+    first, *rest = rows("peer0")
+    write(wards, "peer0", [first.replace("free", "note"), *rest])
+    with pytest.raises(InputError, match="differ in 2 people"):
+        run(wards)
+
+
+def test_as_many_changes_as_people_must_share_a_total_pass(wards):
+    run(wards)
+    write(wards, "peer0", rows("peer0")[5:])
+    run(wards)
+    assert [each.samples for each in runs(wards)] == [40, 35]
+
+
+def test_the_model_can_ask_for_more_people(wards):
+    run(wards)
+    write(wards, "peer0", rows("peer0")[5:])
+    with pytest.raises(InputError, match="or at least 6 others"):
+        run(wards, "model.options.least=6")
+
+
+def test_an_owner_accepts_in_writing(wards):
+    run(wards)
+    write(wards, "peer0", rows("peer0")[1:])
+    run(wards, unaccounted=True)
+    assert [len(each.accepted) for each in runs(wards)] == [0, 1]
+    assert "differ in one person" in runs(wards)[1].accepted[0]
+    run(wards)  # the same again shows nothing new
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards, model="pca")
+
+
+def test_a_column_more_or_in_another_place_hides_nobody(wards):
+    run(wards)
+    lines = [f"x{number},{line}" for number, line in enumerate(rows("peer0")[1:])]
+    write(wards, "peer0", lines, header="new,age,weight,smoke,low,note")
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards)
+
+
+def test_people_are_counted_where_a_table_has_lost_a_column(wards):
+    run(wards)
+    write(wards, "peer0", [line.removesuffix(",free") for line in rows("peer0")[1:]], header="age,weight,smoke,low")
+    with pytest.raises(InputError, match="the table has lost the column note since run 1"):
+        run(wards)
+
+
+def test_people_are_counted_where_all_rows_are_written_otherwise(wards):
+    run(wards)
+    write(wards, "peer0", [line.replace("free", "Free") for line in rows("peer0")[1:]])
+    with pytest.raises(InputError, match=r"no row is written as it was at run 1 .* differs by 1"):
+        run(wards)
+
+
+def test_runs_without_a_common_column_are_not_compared(wards):
+    one = {"age": "integer", "smoke": ["no", "yes"]}
+    run(wards, 'data.options.target="smoke"', columns=one)
+    write(wards, "peer0", rows("peer0")[1:])
+    run(wards, columns={"weight": "number", "low": ["no", "yes"]})
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards)
+
+
+def test_another_share_of_test_data_moves_few_people(wards):
+    fit = {"model": "forest"}
+    run(wards, "data.test=0.2", **fit)
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards, "data.test=0.22", **fit)
+    run(wards, "data.test=0.4", **fit)
+
+
+def test_few_test_data_are_the_difference_of_a_description_and_a_model(wards):
+    run(wards)
+    with pytest.raises(InputError, match=r"run 1 .* differ in 4 people"):
+        run(wards, "data.test=0.1", model="forest")
+
+
+def test_rows_that_are_the_same_are_people_of_their_own(wards):
+    write(wards, "peer0", [rows("peer0")[0]] * 2 + rows("peer0"))
+    run(wards)
+    write(wards, "peer0", [rows("peer0")[0], *rows("peer0")])
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards)
+
+
+def test_the_account_of_another_table_is_refused(wards):
+    run(wards)
+    for ending in (".budget.jsonl", ".budget.jsonl.key"):
+        (wards / f"peer0.csv{ending}").replace(wards / f"peer1.csv{ending}")
+    with pytest.raises(InputError, match=r"this is the account of peer0\.csv, not of peer1\.csv"):
+        run(wards, only="peer1")
+
+
+def test_another_account_is_no_way_around(wards):
+    run(wards)
+    with pytest.raises(InputError, match=r"privacy\.budget names another"):
+        run(wards, f'privacy.budget="{wards / "fresh.jsonl"}"')
+
+
+def test_a_named_account_has_the_runs_of_each_peer_where_the_data_folder_takes_no_file(wards):
+    named = f'privacy.budget="{wards / "named.jsonl"}"'
+    run(wards, named)
+    assert [each.peer for each in AccountFile(wards / "named.jsonl").read()] == [*PEERS]
+    write(wards, "peer2", rows("peer2")[1:])
+    with pytest.raises(InputError, match=r"named\.jsonl: this run and run 3 .* differ in one person"):
+        run(wards, named)
+
+
+def test_the_owner_signs_with_a_key_that_outlives_the_run(wards):
+    owner = Identity.generate(SeededSource(1), peer="peer0")
+    made = plan(experiment(wards), only=["peer0"])
+    record_runs(made, ["peer0"], now=NOW, signer=owner)
+    (listed,) = runs(wards)
+    assert listed.signer == owner.public.hex()
+    assert '"signature":"' in beside_file(wards / "peer0.csv").read_text()
+
+
+def test_the_policy_of_the_site_limits_runs_and_asks_for_more_people(wards):
+    (wards / "policy.toml").write_text("runs = 2\nleast = 7\n")
+    run(wards)
+    write(wards, "peer0", rows("peer0")[6:])
+    with pytest.raises(InputError, match="or at least 7 others"):
+        run(wards)
+    write(wards, "peer0", rows("peer0"))
+    run(wards)
+    with pytest.raises(InputError, match=r"policy\.toml allows 2 runs, which .*peer0\.csv\.budget\.jsonl lists"):
+        run(wards, unaccounted=True)
+
+
+def test_the_line_names_the_officer_and_the_purpose_of_the_approval(wards):
+    officer = Identity.generate(SeededSource(2), peer="officer")
+    purpose = '[purposes.quality]\nlegal_basis = "Art. 6(1)(e) GDPR"\nretention = "10 years"\n'
+    policy = wards / "policy.toml"
+    policy.write_text(f'officer = "{key_text(officer.public)}"\n{purpose}')
+    wanted = experiment(wards)
+    given = approve(wanted, read_policy(policy), officer, purpose="quality", today=NOW.date())
+    write_approval(given, policy)
+    run(wards)
+    assert (runs(wards)[0].purpose, runs(wards)[0].approver) == ("quality", key_text(officer.public))
+    assert runs(wards)[0].experiment == given.digest
+
+
+def test_a_tampered_account_stops_the_next_run(wards):
+    run(wards)
+    path = beside_file(wards / "peer0.csv")
+    path.write_text(path.read_text().replace('"samples":40', '"samples":41'))
+    with pytest.raises(InputError, match="line 1: the line does not fit its seal"):
+        run(wards)
+
+
+def test_a_shared_table_has_one_line_for_all_and_no_peers_to_tell_apart(wards):
+    (wards / "all.csv").write_text("\n".join(["age,weight,smoke,low,note", *rows("peer0"), *rows("peer1")]))
+    data = {"name": "csv", "options": {"path": str(wards / "all.csv"), "target": "low", "drop": ["note"]}}
+    run(wards, data=data)
+    run(wards, "topology.peers=3", data=data)
+    assert [(each.peer, each.samples) for each in runs(wards, "all")] == [("", 80), ("", 80)]
+
+
+def test_bundled_and_made_up_data_have_no_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("wine", "synthetic"):
+        run(tmp_path, data={"name": name}, model="forest")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_simulation_checks_before_it_makes_a_folder_and_lists_before_totals_leave(wards):
+    simulate(experiment(wards), baselines=False, began=NOW)
+    assert len(runs(wards)) == 1
+    with pytest.raises(InputError, match="peer3 takes part"):
+        simulate(experiment(wards, "topology.peers=3"), folder=wards / "run", baselines=False)
+    assert not (wards / "run").exists()
+
+
+@pytest.mark.slow
+def test_live_peers_list_the_run_as_the_simulation_does(wards):
+    simulate(experiment(wards), baselines=False)
+    asyncio.run(live(experiment(wards), baselines=False))
+    one, other = runs(wards)
+    assert (one.experiment, one.parts, one.samples) == (other.experiment, other.parts, other.samples)
+    write(wards, "peer0", rows("peer0")[1:])
+    with pytest.raises(InputError, match="differ in one person"):
+        asyncio.run(live(experiment(wards), baselines=False))
+    asyncio.run(live(experiment(wards), baselines=False, unaccounted=True))
+    assert [bool(each.accepted) for each in runs(wards)] == [False, False, True]
+    assert [bool(each.accepted) for each in runs(wards, "peer1")] == [False, False, False]
+
+
+@pytest.mark.slow
+def test_values_of_peers_pass_the_same_door(wards):
+    fit = {"model": "forest"}
+    valuation(plan(experiment(wards, "model.options.n_estimators=1", **fit)), now=NOW)
+    write(wards, "peer0", rows("peer0")[1:])
+    again = plan(experiment(wards, "model.options.n_estimators=1", **fit))
+    with pytest.raises(InputError, match=r"(differ in|together show) one person"):
+        valuation(again, now=NOW)
+    valuation(again, unaccounted=True, now=NOW)
+    assert runs(wards)[1].accepted
+
+
+def test_scaling_shows_totals_too(wards):
+    trained = {"model": "linear", "learning": {"algorithm": "fedavg"}, "privacy": {"mode": "none"}}
+    run(wards, "data.scale=true", **trained)
+    with pytest.raises(InputError, match="peer3 takes part in only one"):
+        run(wards, "data.scale=true", "topology.peers=3", **trained)
+    run(wards, "data.scale=false", "topology.peers=3", **trained)  # shows no total
+
+
+def test_private_runs_are_listed_with_their_epsilon_and_not_compared(wards):
+    bounds = {"age": [10, 60], "weight": [30, 150]}
+    private = {
+        "model": "private_description",
+        "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0},
+    }
+    set_ = f"model.options.bounds={json.dumps(bounds)}".replace('":', '" =')
+    run(wards, set_, **private)
+    write(wards, "peer0", rows("peer0")[1:])
+    run(wards, set_, **private)
+    (one, other) = runs(wards)
+    assert one.epsilon == pytest.approx(1.0848640131717289)
+    assert (one.parts, one.rows, other.exact) == ({}, "", False)
+
+
+def test_a_check_writes_nothing(wards):
+    made = plan(experiment(wards))
+    check_runs(made, made.federation.peers)
+    assert not beside_file(wards / "peer0.csv").exists()
