@@ -74,6 +74,9 @@ class Description(Statistic):
         "how many samples have each value of each column, to a relative width of 1/128, how many different values "
         "peers have, exact sums and squares of each column, and the correlation of each pair of columns"
     )
+    checks: ClassVar[str] = (
+        "a level, or one of two values of a column (a value of another number can be that of one person)"
+    )
     subject: ClassVar[str] = "a description"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="describe")
 

@@ -114,6 +114,9 @@ class Cox(LikelihoodModel, TimedModel):
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
         "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
+    checks: ClassVar[str] = (
+        "a cell of time, those with the event in it, or those with a level or one of two values of a column among them"
+    )
     column_options: ClassVar[tuple[str, ...]] = ("strata", "entry")
 
     ties: str = "efron"
