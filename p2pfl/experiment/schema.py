@@ -292,8 +292,8 @@ class ModelSettings(Section, frozen=True):
     name
         ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME``, ``timm:NAME`` or ``transformers:CLASS``; a
         ``package.module:Class``; a model from exact totals: ``boosting``, ``random_boosting``, ``forest``, ``glm``,
-        ``private_glm``, ``ordinal``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``,
-        ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
+        ``private_glm``, ``ordinal``, ``meta_analysis``, ``lasso``, ``cox``, ``componentwise``; or statistics:
+        ``description``, ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options

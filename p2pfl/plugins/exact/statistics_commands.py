@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli import results_commands, tables, terminal
+from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
@@ -99,7 +99,9 @@ def find_components(options: ComponentsOptions) -> int:
 
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
-    saved = results_commands.predictor(options).saved
+    if options.trust_model is not None:
+        folders.add_present()
+    saved = load(options.model, model=options.trust_model)
     regression, results, compared = regression_of(saved), {}, []
     if options.against is not None:
         test = compare_nested(regression, regression_of(load(options.against)))
