@@ -106,7 +106,7 @@ class Identity:
         password = passphrase() if b"ENCRYPTED" in pem else None
         if b"ENCRYPTED" in pem and password is None:
             raise InputError(
-                f"{path}: the key has a passphrase; set {PASSPHRASE_FILE} to a file that holds it, or {PASSPHRASE} to it"
+                f"{path}: the key has a passphrase; set {PASSPHRASE_FILE} to its file, or {PASSPHRASE} to it"
             )
         try:
             key = load_pem_private_key(pem, password=password)
