@@ -19,8 +19,10 @@ POOLED_NOTE = (
     "forest plot."
 )
 
-ERROR_NOTES = {name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")} | {
-    name: POOLED_NOTE.format(name) for name in ("random", "fixed")
+ERROR_NOTES = {
+    "robust": "Standard errors are robust: they follow from the score residuals of the samples.",
+    **{name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")},
+    **{name: POOLED_NOTE.format(name) for name in ("random", "fixed")},
 }
 """Notes on kinds of standard errors."""
 
@@ -130,8 +132,8 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``cluster``, ``random`` or ``fixed`` effects of peers,
-        ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``robust`` (``cox``), ``cluster``, ``random`` or ``fixed``
+        effects of peers, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
     freedom

@@ -38,7 +38,9 @@ MOST_NATS = 700.0
 
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
-    return terminal.answer(options, explain(p2pfl.plan(experiment_of(options), unaccounted=True)), show)
+    return terminal.answer(
+        options, explain(p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)), show
+    )
 
 
 def explain(resolved: Plan) -> dict[str, Any]:
