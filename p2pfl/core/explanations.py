@@ -19,10 +19,11 @@ POOLED_NOTE = (
     "forest plot."
 )
 
-ERROR_NOTES = {name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")} | {
-    name: POOLED_NOTE.format(name) for name in ("random", "fixed")
+ERROR_NOTES = {
+    "robust": "Standard errors are robust: they follow from the score residuals of the samples.",
+    **{name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")},
+    **{name: POOLED_NOTE.format(name) for name in ("random", "fixed")},
 }
-ERROR_NOTES["robust"] = "Standard errors are robust: they follow from the score residuals of the samples."
 """Notes on kinds of standard errors."""
 
 MAX_EXPONENT = 700.0

@@ -1,5 +1,7 @@
 """Cox regression with several kinds of events, and robust errors: those of R's finegray, and written out in numpy."""
 
+import csv
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,16 @@ import torch
 from p2pfl import topology
 from p2pfl.core.errors import InputError, ModelError
 from p2pfl.data.data_description import Field
+from p2pfl.experiment import plan, read
+from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact.survival.cox import Cox
 from p2pfl.plugins.exact.survival.predicted_survival import predicted_survival
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.simulation import simulate
 from plugins.exact.regression.test_cox_extensions import Oracle, explained
 from plugins.exact.rscript import computed_by_r
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
+from swarms import live
 
 CLOSE = 1e-9
 FIELDS = (Field("age"), Field("dose"), Field("kind", ("none", "relapse", "death")), Field("site", ("a", "b")))
@@ -168,3 +175,33 @@ def test_survival_is_not_predicted_from_one_of_several_events(trial):
     tensors, model = fit(trial, hazard="subdistribution")
     with pytest.raises(InputError, match="see the cumulative incidence of p2pfl survival --cause"):
         predicted_survival(tensors, model, np.zeros((1, 5)), ["one"], interval="log")
+
+
+@pytest.mark.slow
+async def test_live_peers_end_with_the_subdistribution_hazards_of_the_simulation(trial, tmp_path):
+    x, site, times, kind = trial
+    samples = zip(x.tolist(), site, times, kind, strict=True)
+    rows = [[*row, FIELDS[2].levels[which], "ab"[where], time] for row, where, time, which in samples]
+    for peer in range(3):
+        with (tmp_path / f"peer{peer}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["age", "dose", "kind", "site", "time"], *rows[peer::3]])
+    columns = {"age": "number", "dose": "number", "kind": [*FIELDS[2].levels], "site": ["a", "b"], "time": "number"}
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "time", "event": "kind", "columns": columns}
+    wanted = {"horizon": 41, "cause": "kind", "failure": "relapse", "hazard": "subdistribution", "strata": "site"}
+    experiment = read(
+        {
+            "rounds": 20,
+            "topology": {"kind": "ring", "peers": 3},
+            "data": {"name": "table", "options": options},
+            "model": {"name": "cox", "options": wanted | {"least": 1}},
+            "privacy": {"mode": "pairwise", "mask_graph": "complete"},
+        }
+    )
+    simulated = simulate(experiment, baselines=False).models["peer0"]
+    assert simulated["converged"][0] == 1
+    resolved = plan(experiment)
+    ends = await live(experiment, MemoryTransport(), source=SeededSource(3), resolved=resolved)
+    assert len(ends) == 3
+    for end in ends.values():
+        own = resolved.learner.state_dict(end.state.rows[0])
+        assert all(torch.equal(own[name], tensor) for name, tensor in simulated.items())
