@@ -39,6 +39,7 @@ from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.site_policy import stated_least
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import ChecksCells, KeepsOwn
@@ -277,17 +278,18 @@ class Plan:
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
-    def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False, least: int = 1) -> Plan:
+    def drawing(self, source: Source, *, unaccounted: bool = False, live: bool = False) -> Plan:
         """Return the plan of a run that draws its secrets from a source, and may stay outside of the account.
 
-        A ``live`` peer hides its samples from the others; ``least`` is the number of samples that its site wants in
-        whatever a total singles out, if that is more than the model asks for.
+        A ``live`` peer hides its samples from the others. What a total singles out has as many samples as the policy
+        beside the data of each peer wants.
         """
         protection = replace(self.protection, secret=source.secret)
         outside = self.unaccounted or unaccounted
         peers = self.topology.peers if live else ()
         learner = self.learner.drawing(source)
         if isinstance(learner, ChecksCells):
+            least = max((stated_least(self.experiment, peer) for peer in self.federation.peers), default=1)
             learner = learner.checking_cells(source, peers=peers, least=least)
         made = replace(self, learner=learner, protection=protection, unaccounted=outside)
         return _admitted_again(made)

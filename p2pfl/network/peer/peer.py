@@ -114,11 +114,10 @@ class Peer:
         store: CheckpointStore | None = None,
         former: Former | None = None,
         remember: Callable[[], None] | None = None,
-        least: int = 1,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         source = source or SecretSource()
-        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True, least=least)
+        plan = plan_of(name, algorithm, learner, topology, parts=parts or {}).drawing(source, live=True)
         self.name, self.plan = name, plan
         self.transport = opened(transport) if isinstance(transport, str) else transport
         self.observe, self.notice = observe, notice

@@ -181,11 +181,41 @@ def alone_in_levels(monkeypatch, start):
     return {*read_off}
 
 
+def simulated(made):
+    simulate(made, baselines=False)
+
+
+def lived(made):
+    asyncio.run(live(made, baselines=False))
+
+
 @pytest.mark.usefixtures("hospitals")
-@pytest.mark.parametrize(
-    "carried", [lambda made: simulate(made, baselines=False), lambda made: asyncio.run(live(made, baselines=False))]
-)
+@pytest.mark.parametrize("carried", [simulated, lived])
 def test_nobody_is_alone_in_a_level_of_birthwt_unless_the_check_is_off(monkeypatch, carried):
     assert alone_in_levels(monkeypatch, lambda: carried(birthwt())) == set()
     assert alone_in_levels(monkeypatch, lambda: carried(birthwt(merge="rare"))) == set()
     assert 3416.0 in alone_in_levels(monkeypatch, lambda: carried(birthwt(least=1)))
+
+
+@pytest.mark.parametrize("carried", [simulated, lived])
+def test_the_policy_of_a_site_may_want_more_people_than_the_author_of_an_experiment(tmp_path, carried):
+    rng = np.random.default_rng(0)
+    for number, peer in enumerate(PEERS):
+        rows = [f"{rng.normal():.3f},{rng.normal():.3f},{'b' if place % 10 == 0 else 'a'}" for place in range(50)]
+        (tmp_path / peer).mkdir()
+        (tmp_path / peer / "table.csv").write_text("y,x,ward\n" + "\n".join(rows) + "\n")
+        if number == 2:
+            (tmp_path / peer / "policy.toml").write_text("least = 25")
+    columns = {"y": "number", "x": "number", "ward": ["a", "b"]}
+    options = {"path": str(tmp_path / "{peer}" / "table.csv"), "target": "y", "columns": columns}
+    table = {
+        "rounds": 9,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "table", "options": options},
+        "model": {"name": "glm"},
+        "privacy": {"mode": "pairwise"},
+    }
+    with pytest.raises((DataError, RunError), match="fewer than 25 people share a value of ward=b"):
+        carried(read(table))
+    (tmp_path / PEERS[2] / "policy.toml").write_text("least = 20")
+    carried(read(table))
