@@ -92,6 +92,8 @@ class TopologyOptions(JsonOptions):
 class ExplainOptions(JsonOptions, ReviewOptions, PeersOptions):
     """Show the data split and the expected cost of an experiment before it runs."""
 
+    html: Annotated[str | None, Option("write the page that an officer signs before the run", "FILE")] = None
+
 
 class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
     """The guarantee by observer, and whether learning together can pay; of a table, the record of its runs."""

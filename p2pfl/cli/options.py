@@ -77,6 +77,11 @@ class ReviewOptions(TrustOptions, ExperimentOptions):
 
     name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
 
+    @property
+    def only(self) -> list[str] | None:
+        """The one peer whose data are here, in a list; ``None`` if those of all are."""
+        return None if self.name is None else [self.name]
+
 
 class ModelOptions(Options):
     """A saved model."""

@@ -22,7 +22,7 @@ from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
 from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
 from p2pfl.results.records import by_round, mean_scores
-from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, stop_of
+from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, explanation_of, stop_of
 from p2pfl.results.saved_models import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
@@ -77,6 +77,9 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
         lines.append(Text(f"{result['peer']} has learned: {scores}" if scores else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.describe_gain(result)]
         lines += [*_stop_lines(result), *_account_lines(result), *_alarms(result)]
+    explanation = explanation_of(result)
+    if explanation is not None and explanation.regression is not None:
+        lines.append(Text(f"regression of {explanation.regression.size}"))
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
         lines += [Text(sentence) for sentence in _usable(folder)]

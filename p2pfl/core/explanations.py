@@ -13,6 +13,19 @@ from typing import Any
 MANY_CLUSTERS = 40
 """Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
 
+ROBUST_NOTE = "Standard errors are robust to another variance than that of the family ({})."
+POOLED_NOTE = (
+    "Each peer made estimates by itself, which are pooled with {} effects. No peer's estimate is shown, so there is no "
+    "forest plot."
+)
+
+ERROR_NOTES = {
+    "robust": "Standard errors are robust: they follow from the score residuals of the samples.",
+    **{name: ROBUST_NOTE.format(name) for name in ("HC0", "HC1")},
+    **{name: POOLED_NOTE.format(name) for name in ("random", "fixed")},
+}
+"""Notes on kinds of standard errors."""
+
 MAX_EXPONENT = 700.0
 """Largest number whose exponential is stated."""
 
@@ -90,7 +103,7 @@ def _exponential(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class FittedTest:
-    """Test of proportional hazards, of a column or of all of them.
+    """Test of proportional hazards, of a column or of all of them; or of one effect at all peers.
 
     Attributes
     ----------
@@ -119,8 +132,8 @@ class FittedRegression:
     facts
         Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``cluster``, ``posterior`` (ridge), ``private`` (with private
-        noise) or ``none``.
+        Standard errors: ``likelihood``, ``HC0``, ``HC1``, ``robust`` (``cox``), ``cluster``, ``random`` or ``fixed``
+        effects of peers, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
         Penalties of a lasso, with numbers of coefficients and deviances.
     freedom
@@ -128,7 +141,7 @@ class FittedRegression:
     ratio
         Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
     tests
-        Tests of proportional hazards of ``cox``.
+        Tests of proportional hazards of ``cox``, or of heterogeneity between peers of ``meta_analysis``.
     """
 
     model: str
@@ -180,8 +193,8 @@ class FittedRegression:
             notes.append("Standard errors and intervals include the private noise.")
             if (self.facts.get("ridge") or 0.0) > 0:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
-        elif self.errors in {"HC0", "HC1"}:
-            notes.append(f"Standard errors are robust to another variance than that of the family ({self.errors}).")
+        elif self.errors in ERROR_NOTES:
+            notes.append(ERROR_NOTES[self.errors])
         elif self.errors == "cluster":
             clusters = self.facts.get("clusters") or 0
             few = (

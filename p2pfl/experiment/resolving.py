@@ -27,7 +27,7 @@ from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
-from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph
+from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph, peer_names
 from p2pfl.experiment.parts.robustness_parts import attack, mislead, rule
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
@@ -90,7 +90,7 @@ def plan(
     check(asked)
     check_names(experiment, given=GIVEN)
     given = load_graph(experiment)
-    names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
+    names = peer_names(experiment) if given is None else given.peers
     check_peers(experiment, names, only or ())
     reads = takes_data(experiment)
     federation = no_data(only or names)

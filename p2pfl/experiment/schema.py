@@ -25,6 +25,9 @@ Number = Annotated[int, Meta(ge=1)]
 Reference = Annotated[str, Meta(min_length=1)]
 """A known name, or ``package.module:name``."""
 
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,22}\Z")]
+"""Name of a peer."""
+
 File = Annotated[str, Meta(min_length=1)]
 """A path."""
 
@@ -46,7 +49,7 @@ class TopologySettings(Section, frozen=True):
         file that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one per
         gossip step, repeated.
     peers
-        Number of peers; a file has its own.
+        Number of peers, or the list of their names, such as ``["north", "south"]``; a file has its own.
     degree
         Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
     options
@@ -56,9 +59,14 @@ class TopologySettings(Section, frozen=True):
     """
 
     kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"
-    peers: Number = 8
+    peers: Number | Annotated[tuple[Name, ...], Meta(min_length=1)] = 8
     degree: Number = 4
     options: dict[str, Any] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of peers."""
+        return self.peers if isinstance(self.peers, int) else len(self.peers)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -284,8 +292,8 @@ class ModelSettings(Section, frozen=True):
     name
         ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME``, ``timm:NAME`` or ``transformers:CLASS``; a
         ``package.module:Class``; a model from exact totals: ``boosting``, ``random_boosting``, ``forest``, ``glm``,
-        ``private_glm``, ``ordinal``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``,
-        ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
+        ``private_glm``, ``ordinal``, ``meta_analysis``, ``lasso``, ``cox``, ``componentwise``; or statistics:
+        ``description``, ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options

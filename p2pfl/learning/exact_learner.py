@@ -142,7 +142,7 @@ class ExactLearner(SequentialLearner):
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
         tensors = self.tensors(row)
         if not round and (len(self._everyone) > 1 or self.model.merges):
-            check = CellCheck(self._raw, self._everyone, self._wanted, self._source)
+            check = CellCheck(self.raw, self._everyone, self.wanted, self._source)
             tensors = yield from self.model.check_cells(tensors, check)
         if not round and self.federation.keys:
             self._shared_keys[:] = yield from self._shared()
@@ -268,7 +268,7 @@ class ExactLearner(SequentialLearner):
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
 
-    def _wanted(self, peer: str) -> int:
+    def wanted(self, peer: str) -> int:
         """Return the least number of samples in a cell that a peer of this site wants."""
         del peer
         return max(self.model.least, self._least)
@@ -281,10 +281,10 @@ class ExactLearner(SequentialLearner):
         """Return the questions to a peer that learns alone, which merges small cells as all would."""
         tensors = self.tensors(row)
         if not round and self.model.merges:
-            tensors = yield from self.model.check_cells(tensors, CellCheck(self._raw, (peer,), self._wanted, None))
+            tensors = yield from self.model.check_cells(tensors, CellCheck(self.raw, (peer,), self.wanted, None))
         return (yield from self._asking(self.model.alone, tensors))
 
-    def _raw(self, peer: str) -> Own:
+    def raw(self, peer: str) -> Own:
         """Return the samples of a peer with features in their own units."""
         description, own = self.federation.dataset.description, self.own(peer)
 

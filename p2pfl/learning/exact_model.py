@@ -144,6 +144,8 @@ class ExactModel(ABC):
         Name in the experiment file.
     shows
         Facts about all data that its totals show, to complete the sentence "every peer learns ...".
+    checks
+        Cells in which the check of small cells lets nobody be alone, to complete that sentence; empty without a check.
     traits
         Offers of the model.
     column_options
@@ -157,6 +159,7 @@ class ExactModel(ABC):
 
     name: ClassVar[str]
     shows: ClassVar[str]
+    checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits()
     column_options: ClassVar[tuple[str, ...]] = ()
 

@@ -300,7 +300,7 @@ def test_each_peer_reads_its_own_file_and_no_other(tmp_path):
     bob = federate("table", peers=["ada", "bob"], seed=7, options=options, only=["bob"])
     assert torch.equal(bob.dataset.features[bob.train["bob"]], swarm.dataset.features[swarm.train["bob"]])
     assert torch.equal(bob.dataset.targets[bob.test["bob"]], swarm.dataset.targets[swarm.test["bob"]])
-    with pytest.raises(DataError, match=r"no table at .*ada\.csv; correct `path`"):
+    with pytest.raises(DataError, match=r'no table of "ada" at .*ada\.csv; correct `path`'):
         federate("table", peers=["ada", "bob"], seed=7, options=options)
 
 

@@ -207,7 +207,7 @@ def test_an_unknown_name_is_refused_before_data_are_read_and_graphs_made(monkeyp
     def reached(*_, **__):
         raise AssertionError("data or graph before names")
 
-    for name in ("federated", "built", "loaded"):
+    for name in ("federate_data", "built", "load_graph"):
         monkeypatch.setattr(resolving, name, reached)
     with pytest.raises(InputError, match=re.escape(change.partition("=")[2] if "beta" not in change else "beta")):
         plan(read({"topology": {"peers": 4}}, changes=[change]))

@@ -65,11 +65,10 @@ def show(record: Mapping[str, Any]) -> None:
     for unit, epsilon in record["epsilon"].items():
         if epsilon is not None:
             console.print(f"all costs add up to epsilon {epsilon:.3g} for single {unit} at delta {record['delta']:g}")
-    unsealed = record["lines"] - record["sealed"]
-    old = f"; {unsealed} lines of release 0.1 have none" if unsealed else ""
-    console.print(
-        f"{record['sealed']} lines fit their seals{old}; the last is {record['seal'] or 'none'}", soft_wrap=True
-    )
+    sealed, unsealed = record["sealed"], record["lines"] - record["sealed"]
+    console.print(f"lines with a seal that fits: {sealed}; the last seal is {record['seal'] or 'none'}", soft_wrap=True)
+    if unsealed:
+        console.print(f"lines of release 0.1, which have no seal: {unsealed}")
 
 
 def _sentence(number: int, run: Mapping[str, Any]) -> str:

@@ -301,7 +301,7 @@ def table(
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> OwnSamples:
         del peers, seed
-        file = locate_file(str(path).replace(PEER, peer), data_dir)
+        file = locate_file(str(path).replace(PEER, peer), data_dir, peer=peer)
         if read.setdefault(file, peer) != peer:
             raise DataError(
                 f'peers "{read[file]}" and "{peer}" would both own {file}; write {PEER} in `path` for the name of the '
@@ -312,8 +312,8 @@ def table(
     return declared.source(load)
 
 
-def locate_file(path: str | Path, data_dir: Path | None) -> Path:
-    """Return the path of a file as it stands, or in the data folder.
+def locate_file(path: str | Path, data_dir: Path | None, *, peer: str | None = None) -> Path:
+    """Return the path of a file as it stands, or in the data folder; ``peer`` owns it, if one peer does.
 
     Raises
     ------
@@ -323,5 +323,10 @@ def locate_file(path: str | Path, data_dir: Path | None) -> Path:
     candidates = dict.fromkeys((Path(path), *([data_dir / path] if data_dir else [])))  # one, if the path is absolute
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
-        raise DataError(f"no table at {' or '.join(map(str, candidates))}; correct `path`")
+        searched = " or ".join(map(str, candidates))
+        if peer is None:
+            raise DataError(f"no table at {searched}; correct `path`")
+        raise DataError(
+            f'no table of "{peer}" at {searched}; correct `path`, or name the peer whose table is here with --name'
+        )
     return file

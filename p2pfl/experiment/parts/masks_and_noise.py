@@ -103,8 +103,17 @@ def _total_facts(experiment: Experiment) -> str:
     facts: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
     facts = facts or "whatever the model asks for"
     if experiment.data.options.get("key_across"):
-        return f"how many persons several peers have (a peer that enters a single key learns of that person), {facts}"
-    return facts
+        facts = f"how many persons several peers have (a peer that enters a single key learns of that person), {facts}"
+    cells: str = getattr(kind, "checks", "")
+    if not cells:
+        return facts
+    least = experiment.model.options.get("least", getattr(kind, "least", 1))
+    if least == 1:
+        return f"{facts}; with model.options.least = 1, nothing prevents that one person is alone in {cells}"
+    return (
+        f"{facts}; 0 people are alone in {cells}, as a check, which shows no counts, stops or merges those of 1 to "
+        f"{least - 1} people before anything else leaves, if peers follow the protocol and no two of them collude"
+    )
 
 
 def protection(

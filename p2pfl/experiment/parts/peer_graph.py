@@ -36,7 +36,7 @@ def load_graph(experiment: Experiment) -> graphs.Topology | graphs.Schedule | No
         return None
     check_options(experiment)
     options = {"seed": experiment.seed, "degree": settings.degree} | settings.options
-    return own_graph(kind, peers=settings.peers, options=options)
+    return _named(own_graph(kind, peers=settings.count, options=options), experiment)
 
 
 def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
@@ -45,9 +45,37 @@ def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
     if given is not None:
         return given
     settings, options = experiment.topology, check_options(experiment)
-    return graphs.build(
-        str(settings.kind), peers=settings.peers, seed=experiment.seed, degree=settings.degree, **options
+    graph = graphs.build(
+        str(settings.kind), peers=settings.count, seed=experiment.seed, degree=settings.degree, **options
     )
+    return _named(graph, experiment)
+
+
+def peers_of(experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of all peers of an experiment, sorted; the graph is made only if it names them."""
+    given = load_graph(experiment)
+    return peer_names(experiment) if given is None else given.peers
+
+
+def peer_names(experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the peers of an experiment whose graph is in no file, sorted.
+
+    Raises
+    ------
+    ExperimentError
+        ``topology.peers`` has a name twice.
+    """
+    peers = experiment.topology.peers
+    if isinstance(peers, int):
+        return graphs.ring(peers).peers  # as all kinds call them
+    if twice := [name for name in peers if peers.count(name) > 1]:
+        raise ExperimentError(f'topology.peers has the name "{twice[0]}" twice; leave one out')
+    return tuple(sorted(peers))
+
+
+def _named(graph: graphs.Topology | graphs.Schedule, experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    """Return a graph with the names of ``topology.peers``, if it lists names."""
+    return graph if isinstance(experiment.topology.peers, int) else graph.named(peer_names(experiment))
 
 
 def check_options(experiment: Experiment) -> dict[str, Any]:

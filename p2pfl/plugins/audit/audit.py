@@ -30,6 +30,7 @@ from p2pfl.plugins.audit.live.secure_sums import sums
 from p2pfl.plugins.audit.noise_claims import check_stacked_noise
 from p2pfl.plugins.audit.pipeline import Fresh, Observer, Target
 from p2pfl.plugins.audit.release_claims import KEY_COUNT, check_release
+from p2pfl.plugins.audit.small_cell_attacks import attack_cells
 from p2pfl.plugins.audit.total_attacks import totals
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, Source
@@ -188,7 +189,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     observers = [Observer.of(guarantee, graph=protection.graph, settings=settings) for guarantee in guarantees]
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
-        claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+        claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed) + attack_cells(plan)
         claims += [] if protection.claimed else subtract_runs(plan, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)

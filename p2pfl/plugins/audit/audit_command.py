@@ -62,13 +62,13 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology
-    if topology.files or topology.peers <= MAX_PEERS:
+    if topology.files or topology.count <= MAX_PEERS:
         return experiment, None
     table = plain(experiment)
     table["topology"]["peers"] = MAX_PEERS
     sentence = (
-        f'attacked is a swarm like "{experiment.name}" of {MAX_PEERS} peers instead of {topology.peers}; '
-        f"--peers {topology.peers} attacks it whole"
+        f'attacked is a swarm like "{experiment.name}" of {MAX_PEERS} peers instead of {topology.count}; '
+        f"--peers {topology.count} attacks it whole"
     )
     return check(table), sentence
 

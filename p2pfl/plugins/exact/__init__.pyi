@@ -4,6 +4,7 @@ from .forest import RandomForest as RandomForest
 from .random_boosting import RandomBoosting as RandomBoosting
 from .regression.glm import GLM as GLM
 from .regression.lasso import Lasso as Lasso
+from .regression.meta_analysis import MetaAnalysis as MetaAnalysis
 from .regression.ordinal import Ordinal as Ordinal
 from .regression.private_glm import PrivateGLM as PrivateGLM
 from .statistics.column_statistics import Description as Description

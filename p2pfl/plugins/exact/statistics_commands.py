@@ -13,12 +13,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.cli import results_commands, tables, terminal
+from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.plugins.exact.exact_commands import (
@@ -98,7 +99,9 @@ def find_components(options: ComponentsOptions) -> int:
 
 def print_coefficients(options: CoefficientsOptions) -> int:
     """Print the coefficients of a saved regression."""
-    saved = results_commands.predictor(options).saved
+    if options.trust_model is not None:
+        folders.add_present()
+    saved = load(options.model, model=options.trust_model)
     regression, results, compared = regression_of(saved), {}, []
     if options.against is not None:
         test = compare_nested(regression, regression_of(load(options.against)))
@@ -162,6 +165,8 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     if Path(options.experiment).suffix == ".safetensors":
         return _loaded(options, [model, private], chosen)
     experiment = experiment_of(options)
+    if options.name is not None:
+        experiment = _of_one(experiment, options.name)
     if experiment.model.name != private:
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
@@ -172,10 +177,26 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
 
 
+def _of_one(experiment: Experiment, peer: str) -> Experiment:
+    """Return an experiment in which one peer is alone with its own data.
+
+    Raises
+    ------
+    InputError
+        There is no such peer, or the data are not those of single peers.
+    """
+    if not experiment.data.owned:
+        raise InputError(
+            f'data.name = "{experiment.data.name}" is one table of all peers, so --name has no effect; leave it out'
+        )
+    check_peers(experiment, peers_of(experiment), [peer])
+    return read(experiment, changes=['topology.kind="ring"', f'topology.peers=["{peer}"]'])
+
+
 def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[str, Any]) -> Statistics:
     """Return the statistic that a file of a model of some names has."""
-    if options.changes or chosen or options.unaccounted:
-        others = {"--set": options.changes, "--unaccounted": options.unaccounted}
+    if options.changes or chosen or options.unaccounted or options.name:
+        others = {"--set": options.changes, "--name": options.name, "--unaccounted": options.unaccounted}
         named = ", ".join([*map(_option, chosen), *(option for option, given in others.items() if given)])
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
@@ -226,7 +247,10 @@ def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     warn_unaccounted(resolved)
     note_tables(resolved)
-    terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
+    if len(resolved.topology.peers) == 1:
+        terminal.note(f"privacy: these are the data of {resolved.topology.peers[0]} alone, which stay on this machine")
+    else:
+        terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     note_comparisons(resolved)
     learner = cast("ExactLearner", resolved.learner)

@@ -184,6 +184,10 @@ class Game:
         nothing = self._train([])
         names = [name for name in nothing if name != "loss"]
         self.metric = metric or next(iter(names), "loss")
+        if not nothing:
+            raise InputError(
+                "the value of data is what they add to a score, and no samples are held out; set data.test above 0"
+            )
         if self.metric not in nothing:
             raise InputError(f'there is no score "{self.metric}"; choose from {", ".join(nothing) or "none"}')
         self._sign = -1.0 if lower_is_better(self.metric) else 1.0

@@ -23,6 +23,7 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
@@ -34,6 +35,9 @@ from p2pfl.privacy.keys.exchange import KEY_BYTES, Source, check_length
 
 SIGNATURE_BYTES = 64
 """Length of a signature in bytes."""
+
+PASSPHRASE, PASSPHRASE_FILE = "P2PFL_KEY_PASSPHRASE", "P2PFL_KEY_PASSPHRASE_FILE"
+"""Environment variables with the passphrase of private keys, or with the name of a file whose first line it is."""
 
 _DOMAIN = re.compile(r"[a-z]+(-[a-z]+)*")
 
@@ -95,22 +99,33 @@ class Identity:
         Raises
         ------
         InputError
-            The file is missing, other users can read it, or it is not an Ed25519 key as PEM without a password.
+            The file is missing, other users can read it, it is not an Ed25519 key as PEM, or :func:`passphrase` is not
+            that of the key.
         """
         pem = _read_private(Path(path))
+        password = passphrase() if b"ENCRYPTED" in pem else None
+        if b"ENCRYPTED" in pem and password is None:
+            raise InputError(
+                f"{path}: the key has a passphrase; set {PASSPHRASE_FILE} to its file, or {PASSPHRASE} to it"
+            )
         try:
-            key = load_pem_private_key(pem, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a password
+            key = load_pem_private_key(pem, password=password)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            if password is not None:
+                raise InputError(
+                    f"{path}: the passphrase does not open the key; correct {PASSPHRASE_FILE} or {PASSPHRASE}"
+                ) from None
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise InputError(
-                f"{path}: the file is not an Ed25519 private key as PEM without a password; name the file of "
-                "the peer's identity"
+                f"{path}: the file is not an Ed25519 private key as PEM; name the file of the peer's identity"
             )
         return cls(key.private_bytes_raw())
 
     def save(self, path: str | Path) -> None:
         """Write the private key as PEM (PKCS #8) into a new file that only its owner can read.
+
+        It is encrypted if there is a :func:`passphrase`.
 
         Raises
         ------
@@ -119,7 +134,9 @@ class Identity:
         StorageError
             The file cannot be written; no partial file remains.
         """
-        pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        password = passphrase()
+        encryption = NoEncryption() if password is None else BestAvailableEncryption(password)
+        pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
         path = Path(path)
         try:  # one step creates the file with its mode, and only if new: other users can never read or plant it
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -155,6 +172,25 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"Identity({self.fingerprint})"
+
+
+def passphrase() -> bytes | None:
+    """Return the passphrase of private keys from a file or the environment; ``None`` if neither is set.
+
+    It is never part of a command, whose arguments other users of the machine can read.
+
+    Raises
+    ------
+    InputError
+        The file is missing, other users can read it, or its first line is empty.
+    """
+    file = os.environ.get(PASSPHRASE_FILE)
+    if file is None:
+        return os.environ.get(PASSPHRASE, "").encode() or None
+    lines = _read_private(Path(file)).splitlines()
+    if not lines or not lines[0]:
+        raise InputError(f"{file}: the first line is empty; write the passphrase of the key there")
+    return lines[0]
 
 
 def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> bool:

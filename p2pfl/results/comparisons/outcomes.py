@@ -20,6 +20,9 @@ from p2pfl.results.run_files import check_schema
 SWEEP_FILE = "sweep.json"
 """In the directory of a sweep."""
 
+NO_SCORE = "the run has no score, because no samples are held out; set data.test above 0"
+"""Reason why a run cannot be compared."""
+
 INCIDENTAL_KEYS = ("name", "seed")
 """Keys of an experiment in which runs of one setting may differ."""
 
@@ -103,7 +106,8 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
         reason = "it is the run of a single peer" if "scores" in summary else "the run is not finished"
         return RunOutcome(values=dict(values), seed=seed, folder=folder, failure=reason)
     score = summary["together"] if metric in {None, summary["metric"]} else _last_mean(run, str(metric))
-    missing = f"the run has no score {metric or summary['metric']}, or it is not a number"
+    named = metric or summary["metric"]
+    missing = f"the run has no score {named}, or it is not a number" if named else NO_SCORE
     return RunOutcome(
         values=dict(values),
         seed=seed,

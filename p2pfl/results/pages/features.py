@@ -88,9 +88,11 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
 
 
 def proportionality_table(found: FittedRegression) -> FactTable:
-    """Return the tests of proportional hazards."""
+    """Return the tests of proportional hazards, or of the same effect at all peers."""
+    pooled = found.errors in {"random", "fixed"}
+    caption = "Heterogeneity between peers (Q)" if pooled else "Test of proportional hazards"
     rows = [(each.name, f"{each.statistic:.3f}", each.freedom, p_value(each.p)) for each in found.tests]
-    return FactTable("Test of proportional hazards", ("column", "chi2", "df", "p"), rows)
+    return FactTable(caption, ("column", "chi2", "df", "p"), rows)
 
 
 def fit_facts(regression: FittedRegression) -> dict[str, str]:

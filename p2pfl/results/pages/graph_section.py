@@ -24,7 +24,7 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
 
     settings = run.experiment.topology
-    if not settings.files and settings.peers > MAX_DRAWN_PEERS:
+    if not settings.files and settings.count > MAX_DRAWN_PEERS:
         return []
     try:
         topology = built(run.experiment)

@@ -165,7 +165,7 @@ def _count(made: Experiment | Plan) -> int:
     if isinstance(made, Plan):
         return len(made.topology.peers)
     options = load_graph(made)
-    return made.topology.peers if options is None else len(options.peers)
+    return made.topology.count if options is None else len(options.peers)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_the_record_has_who_when_which_columns_and_how_many_people(ward, capsys)
     printed = capsys.readouterr().out
     assert "description of 39 people by exact totals; peers peer0, peer1, peer2, peer3; columns a, b, y" in printed
     assert "run 2 was accepted although this run and run 1" in printed
-    assert f"2 lines fit their seals; the last is {record['seal']}" in printed
+    assert f"lines with a seal that fits: 2; the last seal is {record['seal']}" in printed
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_noise_that_two_totals_share_is_found(resolved, monkeypatch):
         del number
         return noised(self, contribution, size=size, number=0, change=change)
 
-    monkeypatch.setattr(PrivateNeighbourhood, "_noised", repeated)
+    monkeypatch.setattr(PrivateNeighbourhood, "_add_noise", repeated)
     broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
     assert any(said.startswith("two totals of one round") for said in broken)
     assert not any(said.startswith("totals of two rounds") for said in broken)

@@ -197,6 +197,10 @@ class Componentwise(TensorModel):
         "each column, and at each step their products with the residuals"
     )
 
+    checks: ClassVar[str] = (
+        "a level, or one of two values of a column (a value of another number can be that of one person)"
+    )
+
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""

@@ -215,6 +215,9 @@ class Regression(LikelihoodModel):
     the intercept last in each.
     """
 
+    checks: ClassVar[str] = (
+        "a level, one of two values of a column, a class, or a class among those (two columns together are not checked)"
+    )
     column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 
     features: int

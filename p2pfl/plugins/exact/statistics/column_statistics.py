@@ -74,6 +74,9 @@ class Description(Statistic):
         "how many samples have each value of each column, to a relative width of 1/128, how many different values "
         "peers have, exact sums and squares of each column, and the correlation of each pair of columns"
     )
+    checks: ClassVar[str] = (
+        "a level, or one of two values of a column (a value of another number can be that of one person)"
+    )
     subject: ClassVar[str] = "a description"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="describe")
 
@@ -153,7 +156,7 @@ class Description(Statistic):
         """Take all totals; further rounds change nothing."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        width, size, values = self.width, sums.size(self.width), self._merged(tensors, own)
+        width, size, values = self.width, sums.size(self.width), self.merged_values(tensors, own)
         first = 1 + 3 * width + size
         total = yield Question(lambda peer: self._first(peer, values(peer)), size=first + width * EXPONENTS)
         samples, (present, distinct, fractions) = int(total[0]), total[1 : 1 + 3 * width].reshape(3, width)
@@ -187,7 +190,7 @@ class Description(Statistic):
         dominated = [dominates(each, total) for each, total in zip(cells, (mean * present).tolist(), strict=True)]
         return Outcome({**self._kept(stated, np.array(dominated)), "levels": tensors["levels"]}, over=True)
 
-    def _merged(self, tensors: Tensors, own: Owns) -> Callable[[str], FloatArray]:
+    def merged_values(self, tensors: Tensors, own: Owns) -> Callable[[str], FloatArray]:
         """Return the function that returns the columns of a peer, merged, and missing where they are left out."""
         design = self.design.merging(tensors["levels"])
         gone = design.levels == LEFT_OUT

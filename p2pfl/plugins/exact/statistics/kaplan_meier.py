@@ -57,6 +57,7 @@ class KaplanMeier(Statistic, TimedModel):
 
     name: ClassVar[str] = "kaplan_meier"
     shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
+    checks: ClassVar[str] = "a cell of time of a group, with the event or without it"
     subject: ClassVar[str] = "a survival curve"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="survival")
 

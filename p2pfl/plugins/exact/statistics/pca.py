@@ -57,6 +57,7 @@ class PCA(TensorModel):
 
     name: ClassVar[str] = "pca"
     shows: ClassVar[str] = "sums and products of all pairs of features"
+    checks: ClassVar[str] = "a level, or one of two values of a column"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="components")
 
     features: int

@@ -50,6 +50,7 @@ class PrivateKaplanMeier(KaplanMeier):
     shows: ClassVar[str] = (
         "with private noise, how many samples of each group leave in each cell of time, with the event and without it"
     )
+    checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="survival")
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class PrivatePCA(PCA):
 
     name: ClassVar[str] = "private_pca"
     shows: ClassVar[str] = "with private noise, sums and products of all pairs of features within their public bounds"
+    checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, test=0.0, command="components")
 
     bounds: dict[str, list[float]]

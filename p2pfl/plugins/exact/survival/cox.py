@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,12 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
-from p2pfl.plugins.exact.elementary import added, inverse, times
+from p2pfl.plugins.exact.elementary import added, inverse, product, times
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
@@ -36,6 +36,7 @@ from p2pfl.plugins.exact.survival.risk_sets import (
     transformed,
 )
 from p2pfl.plugins.exact.survival.roles import TimeRoles
+from p2pfl.plugins.exact.survival.score_residuals import ScoreCells
 from p2pfl.plugins.exact.survival.time_cells import TimeCells, check_time
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModule, check_least, scalars
 
@@ -83,6 +84,15 @@ class Cox(LikelihoodModel, TimedModel):
         Column with levels, each of which has a hazard of its own.
     entry
         Column of numbers: the time after which a row is at risk. All are from the begin on if ``None``.
+    cause
+        Column with levels that says which kind of event happened; its first level is none.
+    failure
+        Level of ``cause`` that is the event of interest.
+    hazard
+        With ``cause``: ``cause_specific``, under which other events censor, or ``subdistribution``, under which whoever
+        has one stays at risk as long as censoring would have left them (Fine and Gray).
+    errors
+        ``classical``, or ``robust`` as those of subdistribution hazards always are.
     transform
         Function of time with which coefficients change in the test of proportional hazards: ``km``, ``identity`` or
         ``rank``, as in R's ``cox.zph``.
@@ -114,11 +124,18 @@ class Cox(LikelihoodModel, TimedModel):
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
         "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
-    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry")
+    checks: ClassVar[str] = (
+        "a cell of time, those with the event in it, or those with a level or one of two values of a column among them"
+    )
+    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry", "cause")
 
     ties: str = "efron"
     strata: str | None = None
     entry: str | None = None
+    cause: str | None = None
+    failure: str | None = None
+    hazard: str = "cause_specific"
+    errors: str = "classical"
     transform: str = "km"
 
     def __post_init__(self) -> None:
@@ -127,13 +144,47 @@ class Cox(LikelihoodModel, TimedModel):
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
         if self.transform not in TRANSFORMS:
             raise ModelError(f'model.options.transform is "{self.transform}"; choose from {", ".join(TRANSFORMS)}')
+        if self.errors not in {"classical", "robust"}:
+            raise ModelError(f'model.options.errors is "{self.errors}"; set it to "classical" or "robust"')
+        self._check_hazard()
         self.check_limits()
         _ = self.roles  # checks the columns
+
+    def _check_hazard(self) -> None:
+        if self.hazard not in {"cause_specific", "subdistribution"}:
+            raise ModelError(
+                f'model.options.hazard is "{self.hazard}"; set it to "cause_specific" or "subdistribution"'
+            )
+        if self.subdistribution and self.cause is None:
+            raise ModelError('model.options.hazard = "subdistribution" needs kinds of events; set cause and failure')
+        if self.subdistribution and self.entry is not None:
+            raise ModelError(
+                'model.options.entry does not work with hazard = "subdistribution", whose weights would need the '
+                'distribution of entries; leave it out, or set hazard = "cause_specific"'
+            )
+        if self.robust and self.ridge:
+            raise ModelError("model.options.ridge does not work with robust errors; leave one of the two out")
+
+    @property
+    def subdistribution(self) -> bool:
+        """True if whoever has another event stays at risk."""
+        return self.hazard == "subdistribution"
+
+    @property
+    def robust(self) -> bool:
+        """True if standard errors follow from the residuals."""
+        return self.errors == "robust" or self.subdistribution
+
+    @property
+    def event_kinds(self) -> str | None:
+        """Name of the column that says which kind of event happened."""
+        return self.cause
 
     @cached_property
     def roles(self) -> TimeRoles:
         """Columns that are no features."""
-        return TimeRoles.of(self.features, self.fields, strata=self.strata, entry=self.entry)
+        names = {"strata": self.strata, "entry": self.entry, "cause": self.cause, "failure": self.failure}
+        return TimeRoles.of(self.features, self.fields, **names)
 
     @property
     def unscaled(self) -> tuple[int, ...]:
@@ -143,12 +194,25 @@ class Cox(LikelihoodModel, TimedModel):
     @property
     def training_only(self) -> tuple[str, ...]:
         """Names of the columns on which log risks do not depend."""
-        return tuple(name for name in (self.strata, self.entry) if name is not None)
+        return tuple(name for name in (self.strata, self.entry, self.cause) if name is not None)
+
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        robust = options.get("errors") == "robust" or options.get("hazard") == "subdistribution"
+        roles = {"strata": "of each stratum", "entry": "or enter", "hazard": "or have another event"}
+        ways = " ".join(words for option, words in roles.items() if options.get(option) not in {None, "cause_specific"})
+        shows = (
+            super()
+            .shown(options)
+            .replace("leave in each cell", f"leave {ways} in each cell" if ways else "leave in each cell")
+        )
+        return shows + ("; and the sums of products of score residuals" if robust else "")
 
     @property
     def scored(self) -> str:
         """Kind of the score."""
-        return "risks" if self.strata is None and self.entry is None else "tallied risks"
+        return "risks" if self.strata is None and self.entry is None and self.cause is None else "tallied risks"
 
     @property
     def cells(self) -> int:
@@ -180,7 +244,8 @@ class Cox(LikelihoodModel, TimedModel):
         if agreed.least == 1 and not self.auto:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
-        outcomes = ("rows without the event", "rows with the event")
+        outcomes: tuple[str, ...] = ("rows without the event", "rows with the event")
+        outcomes += ("rows with another event",) if self.subdistribution else ()
         design = yield from check_design(
             design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
         )
@@ -190,16 +255,21 @@ class Cox(LikelihoodModel, TimedModel):
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
-        return cells.count(own.train, event.astype(np.int64))
+        diverted = self.roles.diverted(own.train.features, event)
+        other = 2 if self.subdistribution else 0
+        return cells.count(own.train, np.where(diverted, other, event.astype(np.int64)))
 
     @property
     def _ways(self) -> int:
-        return len(self.roles.levels) * (2 if self.entry is None else 3)
+        return len(self.roles.levels) * (2 + (self.entry is not None) + self.subdistribution)
 
     def _moves(self, part: Part, grid: Grid | UnionGrid) -> list[Ints]:
-        """Return the cell of each sample that leaves without the event, with it, or enters, by stratum; -1 for none."""
+        """Return the cell of each sample that leaves without an event, with one, or enters, by stratum; -1 for none."""
         cell, event, entered = self._cells(part, grid)
-        moves = [np.where(event, -1, cell), np.where(event, cell, -1), *([] if entered is None else [entered])]
+        diverted = self._diverted(part, grid) & self.subdistribution
+        moves = [np.where(event | diverted, -1, cell), np.where(event, cell, -1)]
+        moves += [] if entered is None else [entered]
+        moves += [np.where(diverted, cell, -1)] if self.subdistribution else []
         strata = range(len(self.roles.levels))
         return [np.where(each // grid.cells == stratum, each % grid.cells, -1) for stratum in strata for each in moves]
 
@@ -222,7 +292,25 @@ class Cox(LikelihoodModel, TimedModel):
             tensors = {**tensors, **counts, "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
         summed = yield from self._summed(tensors, own)
-        return self._step(summed, tensors)
+        outcome = self._step(summed, tensors)
+        if not (outcome.over and self.robust):
+            return outcome
+        upper = len(self.roles.kept) * (len(self.roles.kept) + 1) // 2
+        scores = ScoreCells.of(summed, efron=self.ties == "efron")
+        meat = yield from sums.total(lambda peer: self._squares(own(peer).train, tensors, scores), upper)
+        bread = outcome.tensors["covariance"]
+        covariance = product(product(bread, symmetric(meat, size=len(bread))), bread)
+        return replace(outcome, tensors={**outcome.tensors, "covariance": covariance})
+
+    def _squares(self, part: Part, tensors: Tensors, scores: ScoreCells) -> Ints:
+        """Return the sums of products of the score residuals of a peer."""
+        grid, values = self.grid(tensors), self._centred(tensors, part.features)
+        cell, event, entered = self._cells(part, grid)
+        risks = np.exp(np.clip(times(values, self._beta(tensors)), -STEEPEST, STEEPEST))
+        diverted = self._diverted(part, grid) & self.subdistribution
+        found = scores.residuals(values, risks, cell, event=event, diverted=diverted, entered=entered, cells=grid.cells)
+        one, two = np.triu_indices(values.shape[1])
+        return sums.summed(len(part), len(one), lambda where: found[where][:, one] * found[where][:, two])
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the log of the risk relative to a sample of mean features, ``[n, 1]``."""
@@ -250,8 +338,10 @@ class Cox(LikelihoodModel, TimedModel):
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
         beta, names = self._beta(tensors), [labels[place] for place in kept]
-        found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio="hazard ratio")
-        if self.ridge or found.regression is None:
+        ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
+        kind = "robust" if self.robust else None
+        found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
+        if self.ridge or self.subdistribution or found.regression is None:
             return found
         tests = proportionality(tensors, kept, located(self.features, fields))
         return replace(found, regression=replace(found.regression, tests=tests))
@@ -290,6 +380,7 @@ class Cox(LikelihoodModel, TimedModel):
         at risk in it.
         """
         cell, event = grid.placed(part.targets)
+        event = event & ~self.roles.diverted(part.features, event)
         begin = self.roles.stratum(part.features) * grid.cells
         times_of_entry = self.roles.entered(part.features)
         if times_of_entry is None:
@@ -298,11 +389,15 @@ class Cox(LikelihoodModel, TimedModel):
         entered = np.where(event, np.minimum(entered, cell - 1), np.minimum(entered, cell))
         return begin + cell, event, np.where(entered >= 0, begin + entered, -1)
 
+    def _diverted(self, part: Part, grid: Grid | UnionGrid) -> npt.NDArray[np.bool_]:
+        """Return whether each sample has another event than that of interest, ``[n]``."""
+        return self.roles.diverted(part.features, grid.placed(part.targets)[1])
+
     def _summed(self, tensors: Tensors, own: Owns) -> Asked[CellSums]:
         """Ask for the sums by stratum and cell at the coefficients of a model."""
         width, grid, strata = len(self.roles.kept), self.grid(tensors), len(self.roles.levels)
         groups, terms = strata * grid.cells, 1 + width + width * (width + 1) // 2
-        blocks = 2 if self.entry is None else 3
+        blocks = 2 + (self.entry is not None or self.subdistribution)
         size = sums.size(groups * (blocks * terms + width))
         total = yield Question(lambda peer: self._terms(own(peer).train, tensors, grid), size=size + blocks * groups)
         numbers = sums.numbers(total[:size])
@@ -310,11 +405,12 @@ class Cox(LikelihoodModel, TimedModel):
         counts = total[size:].reshape(blocks, strata, grid.cells)
         nobody = (np.zeros_like(by_cell[0]), np.zeros_like(counts[0]))
         entering, entered = nobody if self.entry is None else (by_cell[2], counts[2])
+        diverted, lost = (by_cell[2], counts[2]) if self.subdistribution else nobody
         covered = numbers[blocks * groups * terms :].reshape(strata, grid.cells, width)
-        return CellSums(by_cell[0], by_cell[1], entering, covered, counts[0], counts[1], entered)
+        return CellSums(by_cell[0], by_cell[1], entering, diverted, covered, counts[0], counts[1], entered, lost)
 
     def _terms(self, part: Part, tensors: Tensors, grid: Grid | UnionGrid) -> Ints:
-        """Return the sums of a peer by stratum and cell: of samples that leave, have the event, and enter."""
+        """Return the sums of a peer by stratum and cell: of those that leave, have an event, or enter."""
         beta, groups = self._beta(tensors), len(self.roles.levels) * grid.cells
         upper = np.triu_indices(len(beta))
 
@@ -333,6 +429,9 @@ class Cox(LikelihoodModel, TimedModel):
         blocks = [(np.arange(len(part)), cell), (np.flatnonzero(event), cell[event])]
         if entered is not None:
             blocks.append((np.flatnonzero(entered >= 0), entered[entered >= 0]))
+        if self.subdistribution:
+            diverted = np.flatnonzero(self._diverted(part, grid))
+            blocks.append((diverted, cell[diverted]))
         terms = 1 + len(beta) + len(upper[0])
         found = [
             sums.summed(len(chosen), terms, weighted(chosen), groups=where, number=groups) for chosen, where in blocks
@@ -385,8 +484,8 @@ class Cox(LikelihoodModel, TimedModel):
         """Return the hazards of a model that has converged, and how its coefficients change over time."""
         efron, grid = self.ties == "efron", self.grid(tensors)
         found = hazards(summed, efron=efron)
-        begins = np.append(grid.begins(np.arange(grid.cells - 1)), 0.0)  # nobody has the event beyond the last
-        change = drift(summed, transformed(summed, begins, transform=self.transform), efron=efron)
+        ends = np.append(grid.ends(np.arange(grid.cells - 1)), 0.0)  # nobody has the event beyond the last
+        change = drift(summed, transformed(summed, ends, transform=self.transform), efron=efron)
         room = {"hazard": found.hazard, "hazard_square": found.square, "hazard_means": found.means}
         shapes = self.shapes
         padded = {name: np.zeros(shapes[name]) for name in room}

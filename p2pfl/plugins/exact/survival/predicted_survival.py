@@ -91,6 +91,11 @@ def predicted_survival(
         raise InputError("the regression has not converged, so it predicts no survival; train more rounds")
     if model.ridge:
         raise InputError("predicted survival has no errors with model.options.ridge; train without a ridge")
+    if model.cause is not None or model.robust:
+        raise InputError(
+            "survival is predicted without kinds of events and robust errors; see the cumulative incidence of p2pfl "
+            "survival --cause, or train a model cox without model.options.cause and errors"
+        )
     if interval not in BANDS:
         raise InputError(f'--interval is "{interval}"; choose from {", ".join(BANDS)}')
     groups = []

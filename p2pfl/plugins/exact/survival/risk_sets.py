@@ -29,17 +29,21 @@ class CellSums:
         times features, and risks times the upper triangle of products of features.
     covered
         Features of those with the event, ``[S, C, p]``.
-    left, died, entered
-        Numbers of samples that leave, have the event, and enter, ``[S, C]``.
+    diverted
+        Sums over the samples that have another event, ``[S, C, T]``; zero where this ends their time at risk.
+    left, died, entered, lost
+        Numbers of samples that leave, have the event, enter, and have another event, ``[S, C]``.
     """
 
     leaving: Floats
     events: Floats
     entering: Floats
+    diverted: Floats
     covered: Floats
     left: Ints
     died: Ints
     entered: Ints
+    lost: Ints
 
     @property
     def width(self) -> int:
@@ -48,8 +52,29 @@ class CellSums:
 
     @property
     def at_risk(self) -> Floats:
-        """Sums over those at risk, ``[S, C, T]``."""
-        return later(self.leaving) - later(self.entering)
+        r"""Sums over those at risk, ``[S, C, T]``.
+
+        Whoever has another event in cell b stays at risk with the weight :math:`G_c / G_b`, see :attr:`staying`.
+        """
+        at_risk = later(self.leaving) - later(self.entering)
+        if not self.lost.any():
+            return at_risk
+        staying = self.staying[None, :, None]
+        each = self.diverted / np.where(staying > 0, staying, 1.0)
+        return at_risk + staying * (np.cumsum(each, axis=1) - each)
+
+    @property
+    def staying(self) -> Floats:
+        """G, share that censoring leaves before each cell, over all strata, ``[C]``; events come before censoring.
+
+        References
+        ----------
+        Fine and Gray, A proportional hazards model for the subdistribution of a competing risk, JASA 94, 1999.
+        """
+        left, died, lost = (each.cumsum(axis=0)[-1] for each in (self.left, self.died, self.lost))
+        there = np.cumsum(left[::-1])[::-1] - died - lost
+        kept = np.where(there > 0, 1 - (left - died - lost) / np.maximum(there, 1), 1.0)
+        return np.concatenate([[1.0], np.multiply.accumulate(kept)[:-1]])
 
     @property
     def moments(self) -> Floats:

@@ -29,6 +29,10 @@ class TimeRoles:
         Features of the column of strata; all samples are one stratum if ``None``.
     entry
         Position of the column of times of entry; all samples enter at the begin if ``None``.
+    kinds
+        Features of the column of kinds of events, of which the first is none.
+    failure
+        Position of the kind of event of interest.
 
     Examples
     --------
@@ -42,9 +46,20 @@ class TimeRoles:
     levels: tuple[str, ...] = ("all",)
     strata: slice | None = None
     entry: int | None = None
+    kinds: slice | None = None
+    failure: int = 1
 
     @classmethod
-    def of(cls, features: int, fields: Sequence[Field] | None, *, strata: str | None, entry: str | None) -> Self:
+    def of(
+        cls,
+        features: int,
+        fields: Sequence[Field] | None,
+        *,
+        strata: str | None,
+        entry: str | None,
+        cause: str | None = None,
+        failure: str | None = None,
+    ) -> Self:
         """Return the roles of columns with some names.
 
         Raises
@@ -59,8 +74,14 @@ class TimeRoles:
             raise _unknown("strata", f'column with levels "{strata}"', leveled)
         if entry is not None and entry not in numbers:
             raise _unknown("entry", f'column of numbers "{entry}"', numbers)
+        if cause is not None and (cause not in leveled or cause == strata):
+            raise _unknown("cause", f'column with levels "{cause}" without another role', leveled)
+        events, kinds = leveled[cause] if cause is not None else ((), None)
+        if failure not in (events or ())[1:] and (cause is not None or failure is not None):
+            raise _unknown("failure", f'kind of event "{failure}"', (events or ())[1:])
         levels, where = leveled[strata] if strata is not None else (("all",), None)
-        roles = cls(features, levels, where, None if entry is None else numbers[entry])
+        late = None if entry is None else numbers[entry]
+        roles = cls(features, levels, where, late, kinds, events.index(failure) if events and failure else 1)
         if not len(roles.kept):
             raise ModelError("model.options: every column has a role, so no feature is left; declare one more column")
         return roles
@@ -68,7 +89,9 @@ class TimeRoles:
     @property
     def kept(self) -> Ints:
         """Positions of the features, ``[p]``."""
-        taken = {self.entry, *(range(self.strata.start, self.strata.stop) if self.strata else ())}
+        taken = {self.entry}
+        for each in (self.strata, self.kinds):
+            taken |= set(range(each.start, each.stop)) if each else set()
         return np.array([place for place in range(self.features) if place not in taken], np.int64)
 
     @property
@@ -81,6 +104,12 @@ class TimeRoles:
         if self.strata is None:
             return np.zeros(len(features), np.int64)
         return np.asarray(features[:, self.strata].argmax(axis=1).astype(np.int64))
+
+    def diverted(self, features: npt.NDArray[Any], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return whether each sample with some event has another one than that of interest, ``[n]``."""
+        if self.kinds is None:
+            return np.zeros(len(features), np.bool_)
+        return np.asarray(event & (features[:, self.kinds].argmax(axis=1) != self.failure))
 
     def entered(self, features: npt.NDArray[Any]) -> Floats | None:
         """Return the time at which each sample enters, ``[n]``; ``None`` if all enter at the begin."""

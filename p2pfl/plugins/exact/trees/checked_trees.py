@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class CheckedTreeModel(TreeModel):
         Least number of samples of a level by class, and of a bin; 1 if a single one may be shown. Totals of nodes below
         a root show bins of fewer samples.
     """
+
+    checks: ClassVar[str] = (
+        "a level, one of two values of a column, a class among those, or a bin of a root (nodes below a "
+        "root, and counts of values, show single people)"
+    )
 
     least: int = DEFAULT_LEAST
 

@@ -1,8 +1,9 @@
 """Regressions use all samples unless the file holds some out, and say how many."""
 
 import pytest
+import tomli_w
 
-from p2pfl.cli import main
+from p2pfl.cli import main, tables, terminal
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
@@ -43,11 +44,22 @@ def test_a_run_without_held_out_samples_has_no_scores_and_no_gains():
     assert not any(record.scores for record in run.metrics)
 
 
+@pytest.mark.parametrize("command", ["value", "sweep"])
+def test_commands_that_compare_scores_ask_for_held_out_samples(data_dir, tmp_path, monkeypatch, capsys, command):
+    settings = experiment_of(case(data_dir, "test-part", tmp_path), "birthwt.toml", model={"name": "glm"})
+    (tmp_path / "birthwt.toml").write_text(tomli_w.dumps(settings))
+    monkeypatch.chdir(tmp_path)
+    more = ["--over", "rounds=30,40", "--seeds", "1"] if command == "sweep" else []
+    assert main([command, "birthwt.toml", *more]) != 0
+    assert "no samples are held out; set data.test above 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("keys", "said"), [({}, "n = 189, 0 held out"), ({"test": 0.2}, "n = 150, 39 held out")])
 def test_the_table_says_how_many_samples_are_held_out(data_dir, tmp_path, capsys, keys, said):
     model = {"name": "glm", "options": {"least": 1}}  # of the patients that are left, few have some values
     settings = experiment_of(case(data_dir, "test-part", tmp_path), "birthwt.toml", model=model, **keys)
-    simulate(settings, folder=tmp_path / "run", baselines=False)
-    capsys.readouterr()
+    run = simulate(settings, folder=tmp_path / "run", baselines=False)
+    tables.summary(run.summary, tmp_path / "run", console=terminal.console())
+    assert f"regression of {said}" in capsys.readouterr().out
     assert main(["coefficients", str(tmp_path / "run" / "peers" / "peer0.safetensors")]) == 0
     assert said in capsys.readouterr().out

@@ -151,8 +151,8 @@ async def test_the_concordance_of_all_test_data_is_that_of_lifelines_within_the_
     experiment = {
         "rounds": 30,
         "topology": {"kind": "ring", "peers": 4},
-        "data": {"name": "table", "options": options},
-        "model": {"name": "cox", "options": {"horizon": 52}},
+        "data": {"name": "table", "test": 0.2, "options": options},
+        "model": {"name": "cox", "options": {"horizon": 52, "least": 1}},
         "learning": {"consensus": True},
         "privacy": {"mode": "pairwise", "mask_graph": "complete"},
     }

@@ -1,0 +1,92 @@
+"""Attacks on the exact totals of an experiment: people who are alone in a cell, and sums of one person.
+
+A peer reads each cell that the totals of a model single out: levels, codes, classes, cells of time. Whoever is alone in
+one shows by what else is summed over it. A peer that has samples in a cell subtracts them first. The cells are counted
+in the open, on the data of all peers, as the check of small cells leaves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import DataError
+from p2pfl.experiment import Plan
+from p2pfl.learning.additive import Question, Questions, answer_questions
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.exact_model import Own
+from p2pfl.learning.small_cells import AgreedCheck, CellCheck, Cells
+from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
+from p2pfl.plugins.exact.statistics.column_statistics import DOMINANT, Description
+
+
+def attack_cells(plan: Plan) -> list[ExactClaim]:
+    """Count the people whom exact totals show: alone in a cell, to a peer that subtracts, or by nearly the whole sum.
+
+    Nothing is counted of totals with private noise, or of a peer alone.
+    """
+    learner, peers = plan.learner.bare, tuple(plan.federation.peers)
+    if not isinstance(learner, ExactLearner) or not learner.model.checks or plan.protection.claimed or len(peers) < 2:
+        return []
+
+    def total(question: Question) -> Ints:
+        return np.asarray(np.sum([question.answer(peer) for peer in peers], axis=0))
+
+    check = ReadingCheck(learner.raw, peers, learner.wanted, None)
+    sums_of_one = 0
+    try:
+        tensors = answer_questions(learner.model.check_cells(learner.model.start(), check), total)
+        if isinstance(learner.model, Description):
+            outcome = answer_questions(learner.model.advance(tensors, learner.own), total)
+            values = learner.model.merged_values(tensors, learner.own)
+            sums_of_one = count_dominated(np.concatenate([values(peer) for peer in peers]), outcome.tensors["mean"])
+    except DataError:  # nothing leaves
+        check.counts.clear()
+    alone = sum(int((counts.sum(axis=0) == 1).sum()) for counts in check.counts)
+    others = sum(int(((counts.sum(axis=0) - counts) == 1).any(axis=0).sum()) for counts in check.counts)
+    return [
+        claim(TOTALS, "nobody is alone in a cell", alone),
+        claim(TOTALS, "nobody is alone beside the samples of a peer", others),
+        claim(TOTALS, "nobody has nearly a whole sum", sums_of_one),
+    ]
+
+
+def count_dominated(values: np.ndarray, means: np.ndarray) -> int:
+    """Return how many means that are stated tell the largest value to whoever has the second largest, to 10 %."""
+    dominated = 0
+    for column, mean in zip(values.T, means.tolist(), strict=True):
+        known = np.sort(column[~np.isnan(column)])
+        if np.isfinite(mean) and len(known) > 1 and known[0] >= 0 and known[-1] > 0:
+            rest = known.sum() - known[-1] - known[-2]
+            dominated += rest < DOMINANT * known[-1] * (1 - 2**-6)  # peers know values to 1/128
+    return dominated
+
+
+@dataclass(frozen=True)
+class ReadingCheck(CellCheck[Own]):
+    """Check that keeps the counts of the cells which the totals of a model show, ``[peers, C]`` each."""
+
+    counts: list[Ints] = field(default_factory=list)
+
+    def agree(self) -> Questions[AgreedCheck[Own]]:
+        """Ask for the least number; cells are read where a single person may be shown, too."""
+        agreed = yield from super().agree()
+        return _Reading(self.own, agreed.peers, max(2, agreed.least), None, agreed.least, self.counts)
+
+
+@dataclass(frozen=True)
+class _Reading(AgreedCheck[Own]):
+    real: int
+    counts: list[Ints]
+
+    def find(
+        self, cells: Cells, count: Callable[[Own], Ints], *, nobody: Ints | None = None
+    ) -> Questions[tuple[int, ...]]:
+        honest = AgreedCheck(self.own, self.peers, self.real, None)
+        small = yield from honest.find(cells, count, nobody=nobody)
+        shown = ~np.isin(cells.group, small)
+        self.counts.append(np.stack([count(self.own(peer))[shown] for peer in self.peers]))
+        return small

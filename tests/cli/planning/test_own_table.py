@@ -1,0 +1,75 @@
+"""A site has only the table of its own peer, and reviews an experiment with it."""
+
+import json
+
+import pytest
+
+WARD = """
+name = "ward"
+[topology]
+kind = "complete"
+peers = ["north", "south", "east"]
+[data]
+name = "table"
+[data.options]
+path = "{peer}.csv"
+target = "low"
+columns = { age = "number", smoke = [0, 1], low = [0, 1] }
+[model]
+name = "glm"
+options = { family = "binomial" }
+[privacy]
+mode = "pairwise"
+"""
+REVIEWS = [("explain",), ("privacy",), ("describe",), ("components",), ("survival", "--horizon", "9")]
+
+
+@pytest.fixture
+def ward(place):
+    """The site north with its table and the experiment of all."""
+    (place / "ward.toml").write_text(WARD)
+    rows = (f"{18 + row % 23},{int(row % 3 == 0)},{int(row % 7 < 3)}" for row in range(60))
+    (place / "north.csv").write_text("\n".join(["age,smoke,low", *rows]))
+    return place
+
+
+@pytest.mark.parametrize("command", REVIEWS)
+def test_an_error_about_the_table_of_another_site_names_the_option(p2pfl, ward, command):
+    said = p2pfl(*command, "ward.toml")
+    assert said.status == 2
+    assert (
+        f'no table of "east" at {ward / "east.csv"}; correct `path`, or name the peer whose table is here with --name'
+        in said.err
+    )
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize("command", ["explain", "privacy", "describe", "components"])
+def test_one_table_suffices_with_the_name_of_its_peer(p2pfl, command):
+    said = p2pfl(command, "ward.toml", "--name", "north", "--json")
+    assert said.status == 0, said.err
+    assert json.loads(said.out)
+
+
+@pytest.mark.usefixtures("ward")
+def test_statistics_of_one_table_are_those_of_its_rows(p2pfl):
+    said = p2pfl("describe", "ward.toml", "--name", "north", "--json")
+    results = json.loads(said.out)
+    smoke = next(column for column in results["columns"] if column["name"] == "smoke")
+    assert results["samples"] == 60
+    assert smoke["levels"] == {"0": 40, "1": 20}
+    assert "these are the data of north alone, which stay on this machine" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize("command", ["explain", "privacy", "describe"])
+def test_a_name_that_no_peer_has_is_refused(p2pfl, command):
+    said = p2pfl(command, "ward.toml", "--name", "nord")
+    assert said.status == 2
+    assert 'has no peer "nord"; choose one of east, north, south' in said.err
+
+
+def test_a_table_of_all_peers_has_no_single_owner(p2pfl):
+    said = p2pfl("describe", "small.toml", "--name", "peer0")
+    assert said.status == 2
+    assert "is one table of all peers, so --name has no effect; leave it out" in said.err
