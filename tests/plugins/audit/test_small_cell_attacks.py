@@ -74,7 +74,7 @@ def test_an_attack_finds_nobody_in_what_the_check_has_merged(clinic, name, optio
 def test_an_attack_finds_the_person_with_nearly_a_whole_sum_where_its_mean_is_stated(clinic):
     on, off = (found(clinic, "description", {"least": least}, target="age") for least in (5, 1))
     assert on["nobody has nearly a whole sum"].measured == 0
-    assert off["nobody has nearly a whole sum"].measured == 1
+    assert off["nobody has nearly a whole sum"].measured == 2  # of the rare level, too
 
 
 def test_a_sum_is_dominated_where_the_rest_is_a_small_part_of_the_largest_value():
