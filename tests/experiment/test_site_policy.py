@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +176,12 @@ def test_models_of_libraries_are_no_code_unless_a_file_has_the_name_of_the_libra
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "timm.py").write_text("")
     assert [*code_digests(table)] == ["subprocess:run", "timm:vit_tiny"]
+
+
+def test_the_policy_of_the_page_for_officers_is_valid(tmp_path, ward):
+    del ward
+    page = (Path(__file__).parents[2] / "docs" / "consent.md").read_text()
+    text = page.partition("```toml\n")[2].partition("```")[0].replace("ed25519:...", key_text(JANE))
+    policy = policy_of(tmp_path, text)
+    assert policy.least == 10
+    assert all(getattr(policy, field) for field in policy.__struct_fields__ if field != "observers")

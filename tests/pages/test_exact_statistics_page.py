@@ -13,7 +13,8 @@ TABLE = PAGE.partition("## Exact statistics, and who may see them")[2].partition
 PUBLIC = {
     *("version", "model", "constants", "task", "loss", "data", "formula"),
     *("inputs.raw", "inputs.shape", "inputs.cells", "inputs.whole", "inputs.declared"),
-    *("inputs.columns.name", "inputs.columns.integer"),
+    *("inputs.columns.name", "inputs.columns.integer", "inputs.columns.range", "inputs.columns.outside_missing"),
+    *("inputs.columns.codes", "inputs.columns.since", "inputs.columns.drop"),
     *("outputs.classes", "outputs.class_names", "outputs.target"),
 }
 """Keys of ``model.json`` without numbers from the data: declaration, model and classes, which a card prints."""

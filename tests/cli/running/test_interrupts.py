@@ -173,9 +173,9 @@ def test_a_terminated_peer_ends_by_the_signal_and_goes_on_from_its_checkpoint(st
 def test_a_thread_that_cannot_be_interrupted_does_not_keep_a_terminated_process_alive():
     code = (
         "import asyncio, threading\n"
-        "from p2pfl.cli.interrupts import until_interrupted\n"
+        "from p2pfl.cli.interrupts import run_until_interrupted\n"
         "def train(): print('training', flush=True); threading.Event().wait()\n"
-        "until_interrupted(asyncio.to_thread(train))\n"
+        "run_until_interrupted(asyncio.to_thread(train))\n"
     )
     with subprocess.Popen([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "training\n"

@@ -81,7 +81,7 @@ def test_without_the_extra_it_names_the_extra(p2pfl, folder, monkeypatch):
             raise ModuleNotFoundError(name, name="uvicorn")
         return real(name, *given, **more)
 
-    for module in ("access", "app", "serving"):
+    for module in ("access", "app", "web_server"):
         monkeypatch.delitem(sys.modules, f"p2pfl.plugins.watch.{module}", raising=False)
     monkeypatch.setattr(builtins, "__import__", missing)
     found = p2pfl("watch", folder)
