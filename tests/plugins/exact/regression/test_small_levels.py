@@ -219,3 +219,41 @@ def test_the_policy_of_a_site_may_want_more_people_than_the_author_of_an_experim
         carried(read(table))
     (tmp_path / PEERS[2] / "policy.toml").write_text("least = 20")
     carried(read(table))
+
+
+def cleveland(folder):
+    """Return the patients of one hospital of the UCI heart data, in turn at four peers; four have restecg = 1."""
+    lines = (folder / "heart" / "processed.cleveland.data").read_text().strip().splitlines()
+    head = [cell.strip() for cell in lines[0].split(",")]
+    rows = np.array([[float(cell.replace("?", "nan")) for cell in line.split(",")] for line in lines[1:]])
+    age, sex, restecg, sick = rows[:, [head.index(name) for name in ("age", "sex", "restecg", "num")]].T
+    features = np.column_stack([age, sex, np.eye(3)[restecg.astype(int)]])
+    fields = (Field("age"), Field("sex"), Field("restecg", ("0", "1", "2")))
+    targets = torch.from_numpy((sick > 0).astype(np.int64))
+    dataset = Dataset(torch.from_numpy(features), targets, 2, description=Description(columns=fields))
+    own = {peer: np.arange(number, len(rows), 4) for number, peer in enumerate(PEERS)}
+    nothing = dict.fromkeys(PEERS, np.arange(0))
+    return Federation(dataset, own, nothing, dict.fromkeys(PEERS, np.arange(len(rows)))), fields
+
+
+@pytest.mark.parametrize(("options", "expected"), [({"least": 1}, 1), ({}, 0), ({"merge": "rare"}, 0)])
+def test_a_patient_of_the_heart_data_who_is_alone_with_a_level_in_a_class_shows_only_without_the_check(
+    data_dir, monkeypatch, options, expected
+):
+    data, fields = cleveland(data_dir)
+    derived, alone = GLM._derived, []
+
+    def spy(self, kind, beta, tensors, own):
+        found = yield from derived(self, kind, beta, tensors, own)
+        if not beta[:-1].any():  # the first total, whose weights and means are all the same
+            mean = 1 / (1 + np.exp(-beta[-1]))
+            people = np.diag(found["information"])[2:5] / (mean * (1 - mean))
+            sick = found["score"][2:5] + people * mean
+            alone.append(int((np.abs(np.concatenate([sick, people - sick]) - 1) < 1e-6).sum()))
+        return found
+
+    monkeypatch.setattr(GLM, "_derived", spy)
+    with suppress(DataError):
+        run(GLM(features=5, classes=2, fields=fields, **options), data)
+    assert sum(alone) == expected
+    assert bool(alone) == (options != {})
