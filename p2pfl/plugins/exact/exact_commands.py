@@ -24,9 +24,10 @@ class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     least: Annotated[int | None, Option("show nothing of fewer samples (default: 5)", "N", count)] = None
 
 
-class DescribeOptions(StatisticsOptions):
+class DescribeOptions(StatisticsOptions, TableOptions):
     """Statistics of the data of all peers: counts, means, quantiles, histograms, correlations."""
 
+    by: Annotated[str | None, Option("a column with levels, or the target: Table 1 by its levels", "COLUMN")] = None
     bins: Annotated[int | None, Option("bins of a histogram (default: 20)", "N", count)] = None
     no_correlations: Annotated[bool, Option("do not count pairs of columns")] = False
 

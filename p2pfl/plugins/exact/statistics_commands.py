@@ -22,6 +22,7 @@ from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.plugins.exact.columns import TARGET
 from p2pfl.plugins.exact.exact_commands import (
     CoefficientsOptions,
     ComponentsOptions,
@@ -30,11 +31,13 @@ from p2pfl.plugins.exact.exact_commands import (
 )
 from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics.described import described
+from p2pfl.plugins.exact.statistics.group_comparison import group_notes, group_rows, group_table
 from p2pfl.plugins.exact.statistics.pca import projected
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
     description_page,
+    description_paper,
     level_table,
     number_table,
     strongest,
@@ -71,14 +74,21 @@ Statistics = tuple[str, Any, Mapping[str, np.ndarray], Meaning]
 
 def describe(options: DescribeOptions) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
-    given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
+    given = {
+        "least": options.least,
+        "bins": options.bins,
+        "correlations": False if options.no_correlations else None,
+        "by": options.by,
+    }
     name, model, tensors, meaning = computed(options, "description", given)
     results = described(tensors, model, meaning)
+    disclosed = model.shown({"by": results.get("groups")})
+    terminal.write_paper(options, lambda: description_paper(name, results))
     return terminal.write(
         options,
         results,
-        rows=_description_rows(results),
-        page=lambda: description_page(name, results, disclosed=model.shows),
+        rows=group_rows(results) if "groups" in results else _description_rows(results),
+        page=lambda: description_page(name, results, disclosed=disclosed),
         show=show_description,
     )
 
@@ -170,6 +180,8 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     if experiment.model.name != private:
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
+        if chosen.get("by") == experiment.data.options.get("target", TARGET):
+            chosen["by"] = TARGET
         return experiment.name, *_run(_exact_plan(experiment, model, chosen, unaccounted=options.unaccounted))
     if chosen:
         named = ", ".join(map(_option, chosen))
@@ -268,7 +280,7 @@ def show_description(results: Mapping[str, Any]) -> None:
     console = terminal.console()
     numbers = [each for each in results["columns"] if each["kind"] == "number"]
     others = [each for each in results["columns"] if each["kind"] == "levels"]
-    shown = []
+    shown = [tables.render(group_table(results))] if "groups" in results else []
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):
@@ -281,6 +293,8 @@ def show_description(results: Mapping[str, Any]) -> None:
     for table in shown:
         console.print(table)
         console.print()
+    for each in group_notes(results) if "groups" in results else []:
+        console.print(Text(each), soft_wrap=not console.is_terminal)
     for each in results["warnings"]:
         console.print(Text(f"warning: {each}"), soft_wrap=not console.is_terminal)
     kept = "with private noise" if results["private"] else f"nothing is stated of fewer than {results['least']}"

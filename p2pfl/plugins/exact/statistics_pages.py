@@ -7,10 +7,12 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from p2pfl.plugins.exact.statistics.group_comparison import group_notes, group_table
 from p2pfl.results.charts import Chart, Curve
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, blank, chart_figure
+from p2pfl.results.table_files import Paper
 
 MAX_MATRIX = 24
 """Features up to which the page has the table of all correlations."""
@@ -46,10 +48,24 @@ def description_page(name: str, results: Mapping[str, Any], *, disclosed: str) -
         ("distributions", "Distributions", _histograms(numbers, hidden=hidden)),
         ("correlations", "Correlations", [_correlations(results)]),
     ]
+    if "groups" in results:
+        notes = [Note(text, style="small") for text in group_notes(results)]
+        sections.insert(0, ("groups", "Table 1", [group_table(results), *notes]))
     kept = "Every number has private noise." if results["private"] else f"Nothing is stated of {hidden}."
     head = f"{results['samples']} samples of all peers, added up by exact totals. {kept}"
     warnings = [Note(f"{each[:1].upper()}{each[1:]}.", style="warning") for each in results["warnings"]]
     return statistics_page(f"Description of {name}", head, sections, disclosed, warnings)
+
+
+def description_paper(name: str, results: Mapping[str, Any]) -> Paper:
+    """Return the tables of a description for a paper: Table 1 alone if there are groups."""
+    if "groups" in results:
+        return Paper(f"Description of {name}", [group_table(results)], group_notes(results))
+    hidden = f"fewer than {results['least']}"
+    numbers = [each for each in results["columns"] if each["kind"] == "number"]
+    others = [each for each in results["columns"] if each["kind"] == "levels"]
+    made = [number_table(numbers, private=results["private"]), level_table(others, hidden=hidden)]
+    return Paper(f"Description of {name}", [table for table in made if table is not None])
 
 
 def components_page(name: str, results: Mapping[str, Any], *, disclosed: str) -> str:

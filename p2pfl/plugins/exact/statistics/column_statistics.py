@@ -22,6 +22,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
+from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
@@ -60,6 +61,8 @@ class Description(Statistic):
         True to count pairs of columns.
     event
         True if the target is a time with an event, as of a table with ``event``.
+    by
+        Name of a column with levels, or ``target`` for classes: statistics of each level as well; none if ``None``.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -87,6 +90,7 @@ class Description(Statistic):
     least: int = 5
     correlations: bool = True
     event: bool = False
+    by: str | None = None
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +107,20 @@ class Description(Statistic):
                 "totals count each pair; set it to false, or choose fewer columns"
             )
 
+        _ = self.groups  # check the option
+
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        return super().shown(options) + (", all but correlations also by group" if options.get("by") else "")
+
+    @property
+    def groups(self) -> Groups | None:
+        """Groups that statistics are taken of as well."""
+        if self.by is None:
+            return None
+        return Groups.of(self.by, features=self.features, classes=self.classes, fields=self.fields)
+
     @property
     def width(self) -> int:
         """K, number of columns: features, then each class as a column of zeros and ones, or a number and its event."""
@@ -116,6 +134,7 @@ class Description(Statistic):
         shapes |= dict.fromkeys(("present", "distinct", "mean", "deviation", "whole", "low", "high"), (width,))
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
         shapes |= {"levels": (width,)}
+        shapes |= self.groups.shapes(width) if self.groups else {}
         return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
 
     @property
@@ -139,17 +158,20 @@ class Description(Statistic):
 
         def values(own: Own) -> Part:
             columns = self.values(own)
-            return Part(columns, np.zeros(len(columns), np.int64))
+            return Part(columns, np.zeros(len(columns), np.int64) if groups is None else groups.of_samples(columns))
 
+        groups = self.groups
         design = yield from self.design.find_pairs(agreed, parts=lambda own: [values(own)])
         design = yield from check_design(
             design,
             agreed,
-            outcomes=("",),
+            outcomes=("",) if groups is None else groups.outcomes(),
             count=lambda cells, own: cells.count(values(own), values(own).targets),
             merges=True,
             drops=True,
         )
+        if groups is not None:
+            design = yield from groups.check_present(design, agreed, self.values)
         return {**tensors, "levels": design.levels.astype(np.float64)}
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
@@ -187,6 +209,15 @@ class Description(Statistic):
                 lambda peer: products(values(peer), middle=mean, reach=reach, bits=bits), size=4 * width**2
             )
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
+        if (groups := self.groups) is not None:
+            stated |= yield from groups.totals(
+                values,
+                lambda peer: groups.of_samples(self.values(own(peer))),
+                width=width,
+                whole=whole,
+                dominates=dominates,
+                least=self.least,
+            )
         dominated = [dominates(each, total) for each, total in zip(cells, (mean * present).tolist(), strict=True)]
         return Outcome({**self._kept(stated, np.array(dominated)), "levels": tensors["levels"]}, over=True)
 
@@ -294,6 +325,9 @@ class Description(Statistic):
         for name in ("mean", "deviation"):
             found[name] = np.where(few | solved | (dominated & (self.least > 1)), np.nan, found[name])
         found["counts"][few] = np.nan
+        if self.groups is not None:  # what all samples may not show may not follow from the groups
+            for name in ("mean", "deviation"):
+                found[f"group_{name}"] = np.where(np.isnan(found[name]), np.nan, found[f"group_{name}"])
         if self.correlations:
             scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
             found["correlation"] = np.where(scarce, np.nan, found["correlation"])

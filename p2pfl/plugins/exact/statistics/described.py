@@ -14,6 +14,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT
 from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description, suppressed
+from p2pfl.plugins.exact.statistics.group_comparison import compared_groups
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
 
 MAX_EXACT = 2**24
@@ -37,7 +38,7 @@ def described(
     A column of the ``kind`` ``number`` has ``count`` and ``missing``; ``mean`` and ``deviation`` (n - 1 degrees of
     freedom); ``low`` and ``high``, which at least ``least`` samples lie at or beyond; ``quantiles`` by share; and
     ``edges`` and ``counts`` of a histogram, whose first and last bin have the values beyond them. One of ``levels`` has
-    its samples by level.
+    its samples by level. ``groups`` has them by group if the description has ``by``, see :func:`compared_groups`.
 
     Parameters
     ----------
@@ -76,6 +77,14 @@ def described(
     correlations = np.array(tensors["correlation"] if plain.correlations else np.zeros((0, 0)))
     if plain.correlations:  # with a correlation, the share of a hidden level follows from another level
         correlations[hidden], correlations[:, hidden] = np.nan, np.nan
+    groups = {}
+    if plain.groups is not None:
+        named = [
+            (field, where, () if field.levels is None else _merged(field.levels, where, tensors))
+            for field, where in located(plain.width, fields)
+        ]
+        compared = compared_groups(tensors, plain.groups, columns=named, middle=middle, scale=scale, least=plain.least)
+        groups = {"groups": compared}
     return {
         "samples": samples,
         "least": plain.least,
@@ -84,7 +93,7 @@ def described(
         "correlations": [[_known(value) for value in row] for row in correlations.tolist()],
         "private": private,
         "warnings": warnings,
-    }
+    } | groups
 
 
 def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:
