@@ -229,7 +229,7 @@ def group_notes(results: Mapping[str, Any]) -> list[str]:
     notes = ["SMD is the absolute standardised mean difference, of several groups the mean over pairs."]
     if used:
         notes.append(f"Tests: {'; '.join(used)}. No p-value is corrected for the number of tests.")
-    notes.append(f"Quartiles are exact to 1/128. A dash is not stated, as it concerns fewer than {results['least']}.")
+    notes.append("Quartiles are exact to 1/128. A dash is not defined, or would show few people.")
     return [*notes, *([f"{rest} samples have no group."] if rest else [])]
 
 
