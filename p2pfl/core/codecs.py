@@ -382,7 +382,7 @@ class QSGD:
 
     Examples
     --------
-    >>> from p2pfl.core.codecs import coded
+    >>> from p2pfl.core.codecs import encode_rows
     >>> encode_rows(QSGD(levels=4, seed=0), torch.tensor([[3.0, 0.0, -4.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 2.1053,  0.0000, -4.2105]])
     """
@@ -451,7 +451,7 @@ class TopK:
 
     Examples
     --------
-    >>> from p2pfl.core.codecs import coded
+    >>> from p2pfl.core.codecs import encode_rows
     >>> encode_rows(TopK(0.5), torch.tensor([[3.0, 0.0, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 3.,  0., -4.,  0.]])
     """
@@ -527,7 +527,7 @@ class RandomK:
 
     Examples
     --------
-    >>> from p2pfl.core.codecs import coded
+    >>> from p2pfl.core.codecs import encode_rows
     >>> encode_rows(RandomK(0.5, seed=1), torch.tensor([[3.0, 0.5, -4.0, 1.0]]), at=At(("ada",), 0, 0))[0]
     tensor([[ 0.,  0., -4.,  1.]])
     """

@@ -136,7 +136,7 @@ def no_data(peers: Sequence[str]) -> Federation:
 
     Examples
     --------
-    >>> nothing(["ada"]).samples(["ada"])
+    >>> no_data(["ada"]).samples(["ada"])
     tensor([0])
     """
     parts = {peer: np.empty(0, dtype=np.int64) for peer in sorted(peers)}

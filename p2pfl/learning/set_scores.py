@@ -212,7 +212,7 @@ def choose_score(score: str | Score, *, key: str, choices: Mapping[str, Score], 
 
     Examples
     --------
-    >>> choose_score("accuracy", key="learning.metrics.accuracy", known=METRICS).__name__
+    >>> choose_score("accuracy", key="learning.metrics.accuracy", choices=METRICS).__name__
     'accuracy'
     """
     if not isinstance(score, str):

@@ -179,9 +179,9 @@ import json, sys
 from p2pfl.experiment import plan, read
 from p2pfl.core.process import peak_memory
 from p2pfl.simulation import simulate
-from p2pfl.simulation.memory_estimate import estimated
+from p2pfl.simulation.memory_estimate import estimate
 made = plan(read(json.loads(sys.argv[1])))
-needed = estimated(made, baselines=False).total
+needed = estimate(made, baselines=False).total
 simulate(made, baselines=False)
 print(json.dumps([needed, peak_memory()]))
 """

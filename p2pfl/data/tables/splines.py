@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.interpolate import BSpline
 
 from p2pfl.core.encodings import Floats
 
@@ -44,11 +43,11 @@ class NaturalSpline:
     def column(self, number: int, values: torch.Tensor) -> torch.Tensor:
         """Return a column for values ``[n]``."""
         first, slope, *cubes = self.coefficients[number].tolist()
-        place = (values - self.ends[0]) / (self.ends[1] - self.ends[0])
-        found: torch.Tensor = first + slope * place
+        position = (values - self.ends[0]) / (self.ends[1] - self.ends[0])
+        total: torch.Tensor = first + slope * position
         for knot, cube in zip(self.knots.tolist(), cubes, strict=True):
-            found = found + cube * (place - knot).clamp(min=0.0) ** 3
-        return found
+            total = total + cube * (position - knot).clamp(min=0.0) ** 3
+        return total
 
 
 def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> NaturalSpline:
@@ -74,6 +73,8 @@ def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> Natural
     ----------
     Hastie, Generalized additive models, in Chambers and Hastie, Statistical models in S, 1992.
     """
+    from scipy.interpolate import BSpline  # noqa: PLC0415 (it takes a third of a second)
+
     low, width = ends[0], ends[1] - ends[0]
     inner = (np.asarray(knots, np.float64) - low) / width
     every = np.concatenate([[0.0] * (DEGREE + 1), inner, [1.0] * (DEGREE + 1)])

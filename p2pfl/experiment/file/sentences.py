@@ -280,7 +280,7 @@ def show_value(value: Any) -> str:
 
     Examples
     --------
-    >>> shown(True)
+    >>> show_value(True)
     'true'
     """
     return json.dumps(value, default=str)

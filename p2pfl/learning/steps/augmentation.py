@@ -43,7 +43,7 @@ class Augmentation:
     >>> def noise(features, *, generator):
     ...     return features + torch.randn(features.shape, generator=generator)
     >>> augmenting = Augmentation(noise)
-    >>> one, other = (augmenting.changed(torch.zeros(4, 2), key=key) for key in (7, 7))
+    >>> one, other = (augmenting.change(torch.zeros(4, 2), key=key) for key in (7, 7))
     >>> torch.equal(one, other), one.any().item()
     (True, True)
     """

@@ -70,8 +70,8 @@ def test_a_peer_whose_claim_to_its_name_is_lost_until_the_others_have_ended_meet
 
 def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch, plans):
     def shrinking(self):
-        silent = {release.peer for release in self._undecided()} - self._reported
-        last = max((self._slow(peer) for peer in silent if not self._gone(peer)), default=self._since)
+        silent = {release.peer for release in self._undecided_releases()} - self._reported
+        last = max((self._slow(peer) for peer in silent if not self._is_gone(peer)), default=self._since)
         return [last + 2 * self.shared.patience]
 
     monkeypatch.setattr(commits.Commits, "_deadlines", shrinking)

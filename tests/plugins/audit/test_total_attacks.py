@@ -143,6 +143,9 @@ def test_exact_totals_are_audited_without_a_promise():
         "no two totals share masks",
         "masks of a total never repeat",
         "keys of totals are of one use",
+        "nobody is alone in a cell",
+        "nobody is alone beside the samples of a peer",
+        "nobody has nearly a whole sum",
     ]
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
     assert found.results()["exposures"][-1]["observer"] == "everybody"

@@ -104,7 +104,7 @@ def band(shares: Floats, errors: Floats, *, kind: str) -> tuple[Floats, Floats]:
     --------
     >>> low, high = band(np.array([0.5]), np.array([0.1]), kind="log")
     >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.3379], [0.7399])
+    ([0.3379], [0.74])
     """
     inside = (shares > 0) & (shares < 1)
     safe = np.where(inside, shares, 0.5)
