@@ -71,6 +71,11 @@ from .network.peer import Peer as Peer
 from .network.peer.launch.in_loop import live as live
 from .network.transport import MemoryTransport as MemoryTransport
 from .network.transport.mqtt import MqttTransport as MqttTransport
+from .plugins.exact.analyses import Analysis as Analysis
+from .plugins.exact.analyses import cox as cox
+from .plugins.exact.analyses import describe as describe
+from .plugins.exact.analyses import glm as glm
+from .plugins.exact.analyses import survival as survival
 from .results import Run as Run
 from .results.comparisons.sweep_runs import Sweep as Sweep
 from .results.comparisons.sweep_runs import compare as compare

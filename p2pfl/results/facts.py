@@ -62,9 +62,9 @@ class FactTable:
 
     def lines(self) -> Iterator[str]:
         """Yield the table as text whose numbers are aligned to the right; a column without a head is text."""
-        rows = [[*self.heads], *([str(cell) for cell in row] for row in self.rows)]
+        rows = [*([[*self.heads]] if self.heads else []), *([str(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        words = [column < self.text or not head for column, head in enumerate(self.heads)]
+        words = [column < self.text or not head for column, head in enumerate(self.heads or rows[0])]
         for row in rows:
             cells = zip(row, widths, words, strict=True)
             yield "  ".join(cell.ljust(width) if word else cell.rjust(width) for cell, width, word in cells).rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import combinations, product
 from typing import Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from p2pfl.learning.exact_model import Asked, Own, Owns, Part
 from p2pfl.learning.small_cells import AgreedCheck, Bools, CellCheck, Cells
 from p2pfl.plugins.exact.columns import located
 
-PAIRS = ((0.0, 1.0), (1.0, 2.0), (-1.0, 1.0))
+PAIRS = tuple(combinations(np.arange(-1.0, 10.0).tolist(), 2))
 """Codes of two values in a column of numbers, of which each follows from the sum over the other."""
 
 LEFT_OUT = -1
@@ -38,18 +39,22 @@ class Singled:
         Positions of the feature, or of the levels that are merged.
     value
         Value of the feature; any but zero if ``None``.
+    also
+        Sets that they are in as well.
     """
 
     name: str
     places: tuple[int, ...]
     value: float | None
+    also: tuple[Singled, ...] = ()
 
     def among(self, features: FloatArray) -> Bools:
         """Return which samples these are, ``[n]``."""
         chosen = features[:, self.places].sum(axis=1)
         wanted = 0.0 if self.value is None else self.value
         close = np.abs(chosen - wanted) <= CLOSE * max(1.0, abs(wanted))
-        return np.asarray(~close if self.value is None else close)
+        there = ~close if self.value is None else close
+        return np.asarray(np.logical_and.reduce([there, *(each.among(features) for each in self.also)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +128,7 @@ class Design:
     @property
     def sets(self) -> list[Singled]:
         """Sets of samples that sums over the features single out."""
-        found = list[Singled]()
+        found, crossed = list[Singled](), self._crossed()
         for column, where in self.columns:
             if (self.levels[where] == LEFT_OUT).all():
                 continue
@@ -136,6 +141,38 @@ class Design:
                 found += [Singled(column.name, (where.start,), value) for value in self.pairs[where.start]]
             elif self.others:
                 found.append(Singled(column.name, (where.start,), None))
+            found += crossed.get(column.name, [])
+        return found
+
+    def _crossed(self) -> dict[str, list[Singled]]:
+        """Return, by the first column of each interaction, the sets that its parts make together.
+
+        The column of an interaction and those of its parts single out whoever has one part without another.
+        """
+        found, known = dict[str, list[Singled]](), set[tuple[str, ...]]()
+        parts = self._values() if self.others else {}
+        for column, _ in self.columns:
+            crossed = [parts[name] for name in column.name.split(":") if name in parts]
+            names = tuple(each[0].name for each in crossed)
+            if column.levels is None and len(crossed) == column.name.count(":") + 1 > 1 and names not in known:
+                known.add(names)
+                name = ":".join(names)
+                found[column.name] = [
+                    Singled(name, first.places, first.value, tuple(rest)) for first, *rest in product(*crossed)
+                ]
+        return found
+
+    def _values(self) -> dict[str, list[Singled]]:
+        """Return, by the name of each feature, sets by the value of its column."""
+        found = dict[str, list[Singled]]()
+        for column, where in self.columns:
+            places = range(where.start, where.stop)
+            if column.levels is not None:
+                values = [Singled(column.name, (place,), 1.0) for place in places]
+            else:
+                codes = self.pairs.get(where.start, (None,))
+                values = [Singled(column.name, (where.start,), code) for code in codes]
+            found |= {self.names[place]: values for place in places}
         return found
 
     def label(self, place: int) -> str:
@@ -184,7 +221,7 @@ class Design:
                 rare.append(places[number + 1] if number + 1 < len(places) else places[number - 1])
             levels[np.isin(levels, rare)] = min(rare)
         if left:
-            raise few_samples([name for name in small if name in left], least=least)
+            raise few_samples([name for name in small if name in left], least=least, merge=False)
         return replace(self, levels=levels)
 
     def part(self, part: Part) -> Part:
@@ -345,5 +382,6 @@ def check_design(
         if not names:
             return design
         if not merges:
-            raise few_samples(names, least=check.least, merge=mergeable)
+            levels = any("=" in name for name in names)
+            raise few_samples(names, least=check.least, merge=mergeable and levels)
         design = design.merged(names, least=check.least, drops=drops)

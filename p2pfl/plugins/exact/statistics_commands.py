@@ -87,7 +87,7 @@ def describe(options: DescribeOptions) -> int:
     return terminal.write(
         options,
         results,
-        rows=group_rows(results) if "groups" in results else _description_rows(results),
+        rows=group_rows(results) if "groups" in results else description_rows(results),
         page=lambda: description_page(name, results, disclosed=disclosed),
         show=show_description,
     )
@@ -212,13 +212,19 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         named = ", ".join([*map(_option, chosen), *(option for option, given in others.items() if given)])
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
-    about, inputs, outputs = saved.about, saved.about.inputs, saved.about.outputs
+    about = saved.about
     if about.model.name not in names:
         raise InputError(
             f'{saved.path} is a model {about.model.name}; "p2pfl {options.command}" takes an experiment, or a model '
             f'with model.name = "{names[0]}"'
         )
-    meaning = Meaning(
+    return Path(options.experiment).stem, saved.exact, tensors_of(saved), meaning_of(saved)
+
+
+def meaning_of(saved: SavedModel) -> Meaning:
+    """Return the meaning of the columns of a saved model."""
+    inputs, outputs = saved.about.inputs, saved.about.outputs
+    return Meaning(
         raw=inputs.raw,
         columns=saved.columns,
         mean=np.asarray(inputs.mean),
@@ -228,7 +234,6 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         target_mean=outputs.mean,
         target_deviation=outputs.deviation,
     )
-    return Path(options.experiment).stem, saved.exact, tensors_of(saved), meaning
 
 
 def tensors_of(saved: SavedModel) -> Mapping[str, np.ndarray]:
@@ -328,7 +333,7 @@ def _bars(counts: list[int | None]) -> str:
     )
 
 
-def _description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+def description_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """Return a row for each column of numbers and each level; empty cells are not stated."""
     numbers = [each for each in results["columns"] if each["kind"] == "number"]
     shares = list(numbers[0]["quantiles"]) if numbers else []

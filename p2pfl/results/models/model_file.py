@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -186,6 +187,35 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     except (OSError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
+    return restore(path, metadata, tensors, model=model, samples=samples)
+
+
+def restore(
+    path: Path,
+    metadata: Mapping[str, str],
+    tensors: dict[str, torch.Tensor],
+    *,
+    model: torch.nn.Module | str | None = None,
+    samples: bool = False,
+) -> SavedModel:
+    """Return the model of a file that has been read, or of a run in memory.
+
+    Parameters
+    ----------
+    path
+        Path of the file, or a name for errors.
+    metadata, tensors
+        Content of the file.
+    model, samples
+        As for :func:`load`.
+
+    Raises
+    ------
+    InputError
+        As :func:`load`.
+    ModelError
+        Likewise.
+    """
     about = _read_content(path, metadata)
     if samples and about.inputs.columns is not None:
         raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
@@ -204,7 +234,7 @@ def _formula(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> Form
         raise InputError(f"{path}: {error}") from None
 
 
-def _read_content(path: Path, metadata: dict[str, str]) -> ModelContent:
+def _read_content(path: Path, metadata: Mapping[str, str]) -> ModelContent:
     if KEY not in metadata:
         raise InputError(
             f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"

@@ -249,11 +249,16 @@ def _rows(column: Row, overall: Mapping[str, Any], results: Mapping[str, Any]) -
     quantiles = [overall["quantiles"][share] for share in ("0.25", "0.5", "0.75")]
     present = [overall["count"], *column["counts"]]
     means = zip([overall["mean"], *column["means"]], [overall["deviation"], *column["deviations"]], strict=True)
-    yield [column["name"], "mean (SD)", *(_pair(*each) for each in means), smd, p, column["test"]]
+    yield [f"{column['name']}, mean (SD)", "", *(_pair(*each) for each in means), smd, p, column["test"]]
     ranked = ["", "", ""] if column["rank_p"] is None else ["", p_value(column["rank_p"]), "Mann-Whitney"]
-    yield ["", "median [Q1, Q3]", *(_median(each) for each in [quantiles, *column["quartiles"]]), *ranked]
+    yield [
+        f"{column['name']}, median [Q1, Q3]",
+        "",
+        *(_median(each) for each in [quantiles, *column["quartiles"]]),
+        *ranked,
+    ]
     if present != [results["samples"], *results["groups"]["samples"]]:
-        yield ["", "n", *map(str, present), "", "", ""]
+        yield [f"{column['name']}, n", "", *map(str, present), "", "", ""]
 
 
 def _pair(mean: float | None, deviation: float | None) -> str:

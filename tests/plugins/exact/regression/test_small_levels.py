@@ -60,7 +60,46 @@ def test_a_level_of_two_people_ends_a_regression_by_its_name_and_without_its_cou
     run(model(least=1), federation())
 
 
-@pytest.mark.parametrize("codes", [(0, 1), (1, 2), (-1, 1)])
+def crossed(*, exposed):
+    """Return hospitals with two levels, a code, and their interaction; ``exposed`` people have B without the code."""
+    rng = np.random.default_rng(0)
+    level, code = np.repeat([0, 1], 60), np.tile([0, 1], 60)
+    code[60:] = np.arange(60) >= exposed
+    features = np.column_stack([level == 1, level == 0, code, (level == 1) * code, rng.uniform(20, 90, 120)])
+    fields = (Field("race", ("B", "A")), Field("smoke"), Field("race=B:smoke"), Field("age"))
+    dataset = Dataset(
+        torch.from_numpy(features).double(),
+        torch.from_numpy(rng.normal(size=120)),
+        None,
+        description=Description(columns=fields),
+    )
+    own = {peer: np.arange(number, 120, 4) for number, peer in enumerate(PEERS)}
+    nothing = dict.fromkeys(PEERS, np.arange(0))
+    return GLM(features=5, classes=None, fields=fields), Federation(dataset, own, nothing, nothing)
+
+
+@pytest.mark.parametrize("exposed", [1, 4])
+def test_an_interaction_is_refused_where_few_people_have_one_of_its_parts_without_the_other(exposed):
+    """The total of the part less that of the interaction is the row of such a person."""
+    with pytest.raises(DataError, match=r"share a value of race:smoke, alone .*; merge levels"):
+        run(*crossed(exposed=exposed))
+
+
+@pytest.mark.parametrize("exposed", [0, 6])
+def test_an_interaction_is_accepted_where_nobody_or_many_have_one_of_its_parts_without_the_other(exposed):
+    run(*crossed(exposed=exposed))
+
+
+def test_a_refusal_names_no_option_that_would_not_help():
+    data = federation({"A": 60, "B": 60, "C": 40, "D": 40}, sex=(1,))
+    data.dataset.features[:3, 5] = 2
+    for options in ({}, {"merge": "rare"}):
+        with pytest.raises(DataError, match="share a value of sex") as error:
+            run(model(**options), data)
+        assert "model.options.merge" not in str(error.value)
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (1, 2), (-1, 1), (0, 5), (1, 9)])
 def test_a_number_of_two_codes_singles_out_those_with_either_code(codes):
     counts = {"A": 60, "B": 60, "C": 40, "D": 40}
     for few, many in (codes, codes[::-1]):
