@@ -200,11 +200,7 @@ def test_rows_of_the_table_are_those_of_a_paper(two):
         f"ill (n = {sizes[1]})",
     )
     assert [row[:2] for row in rows[:3]] == [["race, n (%)", "a"], ["", "b"], ["", "c"]]
-    assert [row[:2] for row in rows[-3:]] == [
-        ["weight", "mean\u00a0(SD)"],
-        ["", "median\u00a0[Q1,\u00a0Q3]"],
-        ["", "n"],
-    ]
+    assert [row[0] for row in rows[-3:]] == ["weight, mean (SD)", "weight, median [Q1, Q3]", "weight, n"]
 
 
 @pytest.fixture(scope="module")
