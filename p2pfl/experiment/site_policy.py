@@ -180,8 +180,11 @@ def _column_refusals(allowed: tuple[str, ...], experiment: Experiment) -> Iterat
     if not isinstance(declared, Mapping):
         yield "names the columns that may be used, and the experiment declares none; set data.options.columns"
         return
-    if others := sorted(set(declared) - set(allowed)):
-        yield f"does not allow the column{'s'[: len(others) > 1]} {', '.join(others)}; leave them out"
+    key = experiment.data.options.get("key")  # a column that is read without being declared
+    used = {*declared, *([key] if isinstance(key, str) else [])}
+    if others := sorted(used - set(allowed)):
+        several = len(others) > 1
+        yield f"does not allow the column{'s'[:several]} {', '.join(others)}; leave {'them' if several else 'it'} out"
 
 
 def _epsilon_refusal(largest: float, experiment: Experiment) -> str | None:

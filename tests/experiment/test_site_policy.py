@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from p2pfl.core.errors import InputError
@@ -109,7 +110,7 @@ def test_an_empty_policy_allows_everything_but_code(tmp_path, ward):
     [
         ("until = 2026-11-26", "allows runs until 2026-11-26; ask the officer for a later date"),
         ('models = ["cox"]', 'allows the models cox, not "glm"; choose one of these'),
-        ('columns = ["low"]', "does not allow the column age; leave them out"),
+        ('columns = ["low"]', "does not allow the column age; leave it out"),
         ("columns = []", "does not allow the columns age, low; leave them out"),
     ],
 )
@@ -122,6 +123,15 @@ def test_each_key_refuses_what_it_does_not_allow(tmp_path, ward, text, sentence)
 )
 def test_each_key_admits_what_it_allows(tmp_path, ward, text):
     assert said(policy_of(tmp_path, text), ward()) == []
+
+
+def test_the_column_of_persons_is_a_column_although_no_file_declares_it(tmp_path, ward):
+    policy = policy_of(tmp_path, 'columns = ["age", "low"]')
+    experiment = ward()
+    data = msgspec.structs.replace(experiment.data, options={**experiment.data.options, "key": "patid"})
+    assert said(policy, msgspec.structs.replace(experiment, data=data)) == [
+        "does not allow the column patid; leave it out"
+    ]
 
 
 def test_an_epsilon_is_needed_of_all_models_but_exact_ones(tmp_path, ward):

@@ -14,7 +14,7 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.data_description import Field, FloatArray, feature_names
 from p2pfl.learning.exact_model import Asked, Own, Part, Tensors
-from p2pfl.learning.small_cells import CellCheck
+from p2pfl.learning.small_cells import CellCheck, Cells
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
@@ -333,6 +333,13 @@ class Regression(LikelihoodModel):
         design = yield from check_design(
             design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels, parts=len(self.parts)
         )
+        if self.classes is None and (
+            yield from agreed.find(Cells.of({"target": 1}), lambda own: np.array([np.count_nonzero(own.train.targets)]))
+        ):
+            raise DataError(
+                f"fewer than {agreed.least} people have a target other than 0, so the sum of products with the target "
+                "would show single people; take another target"
+            )
         return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:

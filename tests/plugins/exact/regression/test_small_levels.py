@@ -90,6 +90,15 @@ def test_an_interaction_is_accepted_where_nobody_or_many_have_one_of_its_parts_w
     run(*crossed(exposed=exposed))
 
 
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_a_target_that_few_people_have_is_refused_since_its_products_with_features_are_their_rows(family):
+    data = federation({"A": 60, "B": 60, "C": 40, "D": 40})
+    data.dataset.targets[:] = 0
+    data.dataset.targets[7] = 3
+    with pytest.raises(DataError, match="fewer than 5 people have a target other than 0"):
+        run(model(family=family), data)
+
+
 def test_a_refusal_names_no_option_that_would_not_help():
     data = federation({"A": 60, "B": 60, "C": 40, "D": 40}, sex=(1,))
     data.dataset.features[:3, 5] = 2
