@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
 @pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, place, command):
-    with full_disk(size=5000):
+    with full_disk(size=8000):
         result = p2pfl(command, "small.toml", "--set", "rounds=100")
     [folder] = (place / "runs").iterdir()
     assert result.status == 1
@@ -193,7 +193,7 @@ def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, pl
 @pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, command):
-    with full_disk(size=5000):
+    with full_disk(size=8000):
         result = p2pfl(command, "small.toml", "--set", "model.name=mlp", "--set", "model.hidden=[100]")
     [folder] = (place / "runs").iterdir()
     assert result.status == 1

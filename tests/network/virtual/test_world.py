@@ -198,7 +198,7 @@ def numberless(self, peer, *, slot, participants):
 TOTALS = [seed for seed in range(120) if setting(seed).totals]
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
-    "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
+    "a flow is not held": (FlowLedger, "list_unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "receive", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
