@@ -200,11 +200,11 @@ WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "list_unsettled", lambda _self: [], ANY),
     "what is taken back stays": (FlowLedger, "receive", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
-    "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
+    "masks are taken for cancelled": (MaskLedger, "list_uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
     "rows have each other's weights": (Edges, "row", mistaken, ANY),
-    "those that gather beside one that came back wait for each other": (StartWait, "_gathered", mutual, [251, 31]),
+    "those that gather beside one that came back wait for each other": (StartWait, "_all_present", mutual, [251, 31]),
     "rows leave the hull of the goals": (gossip_learning, "merge_models", doubled, WAITLESS),
     "ages are those of the last heard": (gossip_learning, "merge_models", rejuvenated, WAITLESS),
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
