@@ -103,7 +103,7 @@ class PrivacyOptions(JsonOptions, ReviewOptions, PeersOptions):
 
 
 class ApproveOptions(JsonOptions, ReviewOptions):
-    """Sign an experiment as the officer whom the policy beside the data names."""
+    """Sign an experiment as the officer named in the policy beside the data."""
 
     key: Annotated[str, Option("private key of the officer, as p2pfl identity makes it", "FILE")]
     purpose: Annotated[str, Option("for which the policy allows runs", "PURPOSE")]

@@ -55,7 +55,7 @@ class Federation:
     notes
         By local peer, sentences on its table for its owner alone.
     keys
-        By local peer, private keys of its persons, if peers count those whom several have.
+        By local peer, private keys of its people, if peers count those that several have in common.
 
     Examples
     --------

@@ -132,8 +132,8 @@ def admitted(
 
 def counting(experiment: Experiment, peers: Sequence[str]) -> Path | None:
     """Return the first file that counts what was spent of the data of some peers; ``None`` if nothing was."""
-    found = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
-    return next((path for path, _ in _kinds(found)), None)
+    recorded = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
+    return next((path for path, _ in _kinds(recorded)), None)
 
 
 def admitted_exactly(experiment: Experiment, peers: Sequence[str], *, unaccounted: bool) -> None:
@@ -210,9 +210,9 @@ def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
     )
 
 
-def _kinds(found: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
+def _kinds(recorded: Iterable[PrivacyAccount]) -> Iterator[tuple[Path, set[type]]]:
     """Yield each file of some accounts that has costs, with the kinds of these entries."""
-    for path in dict.fromkeys(account.path for account in found):
+    for path in dict.fromkeys(account.path for account in recorded):
         if kinds := {type(entry) for entry in entries(path, whole_lines(contents(path)))} - {RunEntry}:
             yield path, kinds
 
@@ -221,7 +221,7 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
     """Return the account beside the data of each peer."""
     stated = str(experiment.data.options.get("path"))
     owned = _is_owned(experiment)
-    found = dict[str, PrivacyAccount]()
+    recorded = dict[str, PrivacyAccount]()
     for peer, file in _stated_files(experiment, peers).items():
         path = _account(_real(file))
         for named in (_common(stated), file):
@@ -231,8 +231,8 @@ def _beside_data(experiment: Experiment, peers: Iterable[str]) -> dict[str, Priv
                     f"{former} counts what release 0.1 spent of these data, whose account is {path} now; move the "
                     "lines of the former to the end of the latter"
                 )
-        found[peer] = PrivacyAccount(path, owned)
-    return found
+        recorded[peer] = PrivacyAccount(path, owned)
+    return recorded
 
 
 def data_files(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
@@ -263,7 +263,7 @@ def _common(stated: str) -> Path:
     ('own/peers-table.csv', 'cells.csv')
     """
     parts = Path(stated).parts
-    first = next((place for place, part in enumerate(parts) if PEER in part), len(parts) - 1)
+    first = next((position for position, part in enumerate(parts) if PEER in part), len(parts) - 1)
     return Path(*parts[:first], "-".join(parts[first:]).replace(PEER, "peers"))
 
 

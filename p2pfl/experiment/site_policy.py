@@ -49,7 +49,7 @@ class Purpose(Section, frozen=True):
 
 
 class SitePolicy(Section, frozen=True):
-    """What may run on the data of a site. A key that is left out restricts nothing, except that no code may run.
+    """Limits on what may run on the data of a site. A key that is left out sets none, except that no code may run.
 
     Attributes
     ----------

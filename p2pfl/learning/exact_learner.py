@@ -150,7 +150,7 @@ class ExactLearner(SequentialLearner):
 
     @property
     def shared_keys(self) -> int | None:
-        """Number of persons whom a peer has that another one has, too; ``None`` if it is not known."""
+        """Number of people of a peer that another peer has, too; ``None`` if it is not known."""
         return next(iter(self._shared_keys), None)
 
     def _shared(self) -> Questions[list[int]]:
@@ -219,14 +219,14 @@ class ExactLearner(SequentialLearner):
             held = zip(rows, (self._part(self.federation.test[peer]) for peer in peers), strict=True)
             return torch.stack([torch.from_numpy(self.model.tally(self.tensors(row), part)) for row, part in held])
         classes = self.federation.dataset.classes
-        found = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
+        counts = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
         if classes is None or self.model.scored != "classes":
-            return found
+            return counts
         for number, peer in enumerate(peers):
             part = self._part(self.federation.test[peer])
             outputs = torch.from_numpy(self.model.predicted(self.tensors(rows[number]), part))  # [n, C]
-            found[number] = histograms(outputs, torch.from_numpy(part.targets))
-        return found
+            counts[number] = histograms(outputs, torch.from_numpy(part.targets))
+        return counts
 
     def tallied(self, row: torch.Tensor, total: Ints, *, copies: int) -> dict[str, float]:
         """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers.
@@ -259,8 +259,8 @@ class ExactLearner(SequentialLearner):
         """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
         if not isinstance(self.model, Personal):
             return {}
-        found = self.model.owned(self.tensors(row), self.own(peer))
-        own = {name: torch.from_numpy(np.asarray(value, np.float64)) for name, value in found.items()}
+        effects = self.model.owned(self.tensors(row), self.own(peer))
+        own = {name: torch.from_numpy(np.asarray(value, np.float64)) for name, value in effects.items()}
         return self.state_dict(row) | own if own else {}
 
     def tensors(self, row: torch.Tensor) -> Tensors:
@@ -299,11 +299,11 @@ class ExactLearner(SequentialLearner):
 
     def _part(self, positions: IntArray) -> Part:
         """Return the samples at some positions; the same object for the same array, so that results can be kept."""
-        found = self._parts.get(id(positions))
-        if found is None:
-            found = positions, Part(self._features[positions], self._targets[positions])
-            self._parts[id(positions)] = found  # holds the array, so that no other one takes its place
-        return found[1]
+        cached = self._parts.get(id(positions))
+        if cached is None:
+            cached = positions, Part(self._features[positions], self._targets[positions])
+            self._parts[id(positions)] = cached  # holds the array, so that no other one takes its place
+        return cached[1]
 
     def _predicted(self, row: torch.Tensor, part: Part, *, peer: str) -> Floats:
         """Return what a model predicts for samples of a peer, ``[n, C]`` or ``[n, 1]``."""
@@ -340,12 +340,12 @@ class ExactLearner(SequentialLearner):
 def _check_units(model: ExactModel, federation: Federation) -> None:
     """Refuse to scale columns that must keep their units, such as offsets."""
     description = federation.dataset.description
-    for place in model.unscaled:
+    for position in model.unscaled:
         shift, scale = (
-            np.broadcast_to(each, (place + 1,)) if np.ndim(each) == 0 else np.asarray(each)
+            np.broadcast_to(each, (position + 1,)) if np.ndim(each) == 0 else np.asarray(each)
             for each in (description.mean, description.deviation)
         )
-        if shift[place] != 0 or scale[place] != 1:
+        if shift[position] != 0 or scale[position] != 1:
             raise ModelError(
                 f"{model.name} takes an offset, an exposure or weights from a column that is scaled, so it would "
                 'have other units; use data.name = "table" without data.scale, mean and deviation'

@@ -38,10 +38,10 @@ def symmetric(upper: Floats, *, size: int) -> Floats:
     >>> symmetric(np.array([1.0, 2.0, 3.0]), size=2).tolist()
     [[1.0, 2.0], [2.0, 3.0]]
     """
-    found = np.zeros((size, size))
-    places = np.triu_indices(size)
-    found[places] = found.T[places] = upper
-    return found
+    matrix = np.zeros((size, size))
+    corner = np.triu_indices(size)
+    matrix[corner] = matrix.T[corner] = upper
+    return matrix
 
 
 @dataclass(frozen=True, eq=False)

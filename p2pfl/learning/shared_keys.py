@@ -1,4 +1,4 @@
-r"""Number of keys that more than one peer has, such as persons whom two hospitals count, and nothing else.
+r"""Number of keys that more than one peer has, such as patients of two hospitals, and nothing else.
 
 Two peers have a role. The mixer draws a secret scalar k and gives it to all but the judge. Each peer hashes its keys to
 points of a curve and sends their multiples by k in two envelopes: the outer one for the mixer, which shuffles what all
@@ -90,22 +90,22 @@ class _Comparison:
 
     def ask(self) -> Asked[int]:
         """Return the number of keys that are those of an earlier peer, too."""
-        places = len(self.peers)
-        total = yield Question(self._publish, size=_words(POINT_LENGTH * (places + self.size)))
+        count = len(self.peers)
+        total = yield Question(self._publish, size=_words(POINT_LENGTH * (count + self.size)))
         published = _bytes(total)
-        public = dict(zip(self.peers, _pieces(published[: places * POINT_LENGTH], POINT_LENGTH), strict=True))
-        blinded = _pieces(published[places * POINT_LENGTH :], POINT_LENGTH)
+        public = dict(zip(self.peers, _pieces(published[: count * POINT_LENGTH], POINT_LENGTH), strict=True))
+        blinded = _pieces(published[count * POINT_LENGTH :], POINT_LENGTH)
         total = yield Question(
             lambda peer: self._distribute(peer, public, blinded),
-            size=_words(POINT_LENGTH * (places + self.size)),
+            size=_words(POINT_LENGTH * (count + self.size)),
         )
         given = _bytes(total)
-        wrapped = dict(zip(self.peers, _pieces(given[: places * POINT_LENGTH], POINT_LENGTH), strict=True))
-        returned = _pieces(given[places * POINT_LENGTH :], POINT_LENGTH)
+        wrapped = dict(zip(self.peers, _pieces(given[: count * POINT_LENGTH], POINT_LENGTH), strict=True))
+        returned = _pieces(given[count * POINT_LENGTH :], POINT_LENGTH)
         block = ITEM_LENGTH * self.size
         total = yield Question(lambda peer: self._send(peer, public, wrapped), size=_words(block * len(self.senders)))
         sent = _pieces(_bytes(total), block)
-        total = yield Question(lambda peer: self._mix(peer, public, sent), size=_words(block * (places - 1)))
+        total = yield Question(lambda peer: self._mix(peer, public, sent), size=_words(block * (count - 1)))
         mixed = _pieces(_bytes(total), ITEM_LENGTH)
         total = yield Question(lambda peer: self._count(peer, returned, mixed), size=1)
         return int(total[0])
@@ -138,8 +138,8 @@ class _Comparison:
         if peer in self.senders:
             scalar = _xor(wrapped[peer], self._cover(peer, public[self.mixer], "scalar", POINT_LENGTH))
             items = b"".join(self._envelopes(peer, scalar, public[self.judge]))
-            place = block * self.senders.index(peer)
-            data[place : place + block] = _xor(items, self._cover(peer, public[self.mixer], "items", block))
+            start = block * self.senders.index(peer)
+            data[start : start + block] = _xor(items, self._cover(peer, public[self.mixer], "items", block))
         return _integers(data)
 
     def _mix(self, peer: str, public: dict[str, bytes], sent: Sequence[bytes]) -> Ints:
@@ -185,7 +185,7 @@ class _Comparison:
 
     def _shuffled(self, peer: str, what: str, items: Sequence[bytes]) -> list[bytes]:
         order = np.argsort(np.frombuffer(self.secret(peer, what, 8 * len(items)), np.uint64))
-        return [items[place] for place in order]
+        return [items[position] for position in order]
 
     def _secret(self, peer: str, what: str, size: int) -> bytes:
         """Return bytes that are drawn once, since a total may ask again for what a peer adds."""
@@ -217,8 +217,8 @@ def _xor(one: bytes, other: bytes) -> bytes:
     return (np.frombuffer(one, np.uint8) ^ np.frombuffer(other, np.uint8)).tobytes()
 
 
-def _put(data: bytearray, place: int, point: bytes) -> None:
-    data[place * POINT_LENGTH : (place + 1) * POINT_LENGTH] = point
+def _put(data: bytearray, position: int, point: bytes) -> None:
+    data[position * POINT_LENGTH : (position + 1) * POINT_LENGTH] = point
 
 
 def _pieces(data: bytes, length: int) -> list[bytes]:

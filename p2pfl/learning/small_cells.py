@@ -346,7 +346,7 @@ class _Check:
 
     def _shuffled(self, peer: str, what: str, points: Sequence[bytes]) -> list[bytes]:
         keys = np.frombuffer(self._secret(peer, f"order of {what}", 8 * len(points)), np.uint64)
-        return [points[place] for place in np.argsort(keys)]
+        return [points[position] for position in np.argsort(keys)]
 
     def _secret(self, peer: str, what: str, size: int) -> bytes:
         """Return bytes that are drawn once, since a total may ask again for what a peer adds."""
@@ -395,11 +395,11 @@ def _points(words: Ints, peer: str) -> list[bytes]:
     PrivacyError
         They are none, since somebody added what the protocol does not.
     """
-    found = [
+    numbers = [
         sum(int(word) << WORD_BITS * place for place, word in enumerate(each)) for each in words.reshape(-1, WORDS)
     ]
-    if not all(0 < number < 2 ** (8 * POINT_LENGTH) for number in found):
+    if not all(0 < number < 2 ** (8 * POINT_LENGTH) for number in numbers):
         raise PrivacyError(
             f"{peer} received no points in the check of small cells; a peer does not follow the protocol"
         )
-    return [number.to_bytes(POINT_LENGTH, "little") for number in found]
+    return [number.to_bytes(POINT_LENGTH, "little") for number in numbers]

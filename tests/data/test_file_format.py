@@ -1,4 +1,4 @@
-"""How one owner's table is written: separator, decimal, encoding and dates, in a file beside it."""
+"""The format of one owner's table: separator, decimal, encoding and dates, in a file beside it."""
 
 import math
 

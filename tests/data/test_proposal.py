@@ -1,4 +1,4 @@
-"""What `p2pfl columns` proposes: codes as levels, and columns that are no features by name."""
+"""Proposals of `p2pfl columns`: codes as levels, and columns that are no features by name."""
 
 import pytest
 

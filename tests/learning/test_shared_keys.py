@@ -53,7 +53,7 @@ def test_a_peer_that_takes_no_part_does_not_count():
 
 
 def test_no_total_has_a_key_or_a_number_of_keys_of_one_peer():
-    """What all peers see has the points of no key, and the same length whatever the others have."""
+    """Check that all peers see points of no key, as many whatever the others have."""
     many = {"ada": ["x", "y", "z"], "bob": ["x"], "cat": ["x", "v", "w", "u"]}
     few = {"ada": ["x"], "bob": ["x", "a", "b", "c"], "cat": ["q"]}
     totals, others = [], []

@@ -60,8 +60,8 @@ def show(record: Mapping[str, Any]) -> None:
     for number, run in enumerate(record["runs"], 1):
         console.print(Text(_sentence(number, run)), soft_wrap=not console.is_terminal)
         for reason in run.get("accepted", ()):
-            said = f"run {number} was accepted although {reason}"
-            console.print(Text(said, style="yellow"), soft_wrap=not console.is_terminal)
+            sentence = f"run {number} was accepted although {reason}"
+            console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
     for unit, epsilon in record["epsilon"].items():
         if epsilon is not None:
             console.print(f"all costs add up to epsilon {epsilon:.3g} for single {unit} at delta {record['delta']:g}")

@@ -41,7 +41,7 @@ class Table:
     key
         Column whose value names a person or a sample, so that an owner learns of rows that repeat one; no feature.
     key_across
-        True to count also the persons whom several peers have; all peers learn the number.
+        True to count also the people that several peers have in common; all peers learn the number.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def table(
     key
         Column whose value names a person; each owner learns how many rows of its table repeat one.
     key_across
-        True to count the persons whom several peers have before a model from exact totals; all peers learn the number.
+        True to count the people that several peers have in common before a model from totals; all learn the number.
 
     Returns
     -------

@@ -136,8 +136,8 @@ class Formula:
         return torch.stack([each(encoded) for each in self.evaluate], dim=1)
 
 
-def _pick(encoded: torch.Tensor, place: int) -> torch.Tensor:
-    return encoded[:, place]
+def _pick(encoded: torch.Tensor, column: int) -> torch.Tensor:
+    return encoded[:, column]
 
 
 def _constant(encoded: torch.Tensor, value: float) -> torch.Tensor:
@@ -169,11 +169,11 @@ class _Parser:
                 'add the site as a column, or set errors = "cluster", which is robust to dependence within sites',
             )
         while rest:
-            found = TOKEN.match(rest)
-            if found is None or found.lastgroup is None:
+            match = TOKEN.match(rest)
+            if match is None or match.lastgroup is None:
                 self._refuse(f'"{rest.strip()[:20]}" is no part of a formula', "use names, numbers and + - * : ^ ( )")
-            self.words.append((found.lastgroup, found.group(found.lastgroup)))
-            rest = rest[found.end() :]
+            self.words.append((match.lastgroup, match.group(match.lastgroup)))
+            rest = rest[match.end() :]
         self.starts: dict[str, tuple[Field, int]] = {}
         start = 0
         for each in self.table:
@@ -202,18 +202,18 @@ class _Parser:
             own, start = self._known(name)
             if name not in {each.name for each in fields}:
                 fields.append(own)
-                columns += [partial(_pick, place=start + place) for place in range(len(own.levels or "1"))]
+                columns += [partial(_pick, column=start + place) for place in range(len(own.levels or "1"))]
         return Formula(tuple(fields), tuple(columns), intercept, target)
 
     def _left_side(self) -> str:
         """Return the text before ``~``; the target is that of the table."""
-        places = [place for place, word in enumerate(self.words) if word == ("sign", "~")]
-        if len(places) > 1:
+        signs = [position for position, word in enumerate(self.words) if word == ("sign", "~")]
+        if len(signs) > 1:
             self._refuse('it has "~" twice', "write it once")
-        if not places:
+        if not signs:
             return ""
-        left = [word for _, word in self.words[: places[0]]]
-        del self.words[: places[0] + 1]
+        left = [word for _, word in self.words[: signs[0]]]
+        del self.words[: signs[0] + 1]
         return left[2] if left[:2] == ["Surv", "("] and len(left) > 2 else "".join(left)
 
     def _columns(self, term: Term, terms: set[frozenset[str]]) -> tuple[list[Field], list[Evaluate]]:
@@ -240,8 +240,8 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._next(sign):
-            found = f'"{self.words[0][1]}"' if self.words else "the end"
-            self._refuse(f'{found} stands where "{sign}" belongs', f'add "{sign}"')
+            word = f'"{self.words[0][1]}"' if self.words else "the end"
+            self._refuse(f'{word} stands where "{sign}" belongs', f'add "{sign}"')
 
     def _sum(self) -> list[Term]:
         """Return the terms of a sum; the empty one is the intercept."""
@@ -316,9 +316,9 @@ class _Parser:
             made = self._spline()
         elif name == "I" or name in MATHS:
             start = len(self.words)
-            said = [*self.words]
+            words = [*self.words]
             inner = self._arithmetic()
-            text = "".join(word for _, word in said[: start - len(self.words)])
+            text = "".join(word for _, word in words[: start - len(self.words)])
             function = partial(_combined, parts=[inner], combine=MATHS[name]) if name in MATHS else inner
             made = Factor(f"{name}({text})", ((f"{name}({text})", function),))
         else:
@@ -336,12 +336,14 @@ class _Parser:
     def _column(self, name: str, reference: str | None = None) -> Factor:
         own, start = self._known(name)
         if own.levels is None:
-            return Factor(name, ((name, partial(_pick, place=start)),))
+            return Factor(name, ((name, partial(_pick, column=start)),))
         if reference is not None and reference not in own.levels:
             self._refuse(f'column "{name}" has no level "{reference}"', f"choose from {', '.join(own.levels)}")
         place = 0 if reference is None else own.levels.index(reference)
         ordered = Field(name, (*(each for each in own.levels if each != own.levels[place]), own.levels[place]))
-        columns = [(f"{name}={level}", partial(_pick, place=start + number)) for number, level in enumerate(own.levels)]
+        columns = [
+            (f"{name}={level}", partial(_pick, column=start + number)) for number, level in enumerate(own.levels)
+        ]
         return Factor(name, tuple(columns), place, ordered)
 
     def _levels(self) -> Factor:
@@ -361,9 +363,9 @@ class _Parser:
 
     def _spline(self) -> Factor:
         """Read ``ns(x, knots=[...], range=[...])`` after its parenthesis."""
-        said = [*self.words]
+        words = [*self.words]
         inner = self._arithmetic()
-        text = "".join(word for _, word in said[: len(said) - len(self.words)])
+        text = "".join(word for _, word in words[: len(words) - len(self.words)])
         options: dict[str, list[float]] = {}
         while self._next(","):
             if self.words and self.words[0][0] == "number":
@@ -444,7 +446,7 @@ class _Parser:
         own, start = self._known(word)
         if own.levels is not None:
             self._refuse(f'column "{word}" has levels, with which nobody calculates', "name a column of numbers")
-        return partial(_pick, place=start)
+        return partial(_pick, column=start)
 
 
 def _joined(one: Term, other: Term) -> Term:

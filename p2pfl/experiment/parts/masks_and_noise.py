@@ -73,7 +73,7 @@ def protect(
     """
     experiment, traits = asked.experiment, asked.algorithm
     stepwise = traits.full_participation
-    found = protection(
+    protected = protection(
         experiment.privacy,
         mode,
         topology,
@@ -85,7 +85,7 @@ def protect(
         sums=sums,
         totals=_total_facts(experiment) if traits.additive else "",
     )
-    return replace(found, given=_condition(experiment))
+    return replace(protected, given=_condition(experiment))
 
 
 def _condition(experiment: Experiment) -> str:

@@ -153,8 +153,8 @@ def own_graph(
 
     def called() -> graphs.Topology | graphs.Schedule:
         with translate_errors(reference, key=key, module=function.__module__, refused=ExperimentError):
-            found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
-        return graphs.as_topology(found)
+            made = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
+        return graphs.as_topology(made)
 
     graph = called()
     if called() != graph:

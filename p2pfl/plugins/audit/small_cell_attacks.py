@@ -24,7 +24,7 @@ from p2pfl.plugins.exact.statistics.column_statistics import DOMINANT, Descripti
 
 
 def attack_cells(plan: Plan) -> list[ExactClaim]:
-    """Count the people whom exact totals show: alone in a cell, to a peer that subtracts, or by nearly the whole sum.
+    """Count the people that exact totals show: alone in a cell, to a peer that subtracts, or by nearly the whole sum.
 
     Nothing is counted of totals with private noise, or of a peer alone.
     """

@@ -52,7 +52,7 @@ class KnownSum:
 
 @dataclass(frozen=True)
 class Exposure:
-    """What sums of several runs show that none of them shows.
+    """A combination of the sums of several runs, and the people that it shows.
 
     Parameters
     ----------

@@ -106,20 +106,20 @@ class AccountFile:
             The file cannot be read, a line is no entry, or lines were changed or are missing.
         """
         known = self._known_key()  # before the lines, of which there may be more by then
-        place = self._place
-        data = contents(self.path, start=place.start)
-        lines, found = whole_lines(data), list[AccountEntry]()
-        for line, entry in zip(lines, entries(self.path, lines, after=place.lines), strict=True):
-            place = self._checked(line, entry, place, known)
-            found.append(entry)
-        if known is not None and place.sealed < known.lines:
+        position = self._place
+        data = contents(self.path, start=position.start)
+        lines, read_entries = whole_lines(data), list[AccountEntry]()
+        for line, entry in zip(lines, entries(self.path, lines, after=position.lines), strict=True):
+            position = self._checked(line, entry, position, known)
+            read_entries.append(entry)
+        if known is not None and position.sealed < known.lines:
             raise InputError(
-                f"{self.path} has {place.sealed} sealed lines, and {self.key_path.name} counts {known.lines}: lines "
+                f"{self.path} has {position.sealed} sealed lines, and {self.key_path.name} counts {known.lines}: lines "
                 "were removed, or an older copy was put back; restore the newest copy of both files"
             )
         torn = len(data.splitlines()[-1]) if len(lines) < len(data.splitlines()) else 0
-        self._place = replace(place, start=place.start + len(data) - torn)
-        return found
+        self._place = replace(position, start=position.start + len(data) - torn)
+        return read_entries
 
     def append(
         self,
@@ -168,37 +168,37 @@ class AccountFile:
 
     def _write(self, file: FileIO, entries: Sequence[AccountEntry], signer: Identity | None) -> None:
         """Write entries after the lines that have been read, or nothing; then count them beside the key."""
-        key, place = self.key(), self._place
-        data = b"" if not place.start or contents(self.path, start=place.start - 1)[:1] == b"\n" else b"\n"
+        key, position = self.key(), self._place
+        data = b"" if not position.start or contents(self.path, start=position.start - 1)[:1] == b"\n" else b"\n"
         for entry in entries:
             body = msgspec.json.encode(entry)
-            place = replace(place, sealed=place.sealed + 1, seal=_seal(key, place.seal, body))
-            data += body[:-1] + SEAL + place.seal.encode() + b'"'
+            position = replace(position, sealed=position.sealed + 1, seal=_seal(key, position.seal, body))
+            data += body[:-1] + SEAL + position.seal.encode() + b'"'
             if signer is not None:
-                data += SIGNATURE + signer.sign(bytes.fromhex(place.seal), domain=DOMAIN).hex().encode() + b'"'
+                data += SIGNATURE + signer.sign(bytes.fromhex(position.seal), domain=DOMAIN).hex().encode() + b'"'
             data += b"}\n"
-        file.truncate(place.start)  # without a line that a crash has cut off
+        file.truncate(position.start)  # without a line that a crash has cut off
         try:
             while data:  # a nearly full disk takes a part, and refuses the rest
                 data = data[file.write(data) :]
             os.fsync(file.fileno())
         except OSError:
-            file.truncate(place.start)
+            file.truncate(position.start)
             raise
-        known = AccountKey(key.hex(), place.sealed, place.seal)
+        known = AccountKey(key.hex(), position.sealed, position.seal)
         files.replace(self.key_path, msgspec.json.encode(known), mode=OWNER_ONLY)
 
-    def _checked(self, line: bytes, entry: AccountEntry, place: _Place, known: AccountKey | None) -> _Place:
+    def _checked(self, line: bytes, entry: AccountEntry, position: _Place, known: AccountKey | None) -> _Place:
         """Return the place after a line, which has the right seal, or none and is an old cost."""
         body, sealed, rest = line.partition(SEAL)
         if not sealed and not isinstance(entry, RunEntry):
-            return replace(place, lines=place.lines + 1)
-        where = f"{self.path}, line {place.lines + 1}"
+            return replace(position, lines=position.lines + 1)
+        where = f"{self.path}, line {position.lines + 1}"
         if known is None:
             raise InputError(f"{where}: the key of its seal, {self.key_path}, is missing; restore it from a backup")
         seal, _, signature = rest.removesuffix(b"}").partition(SIGNATURE)
         seal, signature = seal.removesuffix(b'"'), signature.removesuffix(b'"')
-        if not hmac.compare_digest(seal, _seal(bytes.fromhex(known.key), place.seal, body + b"}").encode()):
+        if not hmac.compare_digest(seal, _seal(bytes.fromhex(known.key), position.seal, body + b"}").encode()):
             raise InputError(
                 f"{where}: the line does not fit its seal, so it or one before it was changed; restore the file from a "
                 "backup, and find out who wrote to it"
@@ -206,10 +206,10 @@ class AccountFile:
         signer = entry.signer if isinstance(entry, RunEntry) else None
         if signer is not None and not _signed(signer, bytes.fromhex(seal.decode()), signature):
             raise InputError(f"{where}: the owner's signature is wrong; restore the file from a backup")
-        found = _Place(place.start, place.lines + 1, place.sealed + 1, seal.decode())
-        if found.sealed == known.lines and found.seal != known.seal:
+        after = _Place(position.start, position.lines + 1, position.sealed + 1, seal.decode())
+        if after.sealed == known.lines and after.seal != known.seal:
             raise InputError(f"{where}: {self.key_path.name} has another seal; restore the newest copy of both files")
-        return found
+        return after
 
     def _known_key(self) -> AccountKey | None:
         """Return the content of the file of the key; ``None`` if there is none.

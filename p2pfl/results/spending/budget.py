@@ -98,15 +98,15 @@ class Budget:
         *,
         owned: bool,
     ) -> Counter[_T]:
-        found = Counter[_T]()
+        costs = Counter[_T]()
         for swarm, spenders in kept.items():
             if owned:
-                found += sum(spenders.values(), Counter[_T]())
+                costs += sum(spenders.values(), Counter[_T]())
             elif swarm == self._swarm:
-                found += _most([spenders.get(peer, Counter()) for peer in peers], price)
+                costs += _most([spenders.get(peer, Counter()) for peer in peers], price)
             else:
-                found += _most([*spenders.values()], price)
-        return found
+                costs += _most([*spenders.values()], price)
+        return costs
 
     def spend(
         self,
@@ -222,14 +222,14 @@ class PeerAccounts:
 
     def __init__(
         self,
-        found: Mapping[str, PrivacyAccount],
+        recorded: Mapping[str, PrivacyAccount],
         wanted: PrivacySettings,
         names: Iterable[str],
         *,
         samples: bool = False,
     ) -> None:
-        self._found, self._wanted, self._samples = found, wanted, samples
-        paths = {account.path for account in found.values()}
+        self._found, self._wanted, self._samples = recorded, wanted, samples
+        paths = {account.path for account in recorded.values()}
         self._files = {path: Budget(path, wanted, names) for path in paths}
 
     @classmethod
@@ -243,9 +243,9 @@ class PeerAccounts:
 
         There are none where the noise follows from a seed: such a run has no cost that could be counted.
         """
-        found = accounts(experiment, peers) if protection.secret else {}
+        recorded = accounts(experiment, peers) if protection.secret else {}
         names = protection.graph.peers
-        return cls(found, experiment.privacy, names, samples=bool(protection.totals)) if found else None
+        return cls(recorded, experiment.privacy, names, samples=bool(protection.totals)) if recorded else None
 
     def path(self, peers: Iterable[str]) -> Path:
         """Return the path of the account from which most was spent of any of ``peers``."""
@@ -328,10 +328,10 @@ class PeerAccounts:
 
     def _spent(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[Cost]:
         if self._samples:
-            found = Counter[Cost]()
+            costs = Counter[Cost]()
             for each, count in self._sampled(account, peers).items():
-                found[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
-            return found
+                costs[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
+            return costs
         return self._files[account.path].before(peers, owned=account.owned)
 
     def _sampled(self, account: PrivacyAccount, peers: Sequence[str]) -> Counter[SampledSteps]:

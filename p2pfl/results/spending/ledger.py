@@ -41,17 +41,17 @@ WHOLE = "all"
 """Name of all parts of the data together, which statistics count."""
 
 ACCEPTANCE = "or add --unaccounted to accept it, which the account records"
-"""How an owner overrules the refusal of a run."""
+"""Sentence about overruling the refusal of a run, for its owner."""
 
 
 def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
     """Return the ledgers of the data of some peers; none where no totals leave, or the data have no account."""
     if not _shows_totals(plan):
         return []
-    found = accounts(plan.experiment, peers)
+    recorded = accounts(plan.experiment, peers)
     if plan.experiment.data.owned:
-        return [RunLedger(plan, (peer,), account) for peer, account in found.items()]
-    return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(found.values())]
+        return [RunLedger(plan, (peer,), account) for peer, account in recorded.items()]
+    return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(recorded.values())]
 
 
 def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
@@ -200,7 +200,7 @@ class RunLedger:
 
     @property
     def _peer(self) -> str:
-        """Whose data they are; empty for the data of all."""
+        """Peers that own the data; empty for the data of all."""
         return self.members[0] if self.own or len(self.members) < len(self.peers) else ""
 
     @property
@@ -300,10 +300,10 @@ class RunLedger:
                     f"{change} {_named(run, number)}, whose number of people differs by {few}, so nobody can tell "
                     "whether the difference shows them; restore how the table was"
                 )
-        found = find_exposures(
+        exposures = find_exposures(
             [each for *_, each in comparable], new, least=self.least, colluders=self.plan.experiment.privacy.colluders
         )
-        for exposure in found:
+        for exposure in exposures:
             run_number = None if exposure.run is None else comparable[exposure.run][:2]
             yield self._sentence(exposure, run_number)
 
@@ -357,9 +357,9 @@ class Comparison:
 
     def own(self, rows: Ints) -> np.ndarray:
         """Return the people of a part of this run, ``[K]``: the rows of the table, then those that have gone."""
-        found = np.zeros(self._count, bool)
-        found[rows] = True
-        return found
+        chosen = np.zeros(self._count, bool)
+        chosen[rows] = True
+        return chosen
 
     def known(self, run: RunEntry) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the people of each part of an earlier run; nothing if the table has lost a column that it had."""
@@ -367,12 +367,12 @@ class Comparison:
             return
         if run.header not in self._places:
             now = {each: row for row, each in enumerate(self.people.digests(self.key, run.header))}
-            places = [now.get(each, len(now) + number) for number, each in enumerate(self._gone)]
-            self._places[run.header] = np.array(places, np.int64)
+            positions = [now.get(each, len(now) + number) for number, each in enumerate(self._gone)]
+            self._places[run.header] = np.array(positions, np.int64)
         for name, text in run.parts.items():
-            found = np.zeros(self._count, bool)
-            found[self._places[run.header][unpacked(text)]] = True
-            yield name, found
+            chosen = np.zeros(self._count, bool)
+            chosen[self._places[run.header][unpacked(text)]] = True
+            yield name, chosen
 
     def remains(self, known: KnownSum) -> bool:
         """Return whether the table still has any person of an earlier sum."""

@@ -30,10 +30,10 @@ def stopped(peers: Sequence[BudgetStop | None]) -> BudgetStop | None:
     >>> stopped([BudgetStop(3, 9, 8.0), None, BudgetStop(3, 9, 8.0)])
     BudgetStop(done=3, rounds=9, epsilon=8.0, account=None, peers=2, among=3)
     """
-    found = Counter(stop for stop in peers if stop is not None).most_common(1)
-    if not found:
+    commonest = Counter(stop for stop in peers if stop is not None).most_common(1)
+    if not commonest:
         return None
-    ((stop, count),) = found
+    ((stop, count),) = commonest
     return msgspec.structs.replace(stop, peers=count, among=len(peers))
 
 

@@ -29,11 +29,12 @@ def stated(protection: Protection, *, rounds: int) -> dict[str, Any]:
         return {"learned": learned(protection)}
     if not protection.claimed or not protection.secret or not rounds or len(protection.graph.peers) > MAX_TABLE_PEERS:
         return {}
-    found = lines(protection, protection.observers(), rounds=rounds)
+    observers = lines(protection, protection.observers(), rounds=rounds)
     kept = ("observer", "peer", "promised", "epsilon")
     return {
         "observers": [
-            {key: each[key] for key in kept} | {key: each["attack"][key] for key in ("auc", "tpr")} for each in found
+            {key: each[key] for key in kept} | {key: each["attack"][key] for key in ("auc", "tpr")}
+            for each in observers
         ]
     }
 
@@ -41,7 +42,7 @@ def stated(protection: Protection, *, rounds: int) -> dict[str, Any]:
 def learned(protection: Protection) -> dict[str, str]:
     """Return what each party learns where exact totals leave the peers, and nothing else."""
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
-    found = {
+    facts = {
         "the broker": "sizes and times of messages",
         "every peer": f"the {'noisy ' if protection.claimed else ''}totals over all {peers} peers: {protection.totals}",
         "every peer, by subtraction": (
@@ -49,10 +50,10 @@ def learned(protection: Protection) -> dict[str, str]:
         ),
     }
     if not protection.mode.traits.masks:
-        found["a peer on the way"] = "the contributions that pass through it, up the spanning tree of the topology"
+        facts["a peer on the way"] = "the contributions that pass through it, up the spanning tree of the topology"
     if colluders > 1:
-        found[f"{colluders} colluding peers"] = f"the totals of the other {peers - colluders}"
-    return found
+        facts[f"{colluders} colluding peers"] = f"the totals of the other {peers - colluders}"
+    return facts
 
 
 def lines(protection: Protection, against: Sequence[Guarantee], *, rounds: int | None = None) -> list[dict[str, Any]]:

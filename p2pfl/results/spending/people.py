@@ -56,15 +56,15 @@ class People:
 
     def digests(self, key: bytes, columns: Sequence[str]) -> list[bytes]:
         """Return the digest of each row by some of its columns."""
-        places = [self.columns.index(name) for name in columns]
+        positions = [self.columns.index(name) for name in columns]
         seen = Counter[tuple[object, ...]]()
-        found = list[bytes]()
+        keyed = list[bytes]()
         for row in self.cells:
-            chosen = tuple(row[place] for place in places) if columns else row
+            chosen = tuple(row[position] for position in positions) if columns else row
             message = repr((chosen, seen[chosen])).encode()
             seen[chosen] += 1
-            found.append(hashlib.blake2b(message, key=key, digest_size=DIGEST_BYTES, person=b"p2pfl row").digest())
-        return found
+            keyed.append(hashlib.blake2b(message, key=key, digest_size=DIGEST_BYTES, person=b"p2pfl row").digest())
+        return keyed
 
 
 def people_of(experiment: Experiment, federation: Federation, peers: Sequence[str], *, whole: bool) -> People:

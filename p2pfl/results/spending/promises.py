@@ -49,12 +49,12 @@ def promise(
     recomputable
         True if there is private noise, of which whoever knows the seed can compute every number.
     """
-    found = _promise(protection, spent=spent, examples=examples, recomputable=recomputable)
-    statement = "; ".join([found["statement"], *_limits(experiment, protection, found)])
-    return found | {"statement": statement}
+    stated = _promise(protection, spent=spent, examples=examples, recomputable=recomputable)
+    statement = "; ".join([stated["statement"], *_limits(experiment, protection, stated)])
+    return stated | {"statement": statement}
 
 
-def _limits(experiment: Experiment, protection: Protection, found: Mapping[str, Any]) -> Iterator[str]:
+def _limits(experiment: Experiment, protection: Protection, stated: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a guarantee does not cover: other exact totals of the run, and other runs."""
     wanted = {"data.scale": experiment.data.scale, "learning.consensus": experiment.learning.consensus}
     keys = " and ".join(key for key, set_ in wanted.items() if set_)
@@ -63,7 +63,7 @@ def _limits(experiment: Experiment, protection: Protection, found: Mapping[str, 
         yield NO_LEDGER if beside(experiment) is None else LEDGER
     elif keys:
         yield f"the totals of {keys} are exact, and {DIFFERENCE}"
-    if (found["epsilon"] is not None or found["examples"] is not None) and beside(experiment) is None:
+    if (stated["epsilon"] is not None or stated["examples"] is not None) and beside(experiment) is None:
         yield NOT_ACCOUNTED
 
 
@@ -75,7 +75,7 @@ def _promise(
     mode = protection.mode.effective(settings)
     if protection.totals:
         return _totals(protection, mode, spent=spent, recomputable=recomputable)
-    said: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "mode": mode.name,
         "clip": settings.clip if settings.clip != float("inf") else None,
         "noise": settings.noise,
@@ -86,26 +86,26 @@ def _promise(
         "examples": None,
     }
     if recomputable:
-        return said | {"statement": f"{mode.statement(claimed=True)}; {RECOMPUTABLE}"}
+        return stated | {"statement": f"{mode.statement(claimed=True)}; {RECOMPUTABLE}"}
     each, given = "", f", {protection.given}" if protection.given else ""
     if examples is not None:
         each = (
             f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
             f"peer against all other parties{given}; "
         )
-        said |= {
+        stated |= {
             "examples": examples,
             "statement": f"{each}{mode.statement(claimed=False, whose=' for a peer as a whole')}",
         }
     if not protection.claimed:
-        return said | {"statement": said["statement"] + _bare(protection, mode)}
+        return stated | {"statement": stated["statement"] + _bare(protection, mode)}
     if spent is None:
         spent = protection.spent(protection.planned)
     among = {0: "", 1: " and any colluding peer"}
     who = "a broker that only listens" + among.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
     promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
     return (
-        said
+        stated
         | promised
         | {
             "colluders": wanted.colluders,
@@ -117,7 +117,7 @@ def _promise(
 
 def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomputable: bool) -> dict[str, Any]:
     """Return what is promised where totals alone leave peers."""
-    said: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "mode": mode.name,
         "clip": None,
         "noise": protection.settings.noise,
@@ -129,17 +129,17 @@ def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomput
     hides, shown = _hides(protection, mode), f"from which the model follows: {protection.totals}"
     if not protection.claimed:
         learned = f"every peer learns the exact totals {shown}"
-        return said | {
+        return stated | {
             "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
         }
     given = f", {protection.given}" if protection.given else ""
     if recomputable:
-        return said | {"statement": f"{hides}; every peer learns the noisy totals {shown}; {RECOMPUTABLE}"}
+        return stated | {"statement": f"{hides}; every peer learns the noisy totals {shown}; {RECOMPUTABLE}"}
     wanted = protection.wanted
     if spent is None:
         spent = protection.spent({protection.cost: protection.affordable})
     who = {0: "", 1: " and any colluding peer"}.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
-    return said | {
+    return stated | {
         "epsilon": spent,
         "delta": wanted.delta,
         "adjacency": wanted.adjacency,

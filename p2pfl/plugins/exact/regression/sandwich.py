@@ -34,7 +34,7 @@ SHOWN = {
     "HC1": "sums of products of all pairs of features, weighted by the squared residuals",
     CLUSTER: "sums over the clusters of the products of their scores, and the number of clusters",
 }
-"""What the totals of some errors show besides those of the model."""
+"""Facts that the totals of some errors show besides those of the model."""
 
 
 def check_errors(errors: str, cluster: str | None, *, ridge: float) -> None:

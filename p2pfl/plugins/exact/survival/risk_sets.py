@@ -90,7 +90,7 @@ def later(sums: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class RiskSet:
-    """Those at risk when one of the events of a cell happens.
+    """People at risk when one of the events of a cell happens.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from p2pfl.plugins.exact.design_cells import Singled
 from p2pfl.plugins.exact.survival.grid import MAX_CELLS, Grid, TimedModel, UnionGrid
 
 SHARES = (0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875)
-"""Where a cell of time is cut in two, as shares of its width, the first that leaves no small cell."""
+"""Shares of the width at which a cell of time may be cut in two; the first that leaves no small cell is taken."""
 
 MAX_BATCH = 512
 """Cells of time whose samples are looked at together, so that a grid that is too fine is refused soon."""

@@ -213,7 +213,7 @@ def birthwt(**options):
 
 
 def alone_in_levels(monkeypatch, start):
-    """Return the weights at birth of people whom a peer reads from the totals of a regression, as alone in a level."""
+    """Return the weights at birth of people that a peer reads from the totals of a regression, as alone in a level."""
     derived, read_off = GLM._derived, []
 
     def spy(self, kind, beta, tensors, own):
