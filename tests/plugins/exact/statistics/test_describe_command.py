@@ -349,7 +349,8 @@ def test_components_are_printed_written_and_read_from_a_run(clinic, tmp_path, ca
     path = str(clinic[0])
     filled = ["--set", "data.options.columns.weight.missing=70.0", "--least", "3"]
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
-    files = ["--html", str(page), "--csv", str(table), "--docx", str(tmp_path / "c.docx"), "--tex", str(tmp_path / "c.tex")]
+    paper = ["--docx", str(tmp_path / "c.docx"), "--tex", str(tmp_path / "c.tex")]
+    files = ["--html", str(page), "--csv", str(table), *paper]
     assert main(["components", path, *filled, "--standardise", *files]) == 0
     assert "largest loadings" in (tmp_path / "c.tex").read_text()
     assert (tmp_path / "c.docx").read_bytes().startswith(b"PK")
