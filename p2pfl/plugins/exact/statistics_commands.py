@@ -56,6 +56,9 @@ BARS = "▁▂▃▄▅▆▇█"
 QUARTILES = ("25%", "50%", "75%")
 """Quantiles on a narrow terminal."""
 
+LEAST_NAME = 14
+"""Characters of a name of Table 1 on a narrow terminal, where it takes several lines."""
+
 NO_LIMIT = 10_000
 """Characters in which any table fits."""
 
@@ -282,10 +285,10 @@ def _option(key: str) -> str:
 
 def show_description(results: Mapping[str, Any]) -> None:
     """Print a description."""
-    console = terminal.console()
+    console = terminal.console(wide=True)
     numbers = [each for each in results["columns"] if each["kind"] == "number"]
     others = [each for each in results["columns"] if each["kind"] == "levels"]
-    shown = [tables.render(group_table(results))] if "groups" in results else []
+    shown = [_grouped(group_table(results), console)] if "groups" in results else []
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):
@@ -305,6 +308,16 @@ def show_description(results: Mapping[str, Any]) -> None:
     kept = "with private noise" if results["private"] else f"nothing is stated of fewer than {results['least']}"
     summary = f"{results['samples']} samples of all peers; {kept}"
     console.print(Text(summary), soft_wrap=not console.is_terminal)
+
+
+def _grouped(facts: FactTable, console: Console) -> Table:
+    """Return Table 1 without the columns for which a terminal is too narrow: tests first, the groups never."""
+    left_out = ((), ("test",), ("test", "p", "SMD"), ("test", "p", "SMD", facts.heads[2]))
+    choices = [facts.without(*heads) for heads in left_out]
+    fitting = (each for each in choices if max(map(len, each.lines())) <= console.width)
+    table = tables.render(next(fitting, choices[-1]))
+    table.columns[0].min_width = min(LEAST_NAME, max(len(str(row[0])) for row in facts.rows))
+    return table
 
 
 def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
