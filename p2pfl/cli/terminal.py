@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from p2pfl.cli.options import JsonOptions, PageOptions, TableOptions
+from p2pfl.cli.options import JsonOptions, PageOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
 from p2pfl.core.texts import printable, write_csv
@@ -77,6 +77,7 @@ def write(
     *,
     rows: Iterable[Iterable[object]],
     page: Callable[[], str],
+    paper: Callable[[], Paper],
     show: Callable[[dict[str, Any]], None],
 ) -> int:
     """Write results to the files that the options name, print them, and return the exit status.
@@ -84,20 +85,23 @@ def write(
     Parameters
     ----------
     options
-        Arguments of the command; ``csv`` and ``html`` are paths or ``None``, and ``json`` is true for JSON.
+        Arguments of the command; ``csv``, ``html``, ``tex`` and ``docx`` are paths or ``None``, and ``json`` is true
+        for JSON.
     results
         Results as JSON values.
     rows
         Rows of the CSV file, its head first.
     page
         Function that returns the HTML file.
+    paper
+        Function that returns the tables of a paper.
     show
         Function that prints the results as text.
 
     Raises
     ------
     InputError
-        A file cannot be written.
+        A file cannot be written, or python-docx is not installed.
     """
     if options.csv:
         with output(options.csv) as file:
@@ -105,10 +109,11 @@ def write(
     if options.html:
         with output(options.html) as file:
             file.write(page())
+    write_paper(options, paper)
     return answer(options, results, show)
 
 
-def write_paper(options: TableOptions, paper: Callable[[], Paper]) -> None:
+def write_paper(options: PageOptions, paper: Callable[[], Paper]) -> None:
     """Write the tables of a paper to the files that the options name.
 
     Parameters

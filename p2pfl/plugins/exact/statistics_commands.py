@@ -86,12 +86,12 @@ def describe(options: DescribeOptions) -> int:
     name, model, tensors, meaning = computed(options, "description", given)
     results = described(tensors, model, meaning)
     disclosed = model.shown({"by": results.get("groups")})
-    terminal.write_paper(options, lambda: description_paper(name, results))
     return terminal.write(
         options,
         results,
         rows=group_rows(results) if "groups" in results else description_rows(results),
         page=lambda: description_page(name, results, disclosed=disclosed),
+        paper=lambda: description_paper(name, results),
         show=show_description,
     )
 
@@ -106,6 +106,7 @@ def find_components(options: ComponentsOptions) -> int:
         results,
         rows=_component_rows(results),
         page=lambda: components_page(name, results, disclosed=model.shows),
+        paper=lambda: Paper(f"Principal components of {name}", [components_table(results)]),
         show=_show_components,
     )
 
@@ -127,12 +128,12 @@ def print_coefficients(options: CoefficientsOptions) -> int:
             print(f"\n{compared[0]}")
 
     title = f"Regression of {saved.about.outputs.target or saved.about.model.name}"
-    terminal.write_paper(options, lambda: Paper(title, regression_tables(regression), [*regression.notes(), *compared]))
     return terminal.write(
         options,
         regression.results() | results,
         rows=coefficient_rows(regression),
         page=lambda: page(title, [("coefficients", "Coefficients", [*regression_blocks(regression), *compared])]),
+        paper=lambda: Paper(title, regression_tables(regression), [*regression.notes(), *compared]),
         show=show,
     )
 
