@@ -33,6 +33,7 @@ from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.group_comparison import group_notes, group_rows, group_table
 from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.plugins.exact.statistics.stratified_odds import odds_table
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
@@ -83,6 +84,7 @@ def describe(options: DescribeOptions) -> int:
         "bins": options.bins,
         "correlations": False if options.no_correlations else None,
         "by": options.by,
+        "strata": options.strata,
     }
     name, model, tensors, meaning = computed(options, "description", given)
     results = described(tensors, model, meaning)
@@ -185,8 +187,8 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     if experiment.model.name != private:
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
-        if chosen.get("by") == experiment.data.options.get("target", TARGET):
-            chosen["by"] = TARGET
+        target = experiment.data.options.get("target", TARGET)
+        chosen |= {key: TARGET for key in ("by", "strata") if chosen.get(key) == target}
         return experiment.name, *_run(_exact_plan(experiment, model, chosen, unaccounted=options.unaccounted))
     if chosen:
         named = ", ".join(map(_option, chosen))
@@ -291,6 +293,10 @@ def show_description(results: Mapping[str, Any]) -> None:
     numbers = [each for each in results["columns"] if each["kind"] == "number"]
     others = [each for each in results["columns"] if each["kind"] == "levels"]
     shown = [_grouped(group_table(results), console)] if "groups" in results else []
+    if "stratified" in results.get("groups", ()):
+        odds = odds_table(results)
+        shown.append(tables.render(odds))
+        shown[-1].title, shown[-1].title_style = odds.caption, ""
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):

@@ -24,6 +24,7 @@ from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
+from p2pfl.plugins.exact.statistics.stratified_odds import Strata
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -63,6 +64,9 @@ class Description(Statistic):
         True if the target is a time with an event, as of a table with ``event``.
     by
         Name of a column with levels, or ``target`` for classes: statistics of each level as well; none if ``None``.
+    strata
+        With ``by`` of two levels, a column with levels, or ``peer`` for each peer by itself: the Mantel-Haenszel odds
+        ratio of each column of two levels over these strata; none if ``None``.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -91,6 +95,7 @@ class Description(Statistic):
     correlations: bool = True
     event: bool = False
     by: str | None = None
+    strata: str | None = None
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -107,12 +112,15 @@ class Description(Statistic):
                 "totals count each pair; set it to false, or choose fewer columns"
             )
 
-        _ = self.groups  # check the option
+        _ = self.groups, self.stratification  # check the options
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        return super().shown(options) + (", all but correlations also by group" if options.get("by") else "")
+        shown = super().shown(options) + (", all but correlations also by group" if options.get("by") else "")
+        if options.get("strata"):
+            shown += ", and how many samples of each group and stratum have each of two levels"
+        return shown
 
     @property
     def groups(self) -> Groups | None:
@@ -120,6 +128,15 @@ class Description(Statistic):
         if self.by is None:
             return None
         return Groups.of(self.by, features=self.features, classes=self.classes, fields=self.fields)
+
+    @property
+    def stratification(self) -> Strata | None:
+        """Strata of the comparison of groups."""
+        if self.strata is None:
+            return None
+        return Strata.of(
+            self.strata, groups=self.groups, features=self.features, classes=self.classes, fields=self.fields
+        )
 
     @property
     def width(self) -> int:
@@ -135,6 +152,7 @@ class Description(Statistic):
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
         shapes |= {"levels": (width,)}
         shapes |= self.groups.shapes(width) if self.groups else {}
+        shapes |= self.stratification.shapes if self.stratification else {}
         return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
 
     @property
@@ -148,7 +166,9 @@ class Description(Statistic):
 
     def start(self) -> Tensors:
         """Return the description of no samples, with no level merged."""
-        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64)}
+        strata = self.stratification
+        kept = {} if strata is None else {"odds_kept": np.ones(len(strata.places))}
+        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64), **kept}
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Merge levels that few samples have, and leave out columns of two values of which few samples have one."""
@@ -172,7 +192,11 @@ class Description(Statistic):
         )
         if groups is not None:
             design = yield from groups.check_present(design, agreed, self.values)
-        return {**tensors, "levels": design.levels.astype(np.float64)}
+        tensors = {**tensors, "levels": design.levels.astype(np.float64)}
+        if (strata := self.stratification) is not None:
+            kept = yield from strata.check(agreed, lambda own: self._merged(design, own))
+            tensors |= {"odds_kept": kept.astype(np.float64)}
+        return tensors
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""
@@ -222,14 +246,20 @@ class Description(Statistic):
                 dominates=dominates,
                 least=self.least,
             )
+        if (strata := self.stratification) is not None:
+            stated |= yield from strata.totals(values, tensors["odds_kept"])
+            stated["odds_kept"] = tensors["odds_kept"]
         dominated = [dominates(each, total) for each, total in zip(cells, (mean * present).tolist(), strict=True)]
         return Outcome({**self._kept(stated, np.array(dominated)), "levels": tensors["levels"]}, over=True)
 
     def merged_values(self, tensors: Tensors, own: Owns) -> Callable[[str], FloatArray]:
         """Return the function that returns the columns of a peer, merged, and missing where they are left out."""
         design = self.design.merging(tensors["levels"])
-        gone = design.levels == LEFT_OUT
-        return lambda peer: np.where(gone, np.nan, design.joined(self.values(own(peer))))
+        return lambda peer: self._merged(design, own(peer))
+
+    def _merged(self, design: Design, own: Own) -> FloatArray:
+        """Return the columns of a peer, merged, and missing where they are left out."""
+        return np.where(design.levels == LEFT_OUT, np.nan, design.joined(self.values(own)))
 
     def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
         """Return sentences for an owner on columns whose median is far from the values of all others."""
