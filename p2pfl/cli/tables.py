@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from p2pfl.results.models import Evaluation
     from p2pfl.results.models.model_evaluation import Score
 
-WIDE = 200
-"""Columns of a comparison where the output is no terminal."""
-
 MOST_PENALTIES = 20
 """Penalties of a path that are printed."""
 
@@ -205,7 +202,7 @@ def _mean(values: list[float]) -> float:
 def comparison(outcome: Comparison, *, console: Console) -> None:
     """Print settings, differences, costs and what one must know to read them."""
     if not console.is_terminal:
-        console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
+        console = terminal.console(stderr=console.stderr, quiet=console.quiet, wide=True)
     console.print()
     console.print(render(comparison_tables.scores(outcome)))
     console.print()
@@ -219,7 +216,7 @@ def comparison(outcome: Comparison, *, console: Console) -> None:
 
 def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
-    console = terminal.console()
+    console = terminal.console(wide=True)
     console.print(render(_fitting(coefficient_table(fitted), console)))
     if fitted.tests:
         tests = proportionality_table(fitted)
