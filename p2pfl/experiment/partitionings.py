@@ -46,8 +46,8 @@ class Partitioning(Protocol):
         """Return what totals show, to complete the sentence "from which the model follows: ..."."""
         ...
 
-    def learned(self, experiment: Experiment, peers: Sequence[str]) -> Mapping[str, str]:
-        """Return what each observer learns, by observer; empty where all peers learn the same."""
+    def learned(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Mapping[str, str]:
+        """Return what each observer learns, and what a malicious one can do; empty where all peers learn the same."""
         ...
 
 

@@ -86,9 +86,7 @@ def protect(
         sums=sums,
         totals=_total_facts(experiment) if traits.additive else "",
     )
-    divided = partitioning(experiment.data)
-    learned = {} if divided is None else divided.learned(experiment, topology.peers)
-    return replace(protected, given=_condition(experiment), learned=learned)
+    return replace(protected, given=_condition(experiment))
 
 
 def _condition(experiment: Experiment) -> str:
