@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,15 +55,20 @@ class Exact:
             try:
                 question = next(asking) if total is None else asking.send(total)
             except StopIteration as stop:
-                return _after(state, stop.value)
-            total = await net.total(question.answer, size=question.size, bits=question.bits, change=question.change)
+                return _after(state, stop.value, net.peers)
+            total = await net.total(
+                question.answer, size=question.size, bits=question.bits, change=question.change, to=question.to
+            )
 
 
-def _after(state: State, step: Step) -> State:
-    """Return the state after a round; rows share their memory, as all of them are equal."""
+def _after(state: State, step: Step, names: Sequence[str]) -> State:
+    """Return the state after a round; rows share their memory where all of them are equal."""
     public = derived(lambda rows: step.row.to(rows).expand_as(rows), state.public)  # [R, P]
     peers = len(public.rows)
+    rows = (
+        public.rows if step.own is None else torch.stack([step.own(peer).to(public.rows) for peer in names])
+    )  # [R, P]
     has_loss = step.loss is not None
     loss = torch.full((peers,), step.loss if step.loss is not None else 0.0, dtype=torch.float64)  # [R]
     report = Report(loss, torch.full((peers,), int(has_loss), dtype=torch.int64))
-    return State(public.rows, public, report=report, over=step.over)
+    return State(rows, public, report=report, over=step.over)

@@ -19,6 +19,7 @@ from p2pfl.core.neighbourhood import (
     Neighbourhood,
     Public,
     ReceivedModels,
+    Recipient,
     Released,
     check_later,
     mix_steps,
@@ -244,10 +245,16 @@ class CheckedNeighbourhood:
         return self._waits.within(self._net.receive(released))
 
     def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Coroutine[Any, Any, Ints]:
         """Add up as the wrapped neighbourhood does."""
-        return self._waits.within(self._net.total(contribution, size=size, bits=bits, change=change))
+        return self._waits.within(self._net.total(contribution, size=size, bits=bits, change=change, to=to))
 
     def check_later(self, check: Callable[[], None]) -> None:
         """Check as the wrapped neighbourhood does."""

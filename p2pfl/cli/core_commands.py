@@ -12,6 +12,7 @@ from p2pfl.cli.options import (
     JsonOptions,
     ModelOptions,
     OutputOptions,
+    PageOptions,
     PeersOptions,
     ReviewOptions,
     TrustOptions,
@@ -163,7 +164,7 @@ class CardOptions(Options):
     out: Annotated[str | None, Option("write it there (default: standard output)", "FILE")] = None
 
 
-class ReportOptions(JsonOptions):
+class ReportOptions(PageOptions):
     """Tables and pages of a run, or of several side by side."""
 
     runs: Annotated[list[str], Argument("run directories, or that of a sweep", "RUN")]
@@ -175,6 +176,7 @@ class ReportOptions(JsonOptions):
     tex: Annotated[
         str | None, Option("write the scores of a run, or the table of a comparison, for LaTeX with booktabs", "FILE")
     ] = None
+    docx: Annotated[str | None, Option("write these tables for Word", "FILE")] = None
     plot: Annotated[
         str | None, Option("draw score and distance of one run, or the mean score of each setting of several", "FILE")
     ] = None

@@ -37,11 +37,6 @@ class PageOptions(JsonOptions):
 
     html: Annotated[str | None, Option("write a page with charts that needs no other file", "FILE")] = None
     csv: Annotated[str | None, Option("write the table", "FILE")] = None
-
-
-class TableOptions(PageOptions):
-    """Files of tables, also for a paper."""
-
     tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
     docx: Annotated[str | None, Option("write the tables for Word", "FILE")] = None
 

@@ -11,7 +11,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.results import Run, tensorboard
 from p2pfl.results.comparisons import figures, wording
 from p2pfl.results.comparisons.comparison import Comparison, RunOutcome
-from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
+from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_paper, records_csv, run_paper
 from p2pfl.results.comparisons.outcomes import compare_runs, is_sweep, load_sweep
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.run_page import run_page
@@ -29,7 +29,7 @@ def show(options: ReportOptions) -> int:
         terminal.note(f"p2pfl: drew {options.plot}. {figures.caption(comparison)}")
     _write(options.html, lambda: comparison_page(comparison, parts, name=name))
     _write(options.csv, lambda: comparison_csv(comparison))
-    _write(options.tex, lambda: comparison_tex(comparison))
+    terminal.write_paper(options, lambda: comparison_paper(comparison, name=name))
     if options.tensorboard:
         tensorboard.write(_runs_by_name(comparison, parts), Path(options.tensorboard))
     return terminal.answer(
@@ -40,7 +40,7 @@ def show(options: ReportOptions) -> int:
 def _one(run: Run, options: ReportOptions) -> int:
     if options.plot:
         run.plot(options.plot)
-    _write(options.tex, lambda: run_tex(run))
+    terminal.write_paper(options, lambda: run_paper(run))
     _write(options.html, lambda: run_page(run))
     _write(options.csv, lambda: records_csv(run.metrics))
     if options.tensorboard:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from p2pfl.cli.options import JsonOptions, PageOptions, TableOptions
+from p2pfl.cli.options import JsonOptions, PageOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import OWNER_ONLY
 from p2pfl.core.texts import printable, write_csv
@@ -34,9 +34,16 @@ def _printable(text: str) -> str:
     return printable(text, keep="\n\u00a0")
 
 
-def console(*, stderr: bool = False, quiet: bool = False, width: int | None = None) -> Console:
-    """Return a console that shows text as it is; the parameters are those of :class:`rich.console.Console`."""
-    return _Console(highlight=False, markup=False, emoji=False, stderr=stderr, quiet=quiet, width=width)
+WIDE = 200
+"""Columns of a wide table where the output is no terminal and the environment names no width."""
+
+
+def console(*, stderr: bool = False, quiet: bool = False, wide: bool = False) -> Console:
+    """Return a console that shows text as it is; in a file or a pipe one for wide tables has 200 columns."""
+    made = _Console(highlight=False, markup=False, emoji=False, stderr=stderr, quiet=quiet)
+    if wide and not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = WIDE
+    return made
 
 
 @contextmanager
@@ -70,6 +77,7 @@ def write(
     *,
     rows: Iterable[Iterable[object]],
     page: Callable[[], str],
+    paper: Callable[[], Paper],
     show: Callable[[dict[str, Any]], None],
 ) -> int:
     """Write results to the files that the options name, print them, and return the exit status.
@@ -77,20 +85,23 @@ def write(
     Parameters
     ----------
     options
-        Arguments of the command; ``csv`` and ``html`` are paths or ``None``, and ``json`` is true for JSON.
+        Arguments of the command; ``csv``, ``html``, ``tex`` and ``docx`` are paths or ``None``, and ``json`` is true
+        for JSON.
     results
         Results as JSON values.
     rows
         Rows of the CSV file, its head first.
     page
         Function that returns the HTML file.
+    paper
+        Function that returns the tables of a paper.
     show
         Function that prints the results as text.
 
     Raises
     ------
     InputError
-        A file cannot be written.
+        A file cannot be written, or python-docx is not installed.
     """
     if options.csv:
         with output(options.csv) as file:
@@ -98,10 +109,11 @@ def write(
     if options.html:
         with output(options.html) as file:
             file.write(page())
+    write_paper(options, paper)
     return answer(options, results, show)
 
 
-def write_paper(options: TableOptions, paper: Callable[[], Paper]) -> None:
+def write_paper(options: PageOptions, paper: Callable[[], Paper]) -> None:
     """Write the tables of a paper to the files that the options name.
 
     Parameters

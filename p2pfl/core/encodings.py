@@ -40,8 +40,8 @@ def limit(participants: int, *, bits: int = 64) -> int:
     return int(2 ** (bits - 1) // participants)
 
 
-def check_contribution(values: Ints, *, peer: str, size: int, participants: int, bits: int) -> None:
-    """Refuse a contribution that could make a total wrap around.
+def check_contribution(values: Ints, *, peer: str, size: int, participants: int | None, bits: int) -> None:
+    """Refuse a contribution that could make a total wrap around, unless ``participants`` is ``None``.
 
     Raises
     ------
@@ -59,6 +59,8 @@ def check_contribution(values: Ints, *, peer: str, size: int, participants: int,
             f"the contribution of {peer} has shape {values.shape} and type {values.dtype}, but the total is of {size} "
             "numbers of type int64; return as many"
         )
+    if participants is None:
+        return
     bound = limit(participants, bits=bits)
     largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
     if largest >= bound:
@@ -66,6 +68,17 @@ def check_contribution(values: Ints, *, peer: str, size: int, participants: int,
             f"the contribution of {peer} has an integer of magnitude {largest}, but a total over {participants} peers "
             f"in {bits} bits is exact only below {bound}; use fewer fraction bits or 64 bits"
         )
+
+
+def wrap(values: Ints, bits: int) -> Ints:
+    """Return integers modulo two to the power of 32 or 64, of the smallest magnitude.
+
+    Examples
+    --------
+    >>> wrap(np.array([2**31, -1]), 32).tolist()
+    [-2147483648, -1]
+    """
+    return values.astype(f"i{bits // 8}").astype(np.int64)
 
 
 def largest_wide(*, words: int = 2, fraction: int = FRACTION_BITS) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -80,6 +80,26 @@ def check_public(value: object, what: str) -> Public:
             "released.public, or a result of derived()"
         )
     return value
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """The one peer that receives a total, while all others learn nothing.
+
+    Parameters
+    ----------
+    peer
+        Name of the peer.
+    take
+        Function that is called with the total, ``[size]``, at this peer alone.
+    among
+        Names of the peers that contribute; ``None`` for all. Others go on without a message. A total of one peer is a
+        message to the recipient, which nobody else can read.
+    """
+
+    peer: str
+    take: Callable[[Ints], None] = field(repr=False)
+    among: tuple[str, ...] | None = None
 
 
 class PublicContribution:
@@ -273,7 +293,13 @@ class Neighbourhood(Protocol):
         ...
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Return the exact sum over all peers of private integers, ``[size]``; every peer gets the same.
 
@@ -292,6 +318,10 @@ class Neighbourhood(Protocol):
         change
             L2 norm by which the data that a privacy statement protects can change a contribution. Private noise is
             proportional to it, and with private noise a total without it is refused.
+        to
+            The one peer that receives the total, instead of all: ``to.take`` is called there, and the result is empty
+            everywhere. Such a total may wrap around. Masks hide each contribution from the recipient if several of
+            ``to.among`` contribute.
         """
         ...
 
@@ -382,10 +412,16 @@ class Wrapped:
         return await self._net.receive(released)
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Add up as the wrapped neighbourhood does."""
-        return await self._net.total(contribution, size=size, bits=bits, change=change)
+        return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
 
 
 def check_later(net: Neighbourhood, check: Callable[[], None]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 
-from p2pfl.core.encodings import Ints
+from p2pfl.core.encodings import Ints, wrap
+from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.learner import Learner
 
 
@@ -16,7 +18,8 @@ from p2pfl.learning.learner import Learner
 class Question:
     """One total that a model asks for.
 
-    Everything in a question is public except what ``answer`` returns, which is the only place where data are read.
+    Everything in a question is public except what ``answer`` returns and what the recipient takes, which are the only
+    places where data are read.
 
     Parameters
     ----------
@@ -28,12 +31,16 @@ class Question:
         The total is taken modulo two to this power, 32 or 64.
     change
         L2 norm by which one sample can change an answer; ``None`` if nobody knows.
+    to
+        Peer that alone receives the total, which may then wrap around: its summands are integers of the ring, such as
+        shares. ``None`` if all peers do, as the result of the question; it is empty otherwise.
     """
 
     answer: Callable[[str], Ints]
     size: int
     bits: int = 64
     change: float | None = None
+    to: Recipient | None = None
 
 
 Result = TypeVar("Result")
@@ -48,16 +55,20 @@ class Step:
     Parameters
     ----------
     row
-        The model after the round, ``[P]``.
+        The public model after the round, ``[P]``.
     loss
         Mean training loss that the totals of the round showed; ``None`` if they show none.
     over
         True if further rounds would change nothing.
+    own
+        Function that returns the private model of a local peer, ``[P]``, which stays there; ``None`` if every peer has
+        the public one.
     """
 
     row: torch.Tensor
     loss: float | None = None
     over: bool = False
+    own: Callable[[str], torch.Tensor] | None = None
 
 
 Asking = Generator[Question, Ints, Step]
@@ -86,6 +97,24 @@ def answer_questions(asking: Questions[Result], total: Callable[[Question], Ints
             result: Result = stop.value
             return result
         answer = total(question)
+
+
+def add_up(question: Question, peers: Iterable[str]) -> Ints:
+    """Return the total of what peers of this process answer; a recipient takes it, and nothing is returned.
+
+    Examples
+    --------
+    >>> add_up(Question(lambda peer: np.array([len(peer)]), size=1), ["ada", "bob"])
+    array([6])
+    """
+    to = question.to
+    among = [peer for peer in peers if to is None or to.among is None or peer in to.among]
+    total = sum((question.answer(peer) for peer in among), np.zeros(question.size, np.int64))  # [K], modulo 2^64
+    signed = wrap(total, question.bits)
+    if to is None:
+        return signed
+    to.take(signed)
+    return np.zeros(0, np.int64)
 
 
 def additive(learner: Learner) -> Additive | None:

@@ -28,6 +28,7 @@ from p2pfl.core.neighbourhood import (
     Neighbourhood,
     Public,
     PublicContribution,
+    Recipient,
     Released,
     Wrapped,
     check_later,
@@ -185,7 +186,13 @@ class PrivateNeighbourhood(Wrapped):
         return released
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Add up as the wrapped neighbourhood does, with private noise in every contribution.
 
@@ -197,13 +204,13 @@ class PrivateNeighbourhood(Wrapped):
             There is private noise, and nobody knows in relation to what, or the integers are too coarse for it.
         """
         if isinstance(contribution, PublicContribution):
-            return await self._net.total(contribution, size=size, bits=bits, change=change)
+            return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
         if self._charge is not None:
             self._charge()
         number, self._totals = self._totals, self._totals + 1
         if self._settings.noise:
             contribution = self._add_noise(contribution, size=size, number=number, change=change)
-        return await self._net.total(contribution, size=size, bits=bits, change=change)
+        return await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
 
     def _add_noise(self, contribution: Contribution, *, size: int, number: int, change: float | None) -> Contribution:
         """Return a contribution with rounded normal noise."""

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.draws import draw
-from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, refuse_mix, refuse_total
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Recipient, Released, refuse_mix, refuse_total
 from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.normal_stream import Ints
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
@@ -131,10 +131,16 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         return models
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Raise an error, as a total waits for all peers."""
-        del contribution, size, bits, change
+        del contribution, size, bits, change, to
         raise refuse_total()
 
 

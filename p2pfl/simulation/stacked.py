@@ -14,13 +14,14 @@ import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.draws import draw
-from p2pfl.core.encodings import Ints, check_contribution
-from p2pfl.core.errors import P2PFLError, TopologyError
+from p2pfl.core.encodings import Ints, check_contribution, wrap
+from p2pfl.core.errors import P2PFLError, PeerError, TopologyError
 from p2pfl.core.neighbourhood import (
     Contribution,
     Public,
     PublicContribution,
     ReceivedModels,
+    Recipient,
     Released,
     check_public,
     measure_step,
@@ -34,7 +35,7 @@ from p2pfl.experiment.swarm_agreement import masks_of
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.mixing import Mixer, at_once
 from p2pfl.simulation.sharding import Shard
-from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
+from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning, tree_to
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,13 @@ class StackedNeighbourhood:
         )
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Add up what the peers that are present contribute; masks would cancel and are not drawn.
 
@@ -310,26 +317,39 @@ class StackedNeighbourhood:
         if self.graph is None:
             raise TopologyError("totals are taken over the edges of a graph; give this neighbourhood one")
         there = self.faults.present(self.everyone, seed=self.seed, round=self.round).tolist()
-        among = tuple(compress(self.everyone, there))
-        tree = spanning(self.graph, among=among)
-        if self.masks is not None and not isinstance(contribution, PublicContribution):
-            self.masks.check(among)
+        present = tuple(compress(self.everyone, there))
+        if to is None:
+            tree, among = spanning(self.graph, among=present), present
+            if self.masks is not None and not isinstance(contribution, PublicContribution):
+                self.masks.check(among)
+        else:
+            among = self.everyone if to.among is None else to.among
+            if missing := sorted({to.peer, *among} - {*present}):
+                raise PeerError(
+                    f"{missing[0]} is missing, without whom {to.peer} cannot receive a total; start it again"
+                )
+            tree = tree_to(self.graph, root=to.peer, among=among)
         here, refused = {*self.peers}, None
         total = np.zeros(size, np.int64)  # [K]
         try:
             for peer in (each for each in among if each in here):
                 values = contribution(peer)  # [K]
-                check_contribution(values, peer=peer, size=size, participants=len(among), bits=bits)
+                participants = len(among) if to is None else None
+                check_contribution(values, peer=peer, size=size, participants=participants, bits=bits)
                 total += values
         except P2PFLError as error:  # processes that wait for this one must know
             refused = error
         total = self.shard.total(total, refused=refused)
-        self._count_total(tree, size=size, bits=bits)
-        return total
+        self._count_total(tree, size=size, bits=bits, down=to is None)
+        if to is None:
+            return total
+        if to.peer in here:
+            to.take(wrap(total, bits))
+        return np.zeros(0, np.int64)
 
-    def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
+    def _count_total(self, tree: Tree, *, size: int, bits: int, down: bool) -> None:
         """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""
-        sent = [(peer in tree.parents) + bool(tree.children(peer)) for peer in self.peers]
+        sent = [(peer in tree.parents) + (down and bool(tree.children(peer))) for peer in self.peers]
         self.count_bytes(torch.tensor(sent) * (size * bits // 8))
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:

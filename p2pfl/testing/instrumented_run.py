@@ -23,6 +23,7 @@ from p2pfl.core.neighbourhood import (
     Public,
     PublicContribution,
     ReceivedModels,
+    Recipient,
     Released,
     Wrapped,
     run_without_loop,
@@ -106,10 +107,16 @@ class RecordingNeighbourhood(Wrapped):
         return await self._net.receive(released)
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Take a total, or return the next one of the script."""
-        totals = await self._net.total(contribution, size=size, bits=bits, change=change)
+        totals = await self._net.total(contribution, size=size, bits=bits, change=change, to=to)
         answer = self._answer(Released(torch.from_numpy(totals).unsqueeze(0)))
         passed = torch.tensor([[size, bits]])
         if isinstance(contribution, PublicContribution):

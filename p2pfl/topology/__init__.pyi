@@ -23,6 +23,7 @@ from .connectivity import flood_steps as flood_steps
 from .connectivity import owners as owners
 from .connectivity import partition as partition
 from .connectivity import spanning as spanning
+from .connectivity import tree_to as tree_to
 from .finite_time import base as base
 from .graph import UNBOUND as UNBOUND
 from .graph import NetworkxGraph as NetworkxGraph

@@ -99,6 +99,40 @@ def spanning(graph: Topology | Schedule, *, among: Collection[str]) -> Tree:
     return _spanning(graph, tuple(sorted({*among})))
 
 
+def tree_to(graph: Topology | Schedule, *, root: str, among: Collection[str]) -> Tree:
+    """Return the tree in which some peers send to one neighbour of all of them, the root.
+
+    Parameters
+    ----------
+    graph
+        Edges count in both directions.
+    root
+        Peer that receives.
+    among
+        Peers that send; the root may be one of them.
+
+    Raises
+    ------
+    TopologyError
+        A peer is unknown, or shares no edge with the root.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import ring
+    >>> tree_to(ring(3), root="peer0", among=["peer0", "peer2"])
+    Tree(root='peer0', parents={'peer2': 'peer0'})
+    """
+    whole = graph.union if isinstance(graph, Schedule) else graph
+    _check(whole, (root,))
+    others = sorted({*among} - {root})
+    if apart := [peer for peer in others if peer not in whole.neighbours(root)]:
+        raise TopologyError(
+            f"{apart[0]} and {root} share no edge, over which {root} alone would receive a total; set topology.kind to "
+            '"complete"'
+        )
+    return Tree(root, dict.fromkeys(others, root))
+
+
 @lru_cache(maxsize=64)
 def _spanning(graph: Topology | Schedule, among: tuple[str, ...]) -> Tree:
     whole = graph.union if isinstance(graph, Schedule) else graph

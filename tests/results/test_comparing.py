@@ -12,10 +12,14 @@ from scipy import stats
 
 from p2pfl.results.comparisons import wording
 from p2pfl.results.comparisons.comparison import RunOutcome, compare, lower_is_better
-from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
+from p2pfl.results.comparisons.exports import comparison_csv, comparison_json, comparison_paper, outcomes_csv
 from p2pfl.results.comparisons.intervals import compare_paired, estimate, holm
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
+
+
+def comparison_tex(found):
+    return comparison_paper(found, name="a sweep").tex()
 
 
 @given(st.lists(SCORES, min_size=2, max_size=30))
@@ -114,7 +118,9 @@ def test_settings_that_are_tied_with_the_best_are_all_bold():
     assert [each.leading for each in found.settings] == [True, True, True, False]
     bold = [r"\mathbf" in line for line in comparison_tex(found).splitlines() if line.endswith(r" \\")][1:]
     assert bold == [True, True, True, False]
-    assert comparison_tex(found).startswith("% Bold is the best mean, and each mean that agrees with it in the printed")
+    assert comparison_tex(found).startswith(
+        "% a sweep\n% Bold is the best mean, and each mean that agrees with it in the printed"
+    )
 
 
 def test_with_one_seed_only_equal_digits_tie():

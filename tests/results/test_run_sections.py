@@ -10,7 +10,7 @@ import pytest
 from markup import checked
 from p2pfl import topology as graphs
 from p2pfl.experiment import read
-from p2pfl.results.comparisons.exports import run_tex
+from p2pfl.results.comparisons.exports import run_paper
 from p2pfl.results.comparisons.intervals import newcombe, wilson
 from p2pfl.results.pages.gains import gains
 from p2pfl.results.pages.graph_section import neighbourhoods
@@ -133,7 +133,7 @@ def test_a_run_without_a_claim_has_no_table_of_observers():
 
 
 def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
-    text = run_tex(run)
+    text = run_paper(run).tex()
     for name, score in run.summary["per_peer"].items():
         assert rf"{name} & ${score['alone']:.3f}$ & ${score['together']:.3f}$ &" in text
     assert text.count("{") == text.count("}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.algorithms.robust import ClippedGossip, Median, robust
 from p2pfl.core.errors import InputError, PrivacyError, RunError, TopologyError
-from p2pfl.core.neighbourhood import run_without_loop
+from p2pfl.core.neighbourhood import Recipient, run_without_loop
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
 from p2pfl.privacy.keys import SeededSource
@@ -95,6 +95,35 @@ def test_who_is_absent_is_in_no_total_and_those_present_must_be_connected():
             met.add("total")
             assert run_without_loop(net.total(own(values), size=1)).tolist() == [sum(values[peer][0] for peer in among)]
     assert met == {"refused", "total"}
+
+
+# ---------------------------------------------------------------------- one recipient
+
+
+@given(connected(), st.sampled_from([32, 64]), st.data())
+def test_a_total_for_one_peer_is_the_sum_in_the_ring_of_those_who_contribute(graph, bits, data):
+    root = data.draw(st.sampled_from(graph.peers))
+    near = [*graph.neighbours(root), root]
+    among = tuple(data.draw(st.lists(st.sampled_from(near), min_size=1, unique=True)))
+    ring_of = 2**bits
+    few = st.lists(st.integers(-ring_of // 2, ring_of // 2 - 1), min_size=3, max_size=3)
+    values = {peer: data.draw(few) for peer in among}
+    taken = []
+    net = stacked(graph)
+    to = Recipient(root, taken.append, among)
+    result = run_without_loop(net.total(own(values), size=3, bits=bits, to=to))
+    (total,) = taken
+    sums = [sum(each) for each in zip(*values.values(), strict=True)]
+    assert [number % ring_of for number in total.tolist()] == [number % ring_of for number in sums]
+    assert len(result) == 0
+    sent = [(peer in among and peer != root) * 3 * bits // 8 for peer in graph.peers]
+    assert net.bytes_out.tolist() == sent
+
+
+def test_a_recipient_receives_from_its_neighbours_alone():
+    to = Recipient("peer0", [].append, ("peer2",))
+    with pytest.raises(TopologyError, match=r'peer2 and peer0 share no edge.*set topology\.kind to "complete"'):
+        run_without_loop(stacked(ring(4)).total(own({"peer2": [1]}), size=1, to=to))
 
 
 # ---------------------------------------------------------------------- wrappers

@@ -24,7 +24,7 @@ import torch
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, run_without_loop
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Recipient, Wrapped, run_without_loop
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.file.reading import check, plain
@@ -103,11 +103,17 @@ class _Recorder(Wrapped):
         self.added: dict[str, Ints] = {}
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Add up as the wrapped neighbourhood does."""
         self.added = {peer: contribution(peer) for peer in self.peers}
-        return await super().total(lambda peer: self.added[peer], size=size, bits=bits, change=change)
+        return await super().total(lambda peer: self.added[peer], size=size, bits=bits, change=change, to=to)
 
 
 def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:

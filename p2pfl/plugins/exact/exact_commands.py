@@ -6,7 +6,7 @@ import argparse
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, ModelOptions, PageOptions, ReviewOptions, TableOptions, count
+from p2pfl.cli.options import AccountingOptions, ModelOptions, PageOptions, ReviewOptions, count
 
 
 def cell_width(text: str) -> float | str:
@@ -24,10 +24,14 @@ class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
     least: Annotated[int | None, Option("show nothing of fewer samples (default: 5)", "N", count)] = None
 
 
-class DescribeOptions(StatisticsOptions, TableOptions):
+class DescribeOptions(StatisticsOptions):
     """Statistics of the data of all peers: counts, means, quantiles, histograms, correlations."""
 
     by: Annotated[str | None, Option("a column with levels, or the target: Table 1 by its levels", "COLUMN")] = None
+    strata: Annotated[
+        str | None,
+        Option("with --by: odds ratios of Mantel-Haenszel over a column with levels, or peer for each peer", "COLUMN"),
+    ] = None
     bins: Annotated[int | None, Option("bins of a histogram (default: 20)", "N", count)] = None
     no_correlations: Annotated[bool, Option("do not count pairs of columns")] = False
 
@@ -51,7 +55,6 @@ class SurvivalOptions(StatisticsOptions):
     rmean: Annotated[float | None, Option("the mean time without the event up to this time", "TIME")] = None
     unit: Annotated[str | None, Option("unit of the times, such as days", "TEXT")] = None
     plot: Annotated[str | None, Option("draw the curves: .svg, .pdf or .png", "FILE")] = None
-    tex: Annotated[str | None, Option("write the tables for LaTeX with booktabs", "FILE")] = None
     profiles: Annotated[
         str | None, Option("of a model cox: predict the survival of the rows of this table", "FILE")
     ] = None
@@ -64,7 +67,7 @@ class ComponentsOptions(StatisticsOptions):
     standardise: Annotated[bool, Option("divide features by their deviations first, as units differ")] = False
 
 
-class CoefficientsOptions(TableOptions, ModelOptions):
+class CoefficientsOptions(PageOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
     against: Annotated[

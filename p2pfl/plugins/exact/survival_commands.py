@@ -26,8 +26,8 @@ from p2pfl.plugins.exact.survival_page import (
     sentences,
     share_table,
     survival_page,
+    survival_paper,
     survival_rows,
-    survival_tex,
     time_tables,
 )
 from p2pfl.results.facts import FactTable
@@ -60,6 +60,7 @@ def estimate_survival(options: SurvivalOptions) -> int:
         results,
         rows=survival_rows(results),
         page=lambda: survival_page(name, results, disclosed=model.shown({"times": model.times, "cause": model.cause})),
+        paper=lambda: survival_paper(name, results),
         show=_show_survival,
     )
 
@@ -86,6 +87,7 @@ def _predict(options: SurvivalOptions, saved: SavedModel, model: Cox) -> int:
         results,
         rows=survival_rows(results),
         page=lambda: predicted_page(name, results, disclosed=model.shown({"times": model.times})),
+        paper=lambda: survival_paper(name, results),
         show=_show_predicted,
     )
 
@@ -113,14 +115,11 @@ def _profiles(
 
 
 def _name_time(options: SurvivalOptions, results: dict[str, Any], target: str | None) -> None:
-    """Name the time and its unit in results, and write the files that only survival has."""
+    """Name the time and its unit in results, and draw the figure that the options name."""
     time = target or "time"
     results["time"] = f"{time}, {options.unit}" if options.unit else time
     if options.plot:
         draw_survival(results, path=options.plot)
-    if options.tex:
-        with terminal.output(options.tex) as file:
-            file.write(survival_tex(results))
 
 
 def _has_grid(options: SurvivalOptions) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.plugins.exact.statistics_pages import statistics_page
 from p2pfl.results.facts import FactTable, Figure, Section
 from p2pfl.results.plots import COLOURS, PRINT_STYLE, STROKES, blank, keep
-from p2pfl.results.table_files import tabular
+from p2pfl.results.table_files import Paper
 
 MAX_TIMES = 200
 """Times of a group that the page lists."""
@@ -307,14 +307,13 @@ def risk_table(results: Mapping[str, Any]) -> FactTable:
     return FactTable("Number at risk", _heads(results), rows)
 
 
-def survival_tex(results: Mapping[str, Any]) -> str:
-    """Return groups, shares and numbers at risk as tables for LaTeX with the package booktabs."""
+def survival_paper(name: str, results: Mapping[str, Any]) -> Paper:
+    """Return groups or profiles, shares and numbers at risk for a paper."""
     if results["predicted"]:
-        return "\n".join(
-            tabular(table, notes=[table.caption]) for table in (profile_table(results), share_table(results))
-        )
-    tables = [group_table(results), *time_tables(results)]
-    return "\n".join(tabular(table, notes=[table.caption, *sentences(results)]) for table in tables)
+        head = f"95 % intervals use {INTERVALS[results['interval']]}."
+        return Paper(f"Predicted survival by {name}", [profile_table(results), share_table(results)], [head])
+    lines = [f"{line[:1].upper()}{line[1:]}." for line in sentences(results)]
+    return Paper(f"Survival of {name}", [group_table(results), *time_tables(results)], lines)
 
 
 def survival_rows(results: Mapping[str, Any]) -> list[Sequence[object]]:

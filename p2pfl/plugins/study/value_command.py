@@ -18,6 +18,7 @@ from p2pfl.results.charts import Interval
 from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, intervals
+from p2pfl.results.table_files import Paper
 
 METHOD_NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
 """Kinds of values in words."""
@@ -40,8 +41,18 @@ def run(options: ValueOptions) -> int:
             console.print(Text(line), soft_wrap=not console.is_terminal)
 
     return terminal.write(
-        options, asdict(result), rows=rows, page=lambda: valuation_page(experiment.name, result), show=show
+        options,
+        asdict(result),
+        rows=rows,
+        page=lambda: valuation_page(experiment.name, result),
+        paper=lambda: Paper(valuation_title(experiment.name), [values_table(result)], sentences(result)),
+        show=show,
     )
+
+
+def valuation_title(name: str) -> str:
+    """Return the title of the values of an experiment."""
+    return f"Value of the data of {name}"
 
 
 def valuation_page(name: str, result: Valuation) -> str:
@@ -52,7 +63,7 @@ def valuation_page(name: str, result: Valuation) -> str:
         ("table", "Table", [values_table(result)]),
         ("meaning", "What it means", [" ".join(sentences(result))]),
     ]
-    return page(f"Value of the data of {name}", sections, head=[Note(f"By {result.metric}.", style="small")])
+    return page(valuation_title(name), sections, head=[Note(f"By {result.metric}.", style="small")])
 
 
 def sentences(result: Valuation) -> list[str]:

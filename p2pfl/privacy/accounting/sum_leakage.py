@@ -36,7 +36,7 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, run_without_loop
+from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Recipient, Released, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, name_observer, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
@@ -275,7 +275,13 @@ class FactorNeighbourhood:
         return ReceivedModels(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Raise an error, as totals are no sums over neighbourhoods.
 
@@ -284,7 +290,7 @@ class FactorNeighbourhood:
         PrivacyError
             Always.
         """
-        del contribution, size, bits, change
+        del contribution, size, bits, change, to
         raise PrivacyError(
             "what sums over neighbourhoods show is not known for algorithms that also take totals; set privacy.mode to "
             '"pairwise" or "none"'

@@ -1,4 +1,4 @@
-"""Runs and comparisons as CSV, JSON and LaTeX."""
+"""Runs and comparisons as CSV, JSON and tables of a paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table
 from p2pfl.results.records import Record, columns_of
 from p2pfl.results.run import Run
 from p2pfl.results.run_files import explanation_of
-from p2pfl.results.table_files import Paper, tabular
+from p2pfl.results.table_files import Paper
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -71,19 +71,19 @@ def comparison_csv(comparison: Comparison) -> str:
     return _csv([*lines[0]] if lines else [], [[*line.values()] for line in lines])
 
 
-def comparison_tex(comparison: Comparison) -> str:
-    """Return a table of the settings for LaTeX with the package booktabs."""
+def comparison_paper(comparison: Comparison, *, name: str) -> Paper:
+    """Return a table of the settings for a paper, with its title."""
     scores = comparison_tables.scores(comparison).without("seeds", "")
     rows = [
         [*row, size(each.bytes_sent), "" if each.gradients is None else f"{each.gradients:.0f}"]
         for each, row in zip(comparison.settings, scores.rows, strict=True)
     ]
     notes = [wording.bold(comparison), *wording.notes(comparison), *wording.warnings(comparison)]
-    return tabular(replace(scores, heads=[*scores.heads, "sent", "gradients"], rows=rows), notes=notes)
+    return Paper(name, [replace(scores, heads=[*scores.heads, "sent", "gradients"], rows=rows)], notes)
 
 
-def run_tex(run: Run) -> str:
-    """Return the coefficients of a run, or its scores by peer, for LaTeX with the package booktabs.
+def run_paper(run: Run) -> Paper:
+    """Return the coefficients of a run, or its scores by peer, for a paper.
 
     Raises
     ------
@@ -94,12 +94,14 @@ def run_tex(run: Run) -> str:
     explanation = explanation_of(summary)
     if explanation is not None and explanation.regression is not None:
         regression = explanation.regression
-        return Paper(run.experiment.name, regression_tables(regression), regression.notes()).tex()
+        return Paper(run.experiment.name, regression_tables(regression), regression.notes())
     if "per_peer" not in summary or summary["metric"] is None:
-        raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
+        raise InputError(
+            "--tex and --docx write scores by peer, which this run does not have; use --csv for its records"
+        )
     table = gain_table(summary, most=len(summary["per_peer"])).without("samples", INTERVAL_HEAD)
     notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
-    return tabular(table, notes=notes)
+    return Paper(run.experiment.name, [table], notes)
 
 
 def records_csv(records: Sequence[Record]) -> str:

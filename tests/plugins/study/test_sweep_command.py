@@ -126,7 +126,7 @@ def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     assert found["settings"] == made["settings"]
     assert found["differences"] == made["differences"]
     assert p2pfl("report", folder, "--html", "sweep.html").status == 0
-    assert p2pfl("report", folder, "--tex", "sweep.tex").status == 0
+    assert p2pfl("report", folder, "--tex", "sweep.tex", "--docx", "sweep.docx").status == 0
     assert r"\toprule" in (place / "sweep.tex").read_text()
     page = (place / "sweep.html").read_text()
     assert "<title>Sweep of small</title>" in page

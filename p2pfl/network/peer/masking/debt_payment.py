@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, release_bare
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Recipient, Released, Wrapped, release_bare
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.masking.mask_cover import Cover
@@ -129,7 +129,13 @@ class Republished(Wrapped):
         return released
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Raise an error, as a contribution is private.
 
@@ -138,5 +144,5 @@ class Republished(Wrapped):
         PrivacyError
             Always.
         """
-        del contribution, size, bits, change
+        del contribution, size, bits, change, to
         raise PrivacyError("masks are paid with public parameters, and a contribution is private; report this as a bug")

@@ -10,11 +10,12 @@ import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import DecodeError
+from p2pfl.core.errors import DecodeError, RunError
 from p2pfl.core.neighbourhood import (
     Contribution,
     Public,
     ReceivedModels,
+    Recipient,
     Released,
     check_public,
     measure_step,
@@ -168,7 +169,13 @@ class LiveNeighbourhood:
         return self._to_models(rows, peers, used)
 
     async def total(
-        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
     ) -> Ints:
         """Add up what all peers contribute, along a spanning tree and under masks.
 
@@ -180,6 +187,8 @@ class LiveNeighbourhood:
             Peers were lost.
         """
         del change
+        if to is not None:
+            raise RunError("live peers do not send a total to one peer alone yet; simulate the experiment")
         begun = asyncio.get_running_loop().time()
         try:
             return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits)

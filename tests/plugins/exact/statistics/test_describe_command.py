@@ -349,7 +349,11 @@ def test_components_are_printed_written_and_read_from_a_run(clinic, tmp_path, ca
     path = str(clinic[0])
     filled = ["--set", "data.options.columns.weight.missing=70.0", "--least", "3"]
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
-    assert main(["components", path, *filled, "--standardise", "--html", str(page), "--csv", str(table)]) == 0
+    paper = ["--docx", str(tmp_path / "c.docx"), "--tex", str(tmp_path / "c.tex")]
+    files = ["--html", str(page), "--csv", str(table), *paper]
+    assert main(["components", path, *filled, "--standardise", *files]) == 0
+    assert "largest loadings" in (tmp_path / "c.tex").read_text()
+    assert (tmp_path / "c.docx").read_bytes().startswith(b"PK")
     assert "300 samples of all peers, 6 features" in capsys.readouterr().out
     with table.open() as file:
         rows = list(csv.DictReader(file))

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 
+import docx
 import numpy as np
 import pytest
 import tomli_w
@@ -172,7 +173,12 @@ def test_the_command_writes_figures_for_a_journal_and_tables_for_latex(trial, tm
     assert len(re.findall(">78</text>", drawn)) == 1
     assert r"sex = 1 & $138$ & $112$ & $270$ & 210 to 306" in tex.read_text()
     assert table.read_text().startswith("group,time,at_risk,events,survival,std_error,low,high\n1,11.0,138,3,")
-    assert survive(trial, "--plot", tmp_path / "km.pdf") == 0
+    assert survive(trial, "--plot", tmp_path / "km.pdf", "--docx", tmp_path / "km.docx") == 0
+    document = docx.Document(tmp_path / "km.docx")
+    shown = [[[cell.text for cell in row.cells] for row in table.rows] for table in document.tables]
+    assert [len(table) for table in shown] == [3, 3, 3]
+    assert shown[0][1] == ["sex = 1", "138", "112", "270", "210 to 306"]
+    assert any("chi2 = 10.327" in paragraph.text for paragraph in document.paragraphs)
     assert (tmp_path / "km.pdf").read_bytes().startswith(b"%PDF")
     assert survive(trial, "--plot", tmp_path / "km.doc") == 2
     assert "does not have the suffix of a picture" in capsys.readouterr().err
