@@ -207,7 +207,8 @@ def assemble(
         update = expected_update(experiment, asked.algorithm, trained, mean_samples=parts.mean_samples)
     protection = protect(asked, parts.mode, topology, weights, size=trained.layout.size, update=update, sums=sums)
     if (divided := partitioning(experiment.data)) is not None:
-        protection = replace(protection, learned=divided.learned(experiment, parts.federation, topology.peers))
+        disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
+        protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
     accounted = admitted(
         experiment,
