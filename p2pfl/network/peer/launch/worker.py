@@ -38,7 +38,7 @@ from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.lock import Owner
-from p2pfl.results.models.model_description import describe_model, metadata
+from p2pfl.results.models.model_description import describe_file, describe_model, metadata
 from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice
 from p2pfl.results.summary import scores as scores_of
 
@@ -116,7 +116,7 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    store.about = lambda: metadata(describe_model(lives.peer.plan))
+    store.about = lambda: metadata(describe_file(lives.peer.plan, name))
 
     def begun(former: Former | None, incarnation: int) -> Peer:
         return Peer(
