@@ -21,6 +21,7 @@ from p2pfl.learning.small_cells import Bools, CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
+from p2pfl.plugins.exact.leverage import DOMINANT
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
@@ -32,9 +33,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 MAX_PAIRED_COLUMNS = 128
 """Columns of which pairs are counted; their totals have four numbers for each pair."""
-
-DOMINANT = 0.1
-"""Share of the largest value that the rest of a sum must have."""
 
 FINEST = 24
 """Most fraction bits of a centred value."""
