@@ -201,7 +201,7 @@ class VerticalLearner(SequentialLearner):
         tensors = dict(self.model.own(peer, table, fit))
         if peer == self.parties.label and self.model.scores:
             scaled, targets = table.scaled(peer), table.targets(test=True)
-            predictor = scaled.test @ fit.weight(peer) + fit.bias() + foreign()
+            predictor = scaled.test @ fit.weight(peer) + fit.bias()[0] + foreign()
             tensors |= self.model.scored(table, predictor, targets)
         return tensors
 
