@@ -262,6 +262,8 @@ def federate_data(
         shards_per_peer=options.get("shards", 2),
         exponent=options.get("exponent", 1.5),
         column=options.get("column"),
+        label=options.get("label"),
+        helper=options.get("helper"),
         data_dir=data_folder(),
         options=options_of(experiment),
         dtype=torch.float64 if exact and not model_traits(experiment.model.name).single else torch.float32,
@@ -274,6 +276,7 @@ SPLIT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "shards": {"shards": Number},
     "power_law": {"exponent": Positive},
     "column": {"column": str},
+    "columns": {"label": str, "helper": str},
 }
 """Options of each split, with their types."""
 
@@ -286,7 +289,7 @@ def split_options(data: DataSettings) -> dict[str, Any]:
     ExperimentError
         An option is unknown, or its value has another type.
     """
-    own = {name: kind for types in SPLIT_OPTIONS.values() for name, kind in types.items() if name != "column"}
+    own = {name: kind for types in SPLIT_OPTIONS.values() for name, kind in types.items() if kind is not str}
     types = own if ":" in data.split else SPLIT_OPTIONS.get(data.split, {})
     return checked_options(data.split_options, types, key="data.split_options", name=data.split)
 
