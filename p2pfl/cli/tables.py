@@ -20,7 +20,7 @@ from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import describe_exchange, number, size
 from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
-from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
+from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table, lossless_note
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, explanation_of, stop_of
 from p2pfl.results.saved_models import SavedModels
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from p2pfl.results.comparisons.comparison import Comparison
     from p2pfl.results.models import Evaluation
     from p2pfl.results.models.model_evaluation import Score
-
-WIDE = 200
-"""Columns of a comparison where the output is no terminal."""
 
 MOST_PENALTIES = 20
 """Penalties of a path that are printed."""
@@ -146,7 +143,7 @@ def _usable(folder: Path) -> Iterator[str]:
 def _gains(result: Mapping[str, Any]) -> Table:
     table = render(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL_HEAD))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
-    table.caption = LOSSLESS_NOTE if result.get("lossless") else None
+    table.caption = lossless_note(result)
     return table
 
 
@@ -205,7 +202,7 @@ def _mean(values: list[float]) -> float:
 def comparison(outcome: Comparison, *, console: Console) -> None:
     """Print settings, differences, costs and what one must know to read them."""
     if not console.is_terminal:
-        console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
+        console = terminal.console(stderr=console.stderr, quiet=console.quiet, wide=True)
     console.print()
     console.print(render(comparison_tables.scores(outcome)))
     console.print()
@@ -219,7 +216,7 @@ def comparison(outcome: Comparison, *, console: Console) -> None:
 
 def regression(fitted: FittedRegression) -> None:
     """Print the coefficients, as statistics software does."""
-    console = terminal.console()
+    console = terminal.console(wide=True)
     console.print(render(_fitting(coefficient_table(fitted), console)))
     if fitted.tests:
         tests = proportionality_table(fitted)

@@ -34,9 +34,16 @@ def _printable(text: str) -> str:
     return printable(text, keep="\n\u00a0")
 
 
-def console(*, stderr: bool = False, quiet: bool = False, width: int | None = None) -> Console:
-    """Return a console that shows text as it is; the parameters are those of :class:`rich.console.Console`."""
-    return _Console(highlight=False, markup=False, emoji=False, stderr=stderr, quiet=quiet, width=width)
+WIDE = 200
+"""Columns of a wide table where the output is no terminal and the environment names no width."""
+
+
+def console(*, stderr: bool = False, quiet: bool = False, wide: bool = False) -> Console:
+    """Return a console that shows text as it is; in a file or a pipe one for wide tables has 200 columns."""
+    made = _Console(highlight=False, markup=False, emoji=False, stderr=stderr, quiet=quiet)
+    if wide and not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = WIDE
+    return made
 
 
 @contextmanager

@@ -13,13 +13,9 @@ import torch
 from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
-from p2pfl.core.registry import find_entry_points
-from p2pfl.core.registry import load as load_registered
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.parties import Vertical
-from p2pfl.data.party_loading import COLUMNS, deal_columns, load_parties
 from p2pfl.data.peer_data import AddProcesses, load_peers, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest, synthetic
@@ -44,9 +40,6 @@ SOURCES: Mapping[str, Callable[..., Central | Private]] = {
 }
 """Loaders by the name of the data set; their keyword-only parameters are the options of the data set."""
 
-REGISTERED = "p2pfl.sources"
-"""Group of entry points of further loaders, whose data the peers own."""
-
 
 def federate(
     name: str,
@@ -60,8 +53,6 @@ def federate(
     shards_per_peer: int = 2,
     exponent: float = 1.5,
     column: str | None = None,
-    label: str | None = None,
-    helper: str | None = None,
     data_dir: Path | None = None,
     options: Mapping[str, Any] | None = None,
     only: Sequence[str] | None = None,
@@ -73,7 +64,7 @@ def federate(
     Parameters
     ----------
     name
-        A key of :data:`SOURCES`, a registered loader, or a ``package.module:function`` that returns the data of a peer
+        A key of :data:`SOURCES`, or a ``package.module:function`` that returns the data of a peer
         (see :func:`~p2pfl.data.user_functions.import_source`).
     peers
         Names of all peers of the run, in any order.
@@ -81,8 +72,7 @@ def federate(
         Seed of every draw.
     split
         A key of :data:`~p2pfl.data.splits.SPLITS`, or a ``package.module:function``
-        (:func:`~p2pfl.data.user_functions.own_split`), for data that the peers do not own already; or ``columns``,
-        which gives each peer other columns of all samples (:func:`~p2pfl.data.party_loading.deal_columns`).
+        (:func:`~p2pfl.data.user_functions.own_split`), for data that the peers do not own already.
     test
         Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data. With 0
         there are no scores.
@@ -91,8 +81,6 @@ def federate(
         Share of its own training part that each peer sets aside.
     alpha, shards_per_peer, exponent, column
         Options of the splits ``dirichlet``, ``shards``, ``power_law`` and ``column``.
-    label, helper
-        Options of the split ``columns``.
     data_dir
         Folder with MNIST, Fashion-MNIST, Fed-Heart and tables.
     options
@@ -139,19 +127,13 @@ def federate(
             "shares of the samples"
         )
     check_split(split)
-    source = _source(name, data_dir, options or {})
-    if isinstance(source, Private | Vertical):
+    source = source_of(name, data_dir, options or {})
+    if isinstance(source, Private):
         if split != "iid":
             raise DataError(
                 f'each peer of "{name}" owns its data, which cannot be split by "{split}"; leave the split out'
             )
-        if isinstance(source, Vertical):
-            _check_one_process(total)
-            return load_parties(source, names, hands)
         return load_peers(source, names, hands, seed=seed, test=test, validation=validation, total=total, dtype=dtype)
-    if split == COLUMNS:
-        _check_one_process(total)
-        return deal_columns(source, names, hands, label=label, helper=helper, seed=seed)
     values = _values(source, column, name) if split == "column" else None
     whole, tested = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
@@ -171,16 +153,14 @@ def federate(
 
 def check_split(name: str) -> None:
     """Raise :class:`DataError` unless a split is known, or has the form of a user's own."""
-    known = {*SPLITS, COLUMNS}
-    if name not in known and ":" not in name:
-        raise DataError(f'"{name}" is neither a split nor a "package.module:function"; {nearest(name, known)}')
+    if name not in SPLITS and ":" not in name:
+        raise DataError(f'"{name}" is neither a split nor a "package.module:function"; {nearest(name, SPLITS)}')
 
 
 def check_name(name: str) -> None:
     """Raise :class:`DataError` unless a data set is known, or has the form of a user's function."""
-    known = {*SOURCES, *find_entry_points(REGISTERED)}
-    if name not in known and ":" not in name:
-        raise DataError(f'"{name}" is neither a data set nor a "package.module:function"; {nearest(name, known)}')
+    if name not in SOURCES and ":" not in name:
+        raise DataError(f'"{name}" is neither a data set nor a "package.module:function"; {nearest(name, SOURCES)}')
 
 
 def gather(
@@ -260,17 +240,24 @@ def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_one_process(total: AddProcesses | None) -> None:
-    if total is not None:
-        raise DataError("different columns of the same people take one process; leave out the number of processes")
+def source_of(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
+    """Return the source of a data set, or of a user's function.
 
-
-def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private | Vertical:
+    Raises
+    ------
+    DataError
+        The data set or an option is unknown, or an option is missing.
+    """
     if ":" in name:
         return import_source(name, options)
     check_name(name)
-    load: Callable[..., Central | Private | Vertical]
-    load = SOURCES[name] if name in SOURCES else load_registered(REGISTERED, name)
+    load = SOURCES[name]
+    check_options(name, load, options)
+    return load(data_dir, **options)
+
+
+def check_options(name: str, load: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options of a data set that its loader does not take, and the lack of those that it needs."""
     parameters = inspect.signature(load).parameters.values()
     known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option in options:
@@ -279,7 +266,6 @@ def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Cen
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise DataError(f'the data set "{name}" needs the option "{option}"; add it to the options')
-    return load(data_dir, **options)
 
 
 def _values(source: Central, column: str | None, name: str) -> Any:

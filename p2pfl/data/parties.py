@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -104,23 +104,3 @@ class Parties:
     def party(self, peer: str) -> Party:
         """Return the table of a local party."""
         return self.own[peer]
-
-
-@dataclass(frozen=True)
-class Vertical:
-    """Source of data whose owners have different columns of the same people.
-
-    Parameters
-    ----------
-    load
-        Function that returns the table of a party; it is called for local parties alone.
-    label, helper, keys, rows, sizes
-        As of :class:`Parties`.
-    """
-
-    load: Callable[[str], Party]
-    label: str
-    helper: str | None
-    keys: tuple[str, ...]
-    rows: CommonRows = "common"
-    sizes: Mapping[str, int] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from p2pfl.experiment.catalogue import ADDITIVE, model_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
+from p2pfl.experiment.partitionings import name_of, partitioning
 from p2pfl.experiment.parts.codec_parts import codec
 from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
@@ -205,6 +206,9 @@ def assemble(
     if sizes_masks(experiment.privacy, asked.mode) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, asked.algorithm, trained, mean_samples=parts.mean_samples)
     protection = protect(asked, parts.mode, topology, weights, size=trained.layout.size, update=update, sums=sums)
+    if (divided := partitioning(experiment.data)) is not None:
+        disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
+        protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
     accounted = admitted(
         experiment,
@@ -247,6 +251,14 @@ def federate_data(
     only, share
         Names of the local peers, or those among several processes; all by default.
     """
+    divided = partitioning(experiment.data)
+    if divided is not None:
+        if share is not None:
+            raise ExperimentError(
+                f"{WORKERS} do not work with {name_of(experiment.data)}, because a total goes to one peer of one "
+                "process; leave --workers out"
+            )
+        return divided.federate(experiment, peers=peers, only=only)
     data, options = experiment.data, split_options(experiment.data)
     exact = experiment.learning.algorithm == ADDITIVE
     federation = federate(
@@ -262,8 +274,6 @@ def federate_data(
         shards_per_peer=options.get("shards", 2),
         exponent=options.get("exponent", 1.5),
         column=options.get("column"),
-        label=options.get("label"),
-        helper=options.get("helper"),
         data_dir=data_folder(),
         options=options_of(experiment),
         dtype=torch.float64 if exact and not model_traits(experiment.model.name).single else torch.float32,
@@ -271,12 +281,14 @@ def federate_data(
     return with_formula(experiment, federation)
 
 
+WORKERS = "several workers"
+"""Processes among which the peers of a simulation are divided, in words."""
+
 SPLIT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dirichlet": {"alpha": Positive},
     "shards": {"shards": Number},
     "power_law": {"exponent": Positive},
     "column": {"column": str},
-    "columns": {"label": str, "helper": str},
 }
 """Options of each split, with their types."""
 
@@ -289,7 +301,7 @@ def split_options(data: DataSettings) -> dict[str, Any]:
     ExperimentError
         An option is unknown, or its value has another type.
     """
-    own = {name: kind for types in SPLIT_OPTIONS.values() for name, kind in types.items() if kind is not str}
+    own = {name: kind for types in SPLIT_OPTIONS.values() for name, kind in types.items() if name != "column"}
     types = own if ":" in data.split else SPLIT_OPTIONS.get(data.split, {})
     return checked_options(data.split_options, types, key="data.split_options", name=data.split)
 

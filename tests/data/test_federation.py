@@ -188,7 +188,7 @@ def test_tables_name_what_the_experiment_file_may_name():
             {},
             (
                 '"zzz" is neither a data set nor a "package.module:function"; choose from breast_cancer, csv, '
-                "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, table, (vertical, )?wine"
+                "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, table, wine"
             ),
         ),
         (

@@ -56,6 +56,8 @@ def test_one_table_for_everybody_may_be_european_too(table):
         ("a,b\n1,2\n", 'decimal = ","', r"toml: decimal is ','; write a point or a comma that is not the separator"),
         ("a,b\n1,2\n", 'encoding = "latin-0"', r"toml: encoding 'latin-0' is unknown; write one of Python, such as"),
         ("a,b\n1,2\n", 'dates = "%d.%B"', r"toml: dates is '%d\.%B'; write %d, %m and %Y, such as %d\.%m\.%Y$"),
+        ("a,b\n1,2\n", "factors = { a = 0 }", r"toml: factors is \{'a': 0\}; write numbers above 0 by column, such as"),
+        ("a,b\n1,2\n", "factors = 2", r"toml: factors is 2; write numbers above 0 by column"),
         ("a,b\n1,2\n", "separator = ;", r"toml is no TOML file \(.*\); correct it, or remove it$"),
     ],
 )
@@ -97,6 +99,17 @@ def test_a_cell_of_another_format_says_what_to_state(table, text, form, sentence
 def test_a_whole_number_with_a_decimal_comma_is_its_level(table):
     path = table("stage;ill\n1,0;0\n2,00;1\n", 'separator = ";"\ndecimal = ","')
     assert Table({"stage": [1, 2], "ill": [0, 1]}, target="ill").read(path)[0].tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_factor_turns_the_unit_of_a_file_into_the_declared_one_before_its_range_counts(table):
+    columns = {"crea": {"type": "number", "missing_codes": [-9], "missing": "drop", "range": [0.1, 20]}, "ill": [0, 1]}
+    path = table("crea;ill\n88,4;0\n-9;1\n176,8;1\n", 'separator = ";"\ndecimal = ","\nfactors = { crea = 0.01 }')
+    assert Table(columns, target="ill").read(path)[0].ravel().tolist() == pytest.approx([0.884, 1.768], rel=1e-12)
+
+
+def test_a_factor_of_a_column_that_a_table_lacks_is_an_error(table):
+    with pytest.raises(DataError, match=r'toml: factors names "creat", which is no column; did you mean "crea"\?'):
+        read(table("crea,ill\n1,2\n", "factors = { creat = 0.01 }"))
 
 
 def test_the_file_beside_a_table_belongs_to_its_owner_alone(table):

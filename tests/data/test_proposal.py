@@ -76,6 +76,14 @@ def test_dates_free_text_constants_and_identifiers_are_named_and_left_out(table)
     }
 
 
+def test_an_identifier_that_a_few_rows_repeat_is_one(tmp_path):
+    rows = "\n".join(f"P{max(row, 2):04},{row},{row % 2}" for row in range(60))
+    (tmp_path / "p.csv").write_text(f"patid,age,ill\n{rows}")
+    columns, remarks = propose(read(tmp_path / "p.csv"), target="ill")
+    assert "patid" not in columns
+    assert remarks_of(remarks, "patid")[0].endswith("name it as `key` if it identifies persons")
+
+
 def test_dates_in_iso_8601_need_no_file(tmp_path):
     days = "\n".join(f"2020-01-{1 + row % 28:02},{row % 2}" for row in range(60))
     (tmp_path / "p.csv").write_text(f"visit,ill\n{days}")

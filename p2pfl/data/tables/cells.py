@@ -168,6 +168,9 @@ def _csv(path: Path, *, header: bool) -> TextCells:
     names = (rows[0] if header else [str(position) for position in range(len(rows[0]))]) if rows else []
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
+    for name in form.factors:
+        if name not in names:
+            raise DataError(f'{path}{SUFFIX}: factors names "{name}", which is no column; {nearest(name, names)}')
     columns = {name: lambda position=position: [row[position] for row in body] for position, name in enumerate(names)}
     return TextCells(str(path), columns, rows=len(body), lines=lines, format=form)
 

@@ -11,7 +11,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing
-from p2pfl.data.tables.file_format import DECIMAL_COMMA, PLAIN, FileFormat, advised
+from p2pfl.data.tables.file_format import DECIMAL_COMMA, PLAIN, advised
 
 EXACT = 2**24
 """Whole numbers up to this one are exact in single precision, in which models take them."""
@@ -197,11 +197,12 @@ def _parser(cells: TextCells, field: Field) -> Callable[[str], float]:
     since = field.since
     if since is not None:
         return lambda cell: cells.format.days(cell, since=since)
-    return partial(_whole, cells.format) if field.integer else cells.format.number
+    parse = partial(cells.format.number, column=field.name)
+    return partial(_whole, parse) if field.integer else parse
 
 
-def _whole(form: FileFormat, cell: str) -> float:
-    value = form.number(cell)
+def _whole(parse: Callable[[str], float], cell: str) -> float:
+    value = parse(cell)
     return value if value == np.rint(value) and abs(value) <= EXACT else np.nan
 
 

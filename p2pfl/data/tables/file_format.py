@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -55,18 +56,23 @@ class FileFormat:
         Form of dates: ``%d``, ``%m`` and ``%Y`` stand for day, month and year, ``%y`` for its last two digits, of which
         69 to 99 mean the last century. A time of the day may follow. Several forms have vertical bars between them; the
         first one that fits a cell counts.
+    factors
+        By name of a column of numbers, the factor from the unit of the file to the declared one.
 
     Examples
     --------
     >>> european = FileFormat(separator=";", decimal=",", dates="%d.%m.%Y")
     >>> european.number("155,5"), european.days("03.01.2020", since="2020-01-01")
     (155.5, 2.0)
+    >>> FileFormat(factors={"weight": 0.5}).number("155", column="weight")
+    77.5
     """
 
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
     dates: str = "%Y-%m-%d"
+    factors: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, table: Path) -> FileFormat:
@@ -88,7 +94,7 @@ class FileFormat:
         for key, value in given.items():
             if key not in known:
                 raise DataError(f'{path} has the unknown key "{key}"; {nearest(key, known)}')
-            if not isinstance(value, str):
+            if key != "factors" and not isinstance(value, str):
                 raise DataError(f"{path}: {key} is {value!r}; write a text")
         stated = cls(**given)
         for wrong, remedy in stated._errors():
@@ -110,6 +116,10 @@ class FileFormat:
             for each in self.dates.split("|")
         ):
             errors.append((f"dates is {self.dates!r}", "write %d, %m and %Y, such as %d.%m.%Y"))
+        named = self.factors if isinstance(self.factors, Mapping) else {"": None}
+        if not all(isinstance(each, int | float) and 0 < each < math.inf for each in named.values()):
+            remedy = "write numbers above 0 by column, such as { weight = 0.4536 }"
+            errors.append((f"factors is {self.factors!r}", remedy))
         return errors
 
     @property
@@ -117,12 +127,12 @@ class FileFormat:
         """Name of the codec; one of UTF-8 skips the mark with which some programs begin a file."""
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
 
-    def number(self, cell: str) -> float:
-        """Return the number of a cell; NaN if it is none."""
+    def number(self, cell: str, *, column: str = "") -> float:
+        """Return the number of a cell, in the declared unit of its column; NaN if it is none."""
         if self.decimal == ",":
             cell = "" if "." in cell else cell.replace(",", ".")
         try:
-            return float(cell)
+            return float(cell) * self.factors.get(column, 1)
         except ValueError:
             return float("nan")
 

@@ -31,6 +31,9 @@ CODES = frozenset({-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999})
 IDENTIFIED_ROWS = 100
 """Least number of rows whose whole numbers, all of them different, are no coincidence."""
 
+DIFFERENT_SHARE = 0.95
+"""Share of different texts from which on a column is an identifier, of which a few rows repeat another."""
+
 FEW_WORDS = 3
 """Mean number of words of a cell above which a column is free text."""
 
@@ -202,7 +205,7 @@ def _reason(known: list[str], cells: TextCells) -> str:
         return f"has dates and is left out; if it is a feature, declare it as {declared}{written}"
     if sum(len(cell.split()) for cell in known) > FEW_WORDS * len(known):
         return "has free text and is left out; do not declare it"
-    if different == len(known):
+    if different >= DIFFERENT_SHARE * len(known):
         return "looks like an identifier and is left out; name it as `key` if it identifies persons"
     return f"has {different} different texts and is left out; declare it if it is a feature"
 

@@ -22,9 +22,10 @@ from p2pfl.experiment.catalogue import model_traits
 from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.schema import DataSettings, LearningSettings, ModelSettings, PrivacySettings, TopologySettings
 from p2pfl.plugins.exact.statistics.described import described
+from p2pfl.plugins.exact.statistics.group_comparison import group_rows
 from p2pfl.plugins.exact.statistics.survival_results import survival as curves
 from p2pfl.plugins.exact.statistics_commands import description_rows, meaning_of, tensors_of
-from p2pfl.plugins.exact.statistics_pages import level_table, number_table
+from p2pfl.plugins.exact.statistics_pages import description_paper
 from p2pfl.plugins.exact.survival_page import group_table, sentences, survival_rows, time_tables
 from p2pfl.results import Run
 from p2pfl.results.facts import FactTable
@@ -101,8 +102,9 @@ class Analysis:
         tensors, exact = tensors_of(saved), cast("Any", saved.exact)
         if name == "description":
             results = described(tensors, exact, meaning_of(saved))
-            head, *rows = description_rows(results)
-            return cls(run, results, [*map(str, head)], rows, _description_tables(results), results["warnings"])
+            head, *rows = group_rows(results) if "groups" in results else description_rows(results)
+            paper = description_paper(run.experiment.name, results)
+            return cls(run, results, [*map(str, head)], rows, paper.tables, [*paper.notes, *results["warnings"]])
         results = curves(tensors, exact) | {"time": saved.about.outputs.target or "time"}
         results |= {"horizon": exact.horizon or float(max(tensors["times"], default=0.0))}
         head, *rows = survival_rows(results)
@@ -212,12 +214,12 @@ def describe(
     target
         Column that later models predict; by default the last one.
     options
-        Options of the model ``description``, such as ``{"bins": 10}``.
+        Options of the model ``description``, such as ``{"by": "treatment"}``.
 
     Returns
     -------
     Analysis
-        Counts, means, deviations, quantiles, and samples of each level.
+        Counts, means, deviations, quantiles, and samples of each level; Table 1 with the option ``by``.
 
     Raises
     ------
@@ -394,10 +396,3 @@ def _proposed(tables: Sequence[TextCells], target: str, roles: _Roles) -> dict[s
     if roles.event:
         columns[roles.event] = "integer" if isinstance(columns.get(roles.event), str) else columns[roles.event]
     return columns
-
-
-def _description_tables(results: Mapping[str, Any]) -> list[FactTable]:
-    kinds = {kind: [each for each in results["columns"] if each["kind"] == kind] for kind in ("number", "levels")}
-    numbers = number_table(kinds["number"], private=results["private"])
-    levels = level_table(kinds["levels"], hidden=f"< {results['least']}")
-    return [table for table in (numbers, levels) if table is not None]

@@ -28,6 +28,10 @@ class DescribeOptions(StatisticsOptions):
     """Statistics of the data of all peers: counts, means, quantiles, histograms, correlations."""
 
     by: Annotated[str | None, Option("a column with levels, or the target: Table 1 by its levels", "COLUMN")] = None
+    strata: Annotated[
+        str | None,
+        Option("with --by: odds ratios of Mantel-Haenszel over a column with levels, or peer for each peer", "COLUMN"),
+    ] = None
     bins: Annotated[int | None, Option("bins of a histogram (default: 20)", "N", count)] = None
     no_correlations: Annotated[bool, Option("do not count pairs of columns")] = False
 

@@ -33,6 +33,7 @@ from p2pfl.plugins.exact.regression.inference import compare_nested
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.group_comparison import group_notes, group_rows, group_table
 from p2pfl.plugins.exact.statistics.pca import projected
+from p2pfl.plugins.exact.statistics.stratified_odds import odds_table
 from p2pfl.plugins.exact.statistics_pages import (
     components_page,
     components_table,
@@ -40,6 +41,7 @@ from p2pfl.plugins.exact.statistics_pages import (
     description_paper,
     level_table,
     number_table,
+    smallest_stated,
     strongest,
 )
 from p2pfl.results.facts import FactTable
@@ -55,6 +57,9 @@ BARS = "▁▂▃▄▅▆▇█"
 
 QUARTILES = ("25%", "50%", "75%")
 """Quantiles on a narrow terminal."""
+
+LEAST_NAME = 14
+"""Characters of a name of Table 1 on a narrow terminal, where it takes several lines."""
 
 NO_LIMIT = 10_000
 """Characters in which any table fits."""
@@ -79,6 +84,7 @@ def describe(options: DescribeOptions) -> int:
         "bins": options.bins,
         "correlations": False if options.no_correlations else None,
         "by": options.by,
+        "strata": options.strata,
     }
     name, model, tensors, meaning = computed(options, "description", given)
     results = described(tensors, model, meaning)
@@ -178,11 +184,13 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     experiment = experiment_of(options)
     if options.name is not None:
         experiment = _of_one(experiment, options.name)
+    if experiment.model.name == model and not chosen and options.name is None:  # as its officer has approved it
+        return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
     if experiment.model.name != private:
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
-        if chosen.get("by") == experiment.data.options.get("target", TARGET):
-            chosen["by"] = TARGET
+        target = experiment.data.options.get("target", TARGET)
+        chosen |= {key: TARGET for key in ("by", "strata") if chosen.get(key) == target}
         return experiment.name, *_run(_exact_plan(experiment, model, chosen, unaccounted=options.unaccounted))
     if chosen:
         named = ", ".join(map(_option, chosen))
@@ -283,10 +291,14 @@ def _option(key: str) -> str:
 
 def show_description(results: Mapping[str, Any]) -> None:
     """Print a description."""
-    console = terminal.console()
+    console = terminal.console(wide=True)
     numbers = [each for each in results["columns"] if each["kind"] == "number"]
     others = [each for each in results["columns"] if each["kind"] == "levels"]
-    shown = [tables.render(group_table(results))] if "groups" in results else []
+    shown = [_grouped(group_table(results), console)] if "groups" in results else []
+    if "stratified" in results.get("groups", ()):
+        odds = odds_table(results)
+        shown.append(tables.render(odds))
+        shown[-1].title, shown[-1].title_style = odds.caption, ""
     if made := number_table(numbers, private=results["private"]):
         shown.append(_fitting(made, numbers, console))
     if made := level_table(others, hidden=f"< {results['least']}"):
@@ -303,9 +315,19 @@ def show_description(results: Mapping[str, Any]) -> None:
         console.print(Text(each), soft_wrap=not console.is_terminal)
     for each in results["warnings"]:
         console.print(Text(f"warning: {each}"), soft_wrap=not console.is_terminal)
-    kept = "with private noise" if results["private"] else f"nothing is stated of fewer than {results['least']}"
+    kept = "with private noise" if results["private"] else smallest_stated(results)
     summary = f"{results['samples']} samples of all peers; {kept}"
     console.print(Text(summary), soft_wrap=not console.is_terminal)
+
+
+def _grouped(facts: FactTable, console: Console) -> Table:
+    """Return Table 1 without the columns for which a terminal is too narrow: tests first, the groups never."""
+    left_out = ((), ("test",), ("test", "p", "SMD"), ("test", "p", "SMD", facts.heads[2]))
+    choices = [facts.without(*heads) for heads in left_out]
+    fitting = (each for each in choices if max(map(len, each.lines())) <= console.width)
+    table = tables.render(next(fitting, choices[-1]))
+    table.columns[0].min_width = min(LEAST_NAME, max(len(str(row[0])) for row in facts.rows))
+    return table
 
 
 def _fitting(facts: FactTable, columns: Sequence[Mapping[str, Any]], console: Console) -> Table:

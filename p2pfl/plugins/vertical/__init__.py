@@ -1,1 +1,1 @@
-"""Vertical learning: models of peers that have different columns of the same people."""
+"""Models of peers that hold different columns of the same people."""

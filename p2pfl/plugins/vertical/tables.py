@@ -12,13 +12,14 @@ import numpy as np
 from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description
-from p2pfl.data.parties import CommonRows, Party, Vertical
+from p2pfl.data.parties import CommonRows, Party
 from p2pfl.data.sources import nearest
 from p2pfl.data.tables.cells import MISSING, read
 from p2pfl.data.tables.column_declaration import check_target, field_of
 from p2pfl.data.tables.declaration import PEER, locate_file
 from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
 from p2pfl.plugins.vertical.keys import Key, identify_rows, read_keys
+from p2pfl.plugins.vertical.party_loading import Vertical
 
 SUFFIX = ".columns.toml"
 """Ending that the name of a table gets, in place of its own, for the file that declares its columns."""

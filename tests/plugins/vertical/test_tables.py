@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import DataError
-from p2pfl.data import federate
+from p2pfl.data.loader import check_options, source_of
+from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
+from p2pfl.plugins.vertical.tables import vertical
 
 KEYS = [["nhs:digits"], ["name:text", "born:date"]]
 TABLES = {
@@ -22,8 +24,9 @@ def load(tmp_path):
     def load(peers=("ada", "bob", "cleo"), only=None, tables=TABLES, **options):
         for name, text in tables.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
-        path = str(tmp_path / "{peer}.csv")
-        return federate("vertical", peers=peers, seed=0, options=OPTIONS | {"path": path} | options, only=only)
+        given = OPTIONS | {"path": str(tmp_path / "{peer}.csv")} | options
+        check_options("vertical", vertical, given)
+        return load_parties(vertical(None, **given), peers, peers if only is None else only)
 
     return load
 
@@ -121,8 +124,9 @@ def test_a_missing_declaration_is_named(load):
         load(tables={name: text for name, text in TABLES.items() if name != "ada.columns.toml"})
 
 
-def dealt(peers=("ada", "bob", "cleo"), only=None, name="breast_cancer", **options):
-    return federate(name, peers=peers, seed=0, split="columns", only=only, **options).parties
+def dealt(peers=("ada", "bob", "cleo"), only=None, name="breast_cancer", label=None, helper=None):
+    source = source_of(name, None, {})
+    return deal_columns(source, peers, peers if only is None else only, label=label, helper=helper, seed=0).parties
 
 
 def test_dealt_columns_are_those_of_the_data_set_in_another_order_at_each_party():
@@ -163,7 +167,7 @@ def test_pictures_and_numbers_are_dealt_out_too():
         ({"label": "eve"}, r'`label` is "eve", which is no peer'),
         ({"label": "bob", "helper": "bob"}, r'"bob" is both the label holder and the helper'),
         ({"peers": tuple("abcdefghijkl"), "name": "diabetes"}, r"has 10 columns for 11 parties; use fewer peers"),
-        ({"name": "synthetic"}, r'owns its data, which cannot be split by "columns"'),
+        ({"name": "synthetic"}, r'each peer owns its data, .* use data.name = "vertical"'),
     ],
 )
 def test_columns_that_cannot_be_dealt_out_are_refused(options, sentence):

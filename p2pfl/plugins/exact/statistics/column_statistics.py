@@ -21,9 +21,11 @@ from p2pfl.learning.small_cells import Bools, CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
+from p2pfl.plugins.exact.leverage import DOMINANT
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
+from p2pfl.plugins.exact.statistics.stratified_odds import Strata
 from p2pfl.plugins.exact.tensor_model import Shapes, Statistic, check_least, parts_of
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -31,9 +33,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 MAX_PAIRED_COLUMNS = 128
 """Columns of which pairs are counted; their totals have four numbers for each pair."""
-
-DOMINANT = 0.1
-"""Share of the largest value that the rest of a sum must have."""
 
 FINEST = 24
 """Most fraction bits of a centred value."""
@@ -63,6 +62,9 @@ class Description(Statistic):
         True if the target is a time with an event, as of a table with ``event``.
     by
         Name of a column with levels, or ``target`` for classes: statistics of each level as well; none if ``None``.
+    strata
+        With ``by`` of two levels, a column with levels, or ``peer`` for each peer by itself: the Mantel-Haenszel odds
+        ratio of each column of two levels over these strata; none if ``None``.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -91,6 +93,7 @@ class Description(Statistic):
     correlations: bool = True
     event: bool = False
     by: str | None = None
+    strata: str | None = None
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -107,12 +110,15 @@ class Description(Statistic):
                 "totals count each pair; set it to false, or choose fewer columns"
             )
 
-        _ = self.groups  # check the option
+        _ = self.groups, self.stratification  # check the options
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        return super().shown(options) + (", all but correlations also by group" if options.get("by") else "")
+        shown = super().shown(options) + (", all but correlations also by group" if options.get("by") else "")
+        if options.get("strata"):
+            shown += ", and how many samples of each group and stratum have each of two levels"
+        return shown
 
     @property
     def groups(self) -> Groups | None:
@@ -120,6 +126,15 @@ class Description(Statistic):
         if self.by is None:
             return None
         return Groups.of(self.by, features=self.features, classes=self.classes, fields=self.fields)
+
+    @property
+    def stratification(self) -> Strata | None:
+        """Strata of the comparison of groups."""
+        if self.strata is None:
+            return None
+        return Strata.of(
+            self.strata, groups=self.groups, features=self.features, classes=self.classes, fields=self.fields
+        )
 
     @property
     def width(self) -> int:
@@ -135,6 +150,7 @@ class Description(Statistic):
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
         shapes |= {"levels": (width,)}
         shapes |= self.groups.shapes(width) if self.groups else {}
+        shapes |= self.stratification.shapes if self.stratification else {}
         return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
 
     @property
@@ -148,7 +164,9 @@ class Description(Statistic):
 
     def start(self) -> Tensors:
         """Return the description of no samples, with no level merged."""
-        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64)}
+        strata = self.stratification
+        kept = {} if strata is None else {"odds_kept": np.ones(len(strata.places))}
+        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64), **kept}
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Merge levels that few samples have, and leave out columns of two values of which few samples have one."""
@@ -172,7 +190,11 @@ class Description(Statistic):
         )
         if groups is not None:
             design = yield from groups.check_present(design, agreed, self.values)
-        return {**tensors, "levels": design.levels.astype(np.float64)}
+        tensors = {**tensors, "levels": design.levels.astype(np.float64)}
+        if (strata := self.stratification) is not None:
+            kept = yield from strata.check(agreed, lambda own: self._merged(design, own))
+            tensors |= {"odds_kept": kept.astype(np.float64)}
+        return tensors
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""
@@ -209,6 +231,10 @@ class Description(Statistic):
                 lambda peer: products(values(peer), middle=mean, reach=reach, bits=bits), size=4 * width**2
             )
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
+            two = np.array([len(each.counts) == 2 for each in cells])
+            upper = np.array([each.counts[-1] if len(each.counts) else 0 for each in cells]) / np.maximum(present, 1)
+            together = counts_together(total, upper=upper, deviation=deviation / reach, bits=bits)
+            stated["scarce"] = self._scarce(together, two, stated["pairs"])
         if (groups := self.groups) is not None:
             stated |= yield from groups.totals(
                 values,
@@ -218,14 +244,20 @@ class Description(Statistic):
                 dominates=dominates,
                 least=self.least,
             )
+        if (strata := self.stratification) is not None:
+            stated |= yield from strata.totals(values, tensors["odds_kept"])
+            stated["odds_kept"] = tensors["odds_kept"]
         dominated = [dominates(each, total) for each, total in zip(cells, (mean * present).tolist(), strict=True)]
         return Outcome({**self._kept(stated, np.array(dominated)), "levels": tensors["levels"]}, over=True)
 
     def merged_values(self, tensors: Tensors, own: Owns) -> Callable[[str], FloatArray]:
         """Return the function that returns the columns of a peer, merged, and missing where they are left out."""
         design = self.design.merging(tensors["levels"])
-        gone = design.levels == LEFT_OUT
-        return lambda peer: np.where(gone, np.nan, design.joined(self.values(own(peer))))
+        return lambda peer: self._merged(design, own(peer))
+
+    def _merged(self, design: Design, own: Own) -> FloatArray:
+        """Return the columns of a peer, merged, and missing where they are left out."""
+        return np.where(design.levels == LEFT_OUT, np.nan, design.joined(self.values(own)))
 
     def compared(self, own: Own, meaning: Meaning) -> tuple[str, ...]:
         """Return sentences for an owner on columns whose median is far from the values of all others."""
@@ -328,11 +360,27 @@ class Description(Statistic):
         if self.groups is not None:  # what all samples may not show may not follow from the groups
             for name in ("mean", "deviation"):
                 found[f"group_{name}"] = np.where(np.isnan(found[name]), np.nan, found[f"group_{name}"])
+        if self.event:  # survival curves state the numbers at risk at other times, and the difference is of few people
+            found["counts"][self.features] = np.nan
         if self.correlations:
-            scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
+            scarce = (found.pop("scarce") > 0) | (found["pairs"] < self.least) | few[:, None] | few[None, :]
             found["correlation"] = np.where(scarce, np.nan, found["correlation"])
             found["pairs"] = np.where((found["pairs"] > 0) & (found["pairs"] < self.least), np.nan, found["pairs"])
         return found
+
+    def _scarce(self, together: Floats, two: Bools, pairs: Ints) -> Bools:
+        """Return the pairs of columns of which few samples have two of two values each, ``[K, K]``.
+
+        From the correlation of two such columns and their counts follows how many samples have both values. Of a column
+        with levels all pairs are hidden if one of them is, because one follows from the others.
+        """
+        few = (together > 0) & (together < self.least) & two[:, None] & two[None, :] & (self.least > 1)
+        blocks = [where for _, where in self.design.columns]
+        hidden = np.zeros(pairs.shape, np.bool_)
+        for one in blocks:
+            for other in blocks:
+                hidden[one, other] = one != other and few[:, one, other].any()
+        return hidden
 
     def _rare(self, found: Tensors) -> npt.NDArray[np.bool_]:
         """Return the columns of zeros and ones of which fewer than ``least`` are zeros, or ones."""
@@ -416,6 +464,37 @@ def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
     scale = np.maximum(spread, 0.0) * np.maximum(spread.T, 0.0)
     found = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
     return count, np.clip(found, -1.0, 1.0)
+
+
+def counts_together(total: Ints, *, upper: Floats, deviation: Floats, bits: int) -> Floats:
+    r"""Return how many samples have the upper or the lower of two values in each of two columns, ``[4, K, K]``.
+
+    For columns of two values with difference d, of which the upper one has share p, the sum of centred products is
+    :math:`d_1 d_2 (n_{11} - n p q)`. Meaningless for columns of more values.
+
+    Parameters
+    ----------
+    total
+        What peers have added, see :func:`products`.
+    upper
+        Share of the upper value of each column, ``[K]``.
+    deviation
+        Standard deviation of each column with n - 1 degrees of freedom, in units of its reach, ``[K]``.
+    bits
+        Fraction bits.
+    """
+    size = len(upper)
+    count, first, _, both = total.reshape(4, size, size).astype(np.float64)
+    known, n = np.maximum(count, 1.0), np.maximum(np.diag(count), 2.0)
+    spread = np.sqrt(np.maximum(upper * (1 - upper) * n / (n - 1), 0.0))
+    gap = np.ldexp(np.divide(deviation, spread, out=np.zeros(size), where=spread > 0), bits)  # between the two values
+    inverse = np.divide(1.0, gap, out=np.zeros(size), where=gap > 0)
+    one = count * upper[:, None] + first * inverse[:, None]
+    other = count * upper[None, :] + first.T * inverse[None, :]
+    covariance = (both - first * first.T / known) * inverse[:, None] * inverse[None, :]
+    cell = covariance + one * other / known
+    counts: Floats = np.rint(np.stack([cell, one - cell, other - cell, count - one - other + cell]))
+    return counts
 
 
 def suppressed(counts: Floats, *, least: int, total: float) -> Floats:

@@ -16,6 +16,7 @@ from p2pfl.plugins.exact.design_cells import LEFT_OUT
 from p2pfl.plugins.exact.statistics.column_statistics import QUANTILES, Description, suppressed
 from p2pfl.plugins.exact.statistics.group_comparison import compared_groups
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
+from p2pfl.plugins.exact.statistics.stratified_odds import PEERS, stratified_odds
 
 MAX_EXACT = 2**24
 """Largest magnitude up to which single precision has every whole number."""
@@ -38,7 +39,8 @@ def described(
     A column of the ``kind`` ``number`` has ``count`` and ``missing``; ``mean`` and ``deviation`` (n - 1 degrees of
     freedom); ``low`` and ``high``, which at least ``least`` samples lie at or beyond; ``quantiles`` by share; and
     ``edges`` and ``counts`` of a histogram, whose first and last bin have the values beyond them. One of ``levels`` has
-    its samples by level. ``groups`` has them by group if the description has ``by``, see :func:`compared_groups`.
+    its samples by level. ``groups`` has them by group if the description has ``by``, see :func:`compared_groups`;
+    with ``strata`` it has ``stratified`` odds ratios in them.
 
     Parameters
     ----------
@@ -85,6 +87,14 @@ def described(
         ]
         compared = compared_groups(tensors, plain.groups, columns=named, middle=middle, scale=scale, least=plain.least)
         groups = {"groups": compared}
+        if (strata := plain.stratification) is not None:
+            compared["stratified"] = stratified_odds(tensors, strata, named, stated=plain.strata or PEERS)
+            warnings += [
+                f'column "{field.name}" has no stratified odds ratio, because a cell of a stratum has fewer than '
+                f"{plain.least} samples"
+                for field, where, _ in named
+                if where.start in strata.places and not tensors["odds_kept"][strata.places.index(where.start)]
+            ]
     return {
         "samples": samples,
         "least": plain.least,

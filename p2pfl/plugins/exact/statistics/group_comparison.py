@@ -13,6 +13,7 @@ from p2pfl.core.encodings import Floats
 from p2pfl.data.data_description import Field
 from p2pfl.plugins.exact.design_cells import LEFT_OUT
 from p2pfl.plugins.exact.statistics.group_totals import PAIR, Groups
+from p2pfl.plugins.exact.statistics.stratified_odds import ODDS_NOTE, odds_table
 from p2pfl.results.facts import FactTable
 from p2pfl.results.pages.features import p_value
 
@@ -61,7 +62,9 @@ def compared_groups(
         counts[samples == 0] = 0
         if np.isnan(counts).any() or ((counts > 0) & (counts < least)).any():  # one would follow from the others
             counts[:] = np.nan
-        found.append(_levels(field.name, [level for level in levels if level], counts))
+        named_levels = [level for level in levels if level]
+        compared = np.column_stack([samples - counts[:, 0], counts]) if len(field.levels) == 1 else counts
+        found.append(_levels(field.name, named_levels, counts, compared=compared))
     return {
         "by": named.name,
         "names": [*(named.levels or ())],
@@ -92,8 +95,9 @@ def _numbers(tensors: Mapping[str, Floats], name: str, place: int, middle: float
     }
 
 
-def _levels(name: str, levels: Sequence[str], counts: Floats) -> Row:
-    test, statistic, p = compare_levels(counts)
+def _levels(name: str, levels: Sequence[str], counts: Floats, *, compared: Floats) -> Row:
+    """Return the counts of levels, and the comparison of counts that have all samples of a group."""
+    test, statistic, p = compare_levels(compared)
     return {
         "name": name,
         "kind": "levels",
@@ -101,7 +105,7 @@ def _levels(name: str, levels: Sequence[str], counts: Floats) -> Row:
             level: [None if math.isnan(count) else int(count) for count in row]
             for level, row in zip(levels, counts.T.tolist(), strict=True)
         },
-        "smd": _known(level_difference(counts)),
+        "smd": _known(level_difference(compared)),
         "test": test,
         "statistic": _known(statistic),
         "p": _known(p),
@@ -230,7 +234,13 @@ def group_notes(results: Mapping[str, Any]) -> list[str]:
     if used:
         notes.append(f"Tests: {'; '.join(used)}. No p-value is corrected for the number of tests.")
     notes.append("Quartiles are exact to 1/128. A dash is not defined, or would show few people.")
+    notes += [ODDS_NOTE] if "stratified" in results["groups"] else []
     return [*notes, *([f"{rest} samples have no group."] if rest else [])]
+
+
+def group_tables(results: Mapping[str, Any]) -> list[FactTable]:
+    """Return Table 1, and the odds ratios over strata if there are some."""
+    return [group_table(results), *([odds_table(results)] if "stratified" in results["groups"] else [])]
 
 
 def _rows(column: Row, overall: Mapping[str, Any], results: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -283,9 +293,13 @@ def _median(quartiles: Sequence[float | None]) -> str:
 def group_rows(results: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """Yield a head and a row for each column and group, with all digits; an empty cell is not stated."""
     groups = results["groups"]
-    yield ["column", "level", groups["by"], "count", "mean", "std", "q1", "median", "q3", "smd", "test", "p", "rank_p"]
+    odds = {each["name"]: each for each in groups.get("stratified", {}).get("columns", ())}
+    more = ["odds_ratio", "low", "high", "cmh_p"] if "stratified" in groups else []
+    head = ["column", "level", groups["by"], "count", "mean", "std", "q1", "median", "q3", "smd", "test", "p", "rank_p"]
+    yield [*head, *more]
     for each in groups["columns"]:
         tests = [each["smd"], each["test"], each["p"], each.get("rank_p")]
+        tests += [odds.get(each["name"], {}).get(key) for key in [*more[:-1], "p"]] if more else []
         if each["kind"] == "levels":
             for level, counts in each["levels"].items():
                 yield from (

@@ -45,8 +45,10 @@ class Groups:
     where: slice
 
     @classmethod
-    def of(cls, name: str, *, features: int, classes: int | None, fields: Sequence[Field] | None) -> Groups:
-        """Return the groups of a column of levels, or those of the classes as ``target``.
+    def of(
+        cls, name: str, *, features: int, classes: int | None, fields: Sequence[Field] | None, option: str = "by"
+    ) -> Groups:
+        """Return the groups of a column of levels that an option names, or those of the classes as ``target``.
 
         Raises
         ------
@@ -59,7 +61,7 @@ class Groups:
         levels = {field.name: (field.levels, where) for field, where in columns if field.levels is not None}
         if name not in levels:
             raise ModelError(
-                f'model.options.by is "{name}", which is no column with levels; choose from '
+                f'model.options.{option} is "{name}", which is no column with levels; choose from '
                 f"{', '.join(levels) or 'none, as there is none'}"
             )
         return cls(name, *levels[name])
@@ -77,8 +79,7 @@ class Groups:
 
     def of_samples(self, values: FloatArray) -> Ints:
         """Return the group of each sample with columns ``[n, K]``; G of one without a level."""
-        levels = np.nan_to_num(values[:, self.where])
-        return np.where(levels.max(axis=1, initial=0) > 0, levels.argmax(axis=1), len(self.levels)).astype(np.int64)
+        return level_of_samples(values, self.where)
 
     def parted(self, values: FloatArray, group: Ints) -> FloatArray:
         """Return the columns once for each group, missing in samples of other groups, ``[n, G K]``."""
@@ -179,6 +180,19 @@ class Groups:
             "group_quantiles": quantiles.reshape(number, width, len(QUARTILES)),
             "group_ranks": np.array(ranks, np.float64).T if ranks else np.full((PAIR, width), np.nan),
         }
+
+
+def level_of_samples(values: FloatArray, where: slice) -> Ints:
+    """Return the level of each sample among L columns of levels; L of one without a level.
+
+    Examples
+    --------
+    >>> level_of_samples(np.array([[0.0, 1.0], [1.0, 0.0], [np.nan, np.nan]]), slice(0, 2)).tolist()
+    [1, 0, 2]
+    """
+    levels = np.nan_to_num(values[:, where])
+    chosen = np.where(levels.max(axis=1, initial=0) > 0, levels.argmax(axis=1), levels.shape[1])
+    return np.asarray(chosen, np.int64)
 
 
 def _parted(values: FloatArray, group: Ints, groups: int) -> FloatArray:

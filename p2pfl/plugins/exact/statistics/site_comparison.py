@@ -93,7 +93,8 @@ def sentences(own: Own, *, names: Sequence[str | None], scale: FloatArray, middl
     """
     return tuple(
         f'the median of "{name}" is {far.median * scale[far.place] + middle[far.place]:g} here, '
-        f"{'below' if far.low else 'above'} {1 - FAR_SHARE:.0%} of the values of all others; check its unit"
+        f"{'below' if far.low else 'above'} {1 - FAR_SHARE:.0%} of the values of all others; check its unit, "
+        "which `factors` in the file beside the table converts"
         for far in own.train.kept.get(KEY, ())
         if (name := names[far.place]) is not None
     )

@@ -90,7 +90,7 @@ def test_describe_tells_the_site_alone(experiment, tmp_path, capsys):
     notes = [line for line in said.err.splitlines() if line.startswith("note: ")]
     [note] = notes
     assert note.startswith('note: table of peer2: the median of "time" is ')
-    assert note.endswith("here, below 95% of the values of all others; check its unit")
+    assert "here, below 95% of the values of all others; check its unit, which `factors` in the file" in note
     assert "peer2" not in json.dumps(json.loads(said.out))
 
 

@@ -256,3 +256,14 @@ async def test_live_peers_end_with_the_table_of_the_command(clinic, tmp_path, ca
     made = json.loads(capsys.readouterr().out)
     assert main(["describe", str(tmp_path / "run" / "peers" / "peer2.safetensors"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "kept"), [(200, ["SMD", "p", "test"]), (80, [])])
+def test_a_narrow_terminal_keeps_the_names_of_table_1_and_leaves_tests_out(clinic, capsys, monkeypatch, width, kept):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["describe", str(clinic), "--by", "drug"]) == 0
+    table = capsys.readouterr().out.partition("\n\n")[0]
+    for word in ("characteristic", "age, mean", "weight,", "no (n = 99)", "yes (n = 101)", "healthy", *kept):
+        assert word in table, table
+    assert ("Welch t" in table) == bool(kept)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,14 +11,34 @@ from p2pfl.core.draws import draw
 from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.federation import Federation, no_data
-from p2pfl.data.parties import Parties, Party, Vertical
-from p2pfl.data.sources import Central, nearest
+from p2pfl.data.parties import CommonRows, Parties, Party
+from p2pfl.data.sources import Central, Private, nearest
 
 COLUMNS = "columns"
 """Name of the split that deals out columns."""
 
 ROW = "row:exact"
 """Name of the key of dealt rows, their number in the data set."""
+
+
+@dataclass(frozen=True)
+class Vertical:
+    """Source of data whose owners have different columns of the same people.
+
+    Parameters
+    ----------
+    load
+        Function that returns the table of a party; it is called for local parties alone.
+    label, helper, keys, rows, sizes
+        As of :class:`Parties`.
+    """
+
+    load: Callable[[str], Party]
+    label: str
+    helper: str | None
+    keys: tuple[str, ...]
+    rows: CommonRows = "common"
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def load_parties(source: Vertical, peers: Sequence[str], local: Sequence[str]) -> Federation:
@@ -47,7 +67,13 @@ def load_parties(source: Vertical, peers: Sequence[str], local: Sequence[str]) -
 
 
 def deal_columns(
-    source: Central, peers: Sequence[str], local: Sequence[str], *, label: str | None, helper: str | None, seed: int
+    source: Central | Private,
+    peers: Sequence[str],
+    local: Sequence[str],
+    *,
+    label: str | None,
+    helper: str | None,
+    seed: int,
 ) -> Federation:
     """Deal out the columns of a data set that everybody has, so that each party has its own order of the rows.
 
@@ -69,8 +95,10 @@ def deal_columns(
     Raises
     ------
     DataError
-        A role belongs to no peer of the run, or there are fewer columns than parties.
+        Peers own the data already, a role belongs to no peer of the run, or there are fewer columns than parties.
     """
+    if isinstance(source, Private):
+        raise DataError('each peer owns its data, so that no columns are dealt out; use data.name = "vertical"')
     helper = [each for each in sorted(peers) if each != label][-1] if helper is None and len(peers) > 2 else helper
     label = next(each for each in sorted(peers) if each != helper) if label is None else label
     names = _parties(peers, label, helper)
