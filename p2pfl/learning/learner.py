@@ -338,6 +338,23 @@ class KeepsPrivate(Protocol):
         ...
 
 
+@runtime_checkable
+class ShowsPredictors(Protocol):
+    """A learner whose runs show one peer a linear predictor of each row of others, from many of which columns follow.
+
+    Attributes
+    ----------
+    max_predictors
+        Most predictors of a row that all runs together may show.
+    """
+
+    max_predictors: int
+
+    def predictors(self, peer: str) -> int:
+        """Return how many predictors of each row of a local peer the run shows another peer."""
+        ...
+
+
 @dataclass(frozen=True)
 class OwnBaselines:
     """Scores with which a learner compares learning together.

@@ -82,11 +82,10 @@ class Block(TensorModel):
     @property
     def shapes(self) -> Shapes:
         """Shapes of the tensors by name."""
-        own = dict.fromkeys(("weight", "error", "mean", "deviation"), (self.features,))
-        shapes: Shapes = own | dict.fromkeys(FACTS, (1,))
+        columns, numbers = ["weight", "error", "mean", "deviation"], [*FACTS]
         if self.label:
-            shapes |= dict.fromkeys(("bias", "bias_error", "alone_bias"), (1,)) | {"alone_weight": (self.features,)}
-        return shapes
+            columns, numbers = [*columns, "alone_weight"], [*numbers, "bias", "bias_error", "alone_bias"]
+        return Shapes(dict.fromkeys(columns, (self.features,)) | dict.fromkeys(numbers, (1,)))
 
     def module(self) -> nn.Module:
         """Return the module of the label holder's own model, or of the part of a linear predictor."""
@@ -107,7 +106,7 @@ class Block(TensorModel):
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""
         if not self.label:
-            return self.predictor_of(tensors, part.features)[:, None]
+            return self.predictor_of(tensors, part.features.astype(np.float64))[:, None]
         standardised = (part.features - tensors["mean"]) / tensors["deviation"]
         alone = standardised @ tensors["alone_weight"] + tensors["alone_bias"]
         return self.kind.outputs(alone[:, None])
@@ -158,6 +157,12 @@ class BlockModule(TensorModule):
     block
         The part.
     """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    weight: torch.Tensor
+    alone_weight: torch.Tensor
+    alone_bias: torch.Tensor
 
     def __init__(self, block: Block) -> None:
         super().__init__(block.shapes)

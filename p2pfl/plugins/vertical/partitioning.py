@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,31 @@ import numpy as np
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import DataTraits
 from p2pfl.data import Federation
+from p2pfl.data.loader import check_options, source_of
 from p2pfl.data.parties import Parties
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import data_folder
 from p2pfl.experiment.composition import Composition
-from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.partitionings import Disclosure, name_of
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.learning import Learner
+from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
 from p2pfl.plugins.vertical.statement import VerticalRun
+from p2pfl.plugins.vertical.tables import vertical
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalModel
+from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
+from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM}
 """Models by name."""
 
-STEPS = 8
-"""Steps of noisy Newton in which the label holder sees a linear predictor of each row."""
+OWN_TABLES = "vertical"
+"""Name of the data set of tables that peers own."""
+
+ROLE_OPTIONS = {"label": str, "helper": str}
+"""Options of the split ``columns``."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,25 @@ class VerticalPartitioning:
     """Peers hold different columns of the same people."""
 
     traits: DataTraits = DataTraits(columns=True)  # noqa: RUF009 (it is frozen)
+
+    def federate(
+        self, experiment: Experiment, *, peers: tuple[str, ...], only: Sequence[str] | None = None
+    ) -> Federation:
+        """Return the tables of the local parties: their own files, or columns that are dealt out.
+
+        Raises
+        ------
+        DataError
+            An option is invalid, or a table does not fit.
+        """
+        data, local = experiment.data, peers if only is None else tuple(only)
+        if data.name == OWN_TABLES:
+            check_options(OWN_TABLES, vertical, data.options)
+            return load_parties(vertical(data_folder(), **data.options), peers, local)
+        roles = checked_options(data.split_options, ROLE_OPTIONS, key="data.split_options", name=data.split)
+        source = source_of(data.name, data_folder(), data.options)
+        label, helper = roles.get("label"), roles.get("helper")
+        return deal_columns(source, peers, local, label=label, helper=helper, seed=experiment.seed)
 
     def learner(self, experiment: Experiment, federation: Federation) -> Learner:
         """Return the learner of a vertical run.
@@ -52,6 +81,16 @@ class VerticalPartitioning:
             test=Composition.of(experiment).test_share,
         )
 
+    def predict(self, folder: Path, table: str, *, unaccounted: bool) -> JoinedPredictions:
+        """Return the predictions for new tables of all parties.
+
+        Raises
+        ------
+        InputError
+            A file or a table is missing.
+        """
+        return predict_together(Run.load(folder), table, unaccounted=unaccounted)
+
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""
         parties, model = parties_of(experiment, federation), vertical_model(experiment)
@@ -63,10 +102,10 @@ class VerticalPartitioning:
             solver=roles.solver,
             helper=roles.helper,
             others=tuple(sorted({*peers} - {*roles.peers})),
-            steps=STEPS if model.iterates else 0,
+            steps=model.predictors if model.predictors > 1 else 0,
             most=MAX_PREDICTORS,
             noisy=model.noisy,
-            shown=model.open,
+            shown=model.shown,
             rows=min(map(len, tables), default=0),
             columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,
             keys=len(parties.keys),

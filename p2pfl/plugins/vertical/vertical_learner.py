@@ -22,7 +22,7 @@ from p2pfl.learning.learner import OwnBaselines, SequentialLearner
 from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.common_table import CommonTable, check_complete
 from p2pfl.plugins.vertical.messages import Slot, collect
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
 from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
 
@@ -57,6 +57,7 @@ class VerticalLearner(SequentialLearner):
     """
 
     traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
+    max_predictors: ClassVar[int] = MAX_PREDICTORS
     gradients_missing = "models of columns at different peers have none"
 
     def __init__(self, parties: Parties, model: VerticalModel, *, peers: Sequence[str], seed: int, test: float) -> None:
@@ -102,6 +103,10 @@ class VerticalLearner(SequentialLearner):
         """Return the number of rows of each peer's table, ``[R]`` int64."""
         own = self.parties.own
         return torch.tensor([len(own[peer]) if peer in own else 0 for peer in peers], dtype=torch.int64)  # [R]
+
+    def predictors(self, peer: str) -> int:
+        """Return how many linear predictors of each row of a local party the run shows the label holder."""
+        return self.model.predictors if peer in self.roles.features else 0
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model as it is: :meth:`baselines` has that of the label holder alone."""

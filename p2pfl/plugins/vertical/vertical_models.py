@@ -23,6 +23,9 @@ from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, score, score_names
 from p2pfl.privacy.keys import Source
 
+STEPS = 8
+"""Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
+
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
 
@@ -63,7 +66,22 @@ class VerticalModel(Protocol):
         Names of the scores, which the label holder has; empty for a statistic.
     """
 
-    figures: tuple[str, ...]
+    figures: ClassVar[tuple[str, ...]]
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors of each row that the label holder sees, training or test."""
+        ...
+
+    @property
+    def noisy(self) -> bool:
+        """True if all but the last of them have noise."""
+        ...
+
+    @property
+    def shown(self) -> bool:
+        """True if all parties see all coefficients."""
+        ...
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -152,6 +170,21 @@ class VerticalGLM:
             raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
 
     @property
+    def predictors(self) -> int:
+        """Number of linear predictors of each row that the label holder sees, training or test."""
+        return 1 if self.family == "gaussian" else STEPS
+
+    @property
+    def noisy(self) -> bool:
+        """True if all but the last of them have noise."""
+        return self.predictor_noise
+
+    @property
+    def shown(self) -> bool:
+        """True if all parties see all coefficients."""
+        return self.open
+
+    @property
     def scores(self) -> tuple[str, ...]:
         """Names of the scores."""
         return score_names(self.family)
@@ -165,7 +198,7 @@ class VerticalGLM:
         assert target is not None  # noqa: S101 (the label holder has one)
         if self.family == "binomial" and np.issubdtype(target.dtype, np.integer) and int(target.max(initial=0)) > 1:
             raise DataError(
-                f"{peer} has {int(target.max()) + 1} classes, but family = \"binomial\" takes two; merge them"
+                f'{peer} has {int(target.max()) + 1} classes, but family = "binomial" takes two; merge them'
             )
         if self.family != "binomial" and party.description.classes is not None:
             raise DataError(f'{peer} has classes, which family = "{self.family}" does not take; set it to "binomial"')

@@ -89,7 +89,7 @@ def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> Join
     options = run.experiment.data.options
     if PEER not in table or "keys" not in options:
         raise InputError(
-            f'{table} is no path of the tables of all parties, or the run has no keys; write a path with {PEER}, such '
+            f"{table} is no path of the tables of all parties, or the run has no keys; write a path with {PEER}, such "
             f'as "new/{PEER}.csv", for a run on data.name = "vertical"'
         )
     keys = read_keys(options["keys"])
@@ -163,5 +163,3 @@ def match_rows(own: Sequence[Sequence[str | None]], others: Sequence[Sequence[st
                 rows[row] = place
                 taken.add(place)
     return rows
-
-
