@@ -303,7 +303,7 @@ class Regression(LikelihoodModel):
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
         shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {}) | self.splines.shapes
 
     @property
     def shapes(self) -> Shapes:
@@ -325,7 +325,7 @@ class Regression(LikelihoodModel):
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or merge levels, columns of two values and classes that few samples have."""
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -363,7 +363,8 @@ class Regression(LikelihoodModel):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted means ``[n, 1]``."""
-        return self.kind.outputs(self._predictor(self.stacked(tensors), part.features))
+        features = self.splines.evaluated(tensors, part.features)
+        return self.kind.outputs(self._predictor(self.stacked(tensors), features))
 
     def stacked(self, tensors: Tensors) -> Floats:
         """Return the coefficients, predictor by predictor, ``[width]``."""

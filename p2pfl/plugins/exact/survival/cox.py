@@ -23,7 +23,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, product, times
-from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, shown_knots, with_errors
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.survival.proportionality import proportionality
@@ -207,7 +207,7 @@ class Cox(LikelihoodModel, TimedModel):
             .shown(options)
             .replace("leave in each cell", f"leave {ways} in each cell" if ways else "leave in each cell")
         )
-        return shows + ("; and the sums of products of score residuals" if robust else "")
+        return shows + ("; and the sums of products of score residuals" if robust else "") + shown_knots(options)
 
     @property
     def scored(self) -> str:
@@ -228,7 +228,7 @@ class Cox(LikelihoodModel, TimedModel):
         shapes |= {"hazard": by_cell, "hazard_square": by_cell, "hazard_means": (*by_cell, width)}
         shapes |= dict.fromkeys(SCALARS, (1,))
         shapes |= {"levels": (self.features,)} if self.merges_levels else {}
-        return shapes | self.time_shapes
+        return shapes | self.splines.shapes | self.time_shapes
 
     @property
     def design_columns(self) -> Design:
@@ -240,7 +240,7 @@ class Cox(LikelihoodModel, TimedModel):
 
         With times of entry, each row of a sample counts.
         """
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1 and not self.auto:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -338,6 +338,7 @@ class Cox(LikelihoodModel, TimedModel):
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
         beta, names = self._beta(tensors), [labels[place] for place in kept]
+        facts |= self.splines.facts(tensors)
         ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
         kind = "robust" if self.robust else None
         found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
@@ -362,7 +363,8 @@ class Cox(LikelihoodModel, TimedModel):
         return np.asarray(features[:, kept].astype(np.float64) - tensors["means"][kept])
 
     def _risk(self, tensors: Tensors, part: Part) -> Floats:
-        return times(self._centred(tensors, part.features), self._beta(tensors))
+        features = self.splines.evaluated(tensors, part.features)
+        return times(self._centred(tensors, features), self._beta(tensors))
 
     def _counted(self, peer: str, own: Own) -> Ints:
         part = own.train
@@ -521,5 +523,5 @@ class Risk(TensorModule):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
-        risks: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
+        risks: torch.Tensor = (self.inputs(features) - self.means) @ self.weight.T
         return risks
