@@ -20,7 +20,7 @@ from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import describe_exchange, number, size
 from p2pfl.results.notices.notice_groups import group_notices
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table, proportionality_table
-from p2pfl.results.pages.gains import INTERVAL_HEAD, LOSSLESS_NOTE, gain_table
+from p2pfl.results.pages.gains import INTERVAL_HEAD, gain_table, lossless_note
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.run_files import alarms_of, apart_by_masks, evaluation_of, explanation_of, stop_of
 from p2pfl.results.saved_models import SavedModels
@@ -143,7 +143,7 @@ def _usable(folder: Path) -> Iterator[str]:
 def _gains(result: Mapping[str, Any]) -> Table:
     table = render(gain_table(result, most=MAX_LISTED_PEERS).without("samples", INTERVAL_HEAD))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
-    table.caption = LOSSLESS_NOTE if result.get("lossless") else None
+    table.caption = lossless_note(result)
     return table
 
 

@@ -198,6 +198,8 @@ class LearnerTraits:
         True if it asks for one total a round and bounds the change by a sample, so that private noise works.
     converges
         True if further rounds change nothing in the end.
+    private
+        True if each peer ends with a private model of a size of its own, of which others learn nothing else.
 
     Examples
     --------
@@ -212,6 +214,26 @@ class LearnerTraits:
     additive: bool = False
     noisy: bool = False
     converges: bool = False
+    private: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTraits:
+    """Requirements of a way in which data lie at peers.
+
+    Parameters
+    ----------
+    columns
+        True if peers hold different columns of the same people, so that a model is a sum of their blocks, and totals
+        go to one peer alone.
+
+    Examples
+    --------
+    >>> DataTraits().columns
+    False
+    """
+
+    columns: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     experiment
         Digest of the settings from which the totals follow.
     table, header
-        Name of the data file, and all of its columns, by which its rows are told apart.
+        Name of the data file, and the columns by which its rows are told apart: those that the run uses, and the key.
     peer, peers
         Whose data, empty for the data of all in one file; and the names of all peers.
     model, columns
@@ -81,10 +81,10 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exact
         True if totals are exact; then ``parts`` has the samples of each.
     parts
-        By name of a part of the data, a bit for each row that the account knows, see
+        By name of a part of the data, a bit for each row that the account knows by the same columns, see
         :mod:`p2pfl.results.spending.people`.
     rows
-        Keyed digests of the rows that the account has not known before.
+        Keyed digests of the cells of the rows that are new, enciphered.
     split
         Settings on which the parts of all peers depend.
     epsilon

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.core.traits import CodecTraits, LearnerTraits, ModelTraits, ModeTraits, RuleTraits, Traits
+from p2pfl.core.traits import CodecTraits, DataTraits, LearnerTraits, ModelTraits, ModeTraits, RuleTraits, Traits
 from p2pfl.experiment.catalogue import codec_traits, exact_traits, mode_traits, rule_traits, traits_of
+from p2pfl.experiment.partitionings import partitioning
 from p2pfl.experiment.schema import Experiment
 
 ROUNDING = 1e-12
@@ -76,6 +77,8 @@ class Composition:
         True if peers run apart and exchange messages, so that any of them may be late.
     local
         True if tensors of the model stay with each peer; ``None`` while the model is unknown.
+    data
+        Traits of the way in which data lie at peers.
     """
 
     experiment: Experiment
@@ -87,10 +90,12 @@ class Composition:
     learner: LearnerTraits | None = None
     live: bool = False
     local: bool | None = None
+    data: DataTraits = field(default_factory=DataTraits)
 
     @classmethod
     def of(cls, experiment: Experiment, *, live: bool = False) -> Composition:
         """Return what the names of an experiment stand for."""
+        divided = partitioning(experiment.data)
         return cls(
             experiment,
             traits_of(experiment.learning.algorithm),
@@ -98,6 +103,7 @@ class Composition:
             codec_traits(experiment.compression.name),
             rule_traits(experiment.robustness.rule),
             live=live,
+            data=DataTraits() if divided is None else divided.traits,
         )
 
     def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -66,6 +66,8 @@ class Protection:
     secret
         True if nobody can compute the private noise of the run again. Where it follows from a seed, it hides nothing
         from whoever knows the seed, and no epsilon is stated.
+    learned
+        What each observer learns, where totals go to single peers; empty where all peers learn the same.
     """
 
     wanted: schema.PrivacySettings
@@ -80,6 +82,7 @@ class Protection:
     totals: str = ""
     given: str = ""
     secret: bool = True
+    learned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def scale(self) -> float:

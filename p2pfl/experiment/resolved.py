@@ -40,9 +40,9 @@ from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.site_policy import stated_least
-from p2pfl.learning import Learner, TorchLearner
+from p2pfl.learning import Learner, TorchLearner, learner_traits
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.learner import ChecksCells, KeepsOwn
+from p2pfl.learning.learner import ChecksCells, KeepsOwn, KeepsPrivate
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import DividedModel
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
@@ -95,6 +95,8 @@ class Plan:
         True if no account of the data lacks the plan, see :func:`p2pfl.experiment.accounts.admitted`.
     unaccounted
         True if the plan may stay outside of the account.
+    unpinned
+        Settings before the calibrated noise was written out, see :attr:`pinned`; ``None`` if they are the same.
 
     Raises
     ------
@@ -124,6 +126,7 @@ class Plan:
     sized: tuple[int, float] | None = None
     accounted: bool = True
     unaccounted: bool = False
+    unpinned: Experiment | None = None
 
     def __post_init__(self) -> None:
         if self.sized is None:
@@ -140,6 +143,11 @@ class Plan:
     def experiment(self) -> Experiment:
         """Settings."""
         return self.asked.experiment
+
+    @property
+    def written(self) -> Experiment:
+        """Settings as the user has written them, which approvals and accounts name."""
+        return self.unpinned or self.experiment
 
     @property
     def validates(self) -> bool:
@@ -358,8 +366,14 @@ class Plan:
             return None
         return learner.divided if learner.divided.constants else None
 
-    def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the tensors of a model ``[P]`` that its file contains."""
+    def saved(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a model ``[P]`` that the file of a peer contains."""
+        learner = self.learner.bare
+        if isinstance(learner, KeepsPrivate):
+            return learner.kept(row, peer=peer)
+        return self._public(row)
+
+    def _public(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         return self.learner.state_dict(row) if self.frozen is None else self.frozen.trained_tensors(row)
 
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
@@ -385,13 +399,14 @@ class Plan:
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
-        start = self.saved(self.learner.start(self.topology.peers[:1])[0])
+        start = self._public(self.learner.start(self.topology.peers[:1])[0])
         base = "" if self.frozen is None else self.frozen.base  # of what is left out
+        if not learner_traits(self.learner).private:  # whose sizes nobody else knows
+            settings["model"] = _digest(repr(self.learner.layout).encode())
+            settings["start"] = _digest(b"".join([*map(_raw, start.values()), base.encode()]))
         return settings | {
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
-            "model": _digest(repr(self.learner.layout).encode()),
-            "start": _digest(b"".join([*map(_raw, start.values()), base.encode()])),
             "features": _features(self.federation),
             "keys": "epochs-v1",
             "masks": VERSION,

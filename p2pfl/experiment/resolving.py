@@ -21,6 +21,7 @@ from p2pfl.experiment.catalogue import ADDITIVE, model_traits
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, neighbourhood_sums, sized
+from p2pfl.experiment.partitionings import name_of, partitioning
 from p2pfl.experiment.parts.codec_parts import codec
 from p2pfl.experiment.parts.formula_parts import with_formula
 from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
@@ -247,6 +248,14 @@ def federate_data(
     only, share
         Names of the local peers, or those among several processes; all by default.
     """
+    divided = partitioning(experiment.data)
+    if divided is not None:
+        if share is not None:
+            raise ExperimentError(
+                f"{WORKERS} do not work with {name_of(experiment.data)}, because a total goes to one peer of one "
+                "process; leave --workers out"
+            )
+        return divided.federate(experiment, peers=peers, only=only)
     data, options = experiment.data, split_options(experiment.data)
     exact = experiment.learning.algorithm == ADDITIVE
     federation = federate(
@@ -268,6 +277,9 @@ def federate_data(
     )
     return with_formula(experiment, federation)
 
+
+WORKERS = "several workers"
+"""Processes among which the peers of a simulation are divided, in words."""
 
 SPLIT_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dirichlet": {"alpha": Positive},

@@ -9,6 +9,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from p2pfl.core.registry import find_entry_points
+
+PARTITIONINGS = "p2pfl.partitionings"
+"""Group of entry points of ways in which data lie at peers."""
+
 MAX_FLOAT = sys.float_info.max
 """Largest finite number."""
 
@@ -252,10 +257,11 @@ class DataSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        A known data set, or a ``package.module:function`` that returns the data of one peer.
+        A known data set, or a ``package.module:function`` that returns the data of one peer; ``vertical`` for tables
+        with different columns of the same people.
     split
         ``iid``, ``dirichlet``, ``shards``, ``power_law``, ``column``; or a ``package.module:function`` of the targets
-        that returns the positions of each peer's samples.
+        that returns the positions of each peer's samples. ``columns`` deals the columns of a data set.
     split_options
         Arguments of the split: ``alpha`` of ``dirichlet`` (smaller values make peers differ more), ``shards`` per peer,
         ``exponent`` of the ``power_law`` of sample counts, ``column``, whose values name the peer of a sample.
@@ -281,7 +287,7 @@ class DataSettings(Section, frozen=True):
     @property
     def owned(self) -> bool:
         """True if peers own their data, so that nothing is split and nobody knows the data of others."""
-        return ":" in self.name or self.name in {"synthetic", "table"}
+        return ":" in self.name or self.name in {"synthetic", "table"} or self.name in find_entry_points(PARTITIONINGS)
 
 
 class ModelSettings(Section, frozen=True):

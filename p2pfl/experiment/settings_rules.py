@@ -521,6 +521,58 @@ DECIDED = tuple(
 )
 """Agreement on which releases of a round count."""
 
+BLOCKS = "with columns of the same people at different peers"
+"""Beginning of a reason."""
+
+COLUMNS = (
+    SettingsRule(
+        "learning.algorithm",
+        lambda it: it.data.columns and not it.algorithm.additive,
+        f"{BLOCKS}, whose models follow from exact totals",
+        "leave it out, and set model.name to a model of totals, such as glm",
+    ),
+    SettingsRule(
+        "privacy.mode",
+        lambda it: it.data.columns and not it.mode.masks,
+        f"{BLOCKS}, because a total to one peer would show the part of each of the others",
+        'set it to "pairwise"',
+    ),
+    SettingsRule(
+        "topology.kind",
+        lambda it: it.data.columns and it.graph and not it.graph.uniform,
+        f"{BLOCKS}, because any two of them exchange messages that nobody else may read",
+        'set it to "complete"',
+    ),
+    *each(
+        (
+            lambda it: it.data.columns,
+            (
+                f"{BLOCKS}: a guarantee for columns against the label holder needs noise as large as the predictor in "
+                "the last step, too"
+            ),
+        ),
+        keys=("privacy.epsilon", "privacy.noise"),
+        remedy="leave it out",
+    ),
+    *each(
+        (lambda it: it.data.columns, f"{BLOCKS}, whose owners standardise and check their columns themselves"),
+        keys=("data.scale", "data.validation", "learning.learner"),
+        remedy="leave it out",
+    ),
+    *each(
+        (lambda it: it.data.columns, f"{BLOCKS}, each of whom ends with a model of its own columns"),
+        keys=("learning.consensus",),
+        remedy="leave it out",
+    ),
+    SettingsRule(
+        "attack.name",
+        lambda it: it.data.columns and it.value("attack.name") != "none",
+        f"{BLOCKS}, one of whom alone has labels",
+        "leave it out",
+    ),
+)
+"""Columns of the same people at different peers."""
+
 ADDED = (
     SettingsRule(
         "learning.algorithm",
@@ -600,7 +652,7 @@ SHARED = tuple(
 )
 """Telemetry for observers."""
 
-RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *UNSCORED, *MIXED)
+RULES = (*SHARED, *COLUMNS, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *UNSCORED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

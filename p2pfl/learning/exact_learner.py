@@ -144,6 +144,8 @@ class ExactLearner(SequentialLearner):
         if not round and (len(self._everyone) > 1 or self.model.merges):
             check = CellCheck(self.raw, self._everyone, self.wanted, self._source)
             tensors = yield from self.model.check_cells(tensors, check)
+        if len(self._everyone) > 1:
+            yield from self.model.check_rows(tensors, CellCheck(self.own, self._everyone, self.wanted, self._source))
         if not round and self.federation.keys:
             self._shared_keys[:] = yield from self._shared()
         return (yield from self._asking(self.model, tensors))

@@ -201,6 +201,24 @@ class ExactModel(ABC):
         yield from ()
         return tensors
 
+    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
+        """Look, before each round, for samples that make up nearly all of a total of the round.
+
+        Parameters
+        ----------
+        tensors
+            The model before the round.
+        check
+            Check of the samples that totals are taken of, with features as they have them.
+
+        Raises
+        ------
+        DataError
+            There is one; the message names columns and what to do.
+        """
+        del tensors, check
+        yield from ()
+
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round with what the check of small cells has merged."""
         return (yield from self.round(tensors, own))

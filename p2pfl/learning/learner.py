@@ -326,6 +326,48 @@ class KeepsOwn(Protocol):
 
 
 @runtime_checkable
+class KeepsPrivate(Protocol):
+    """A learner each of whose peers ends with a private model, such as the coefficients of its own columns."""
+
+    def kept(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a peer's model in one row ``[P]``, for the file that it keeps."""
+        ...
+
+    def described(self, peer: str) -> Mapping[str, Any]:
+        """Return the description of a peer's model, which its file holds: JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnBaselines:
+    """Scores with which a learner compares learning together.
+
+    Parameters
+    ----------
+    alone
+        Scores by name of the peers that can learn alone, by peer.
+    pooled
+        Scores by name of one model on all data; ``None`` where it is not known.
+    difference
+        Largest difference of a number that the peers learned from that of the model on all data, in its own standard
+        errors or, where there are none, relative to the largest of its kind; ``None`` where it is not known.
+    """
+
+    alone: Mapping[str, Mapping[str, float]]
+    pooled: Mapping[str, float] | None = None
+    difference: float | None = None
+
+
+@runtime_checkable
+class ComparesItself(Protocol):
+    """A learner that knows what to compare learning together with, as peers alone cannot be trained like all."""
+
+    def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
+        """Return the scores of learning alone and on all data, given the final models ``[P]`` of peers at hand."""
+        ...
+
+
+@runtime_checkable
 class Predicts(Protocol):
     """A learner that shows what a model predicts for single samples, and by which functions it is scored."""
 

@@ -116,6 +116,23 @@ class TotalMasks:
                 'privacy.mask_graph to "complete", choose a denser topology, or lower privacy.colluders'
             )
 
+    def check_recipient(self, recipient: str, senders: Sequence[str]) -> None:
+        """Refuse a total to one peer whose masks do not hide the contributions from it and other colluders.
+
+        A single contribution is what the recipient is sent.
+
+        Raises
+        ------
+        PrivacyError
+            Colluders could disconnect the mask graph of the other senders.
+        """
+        others = [peer for peer in senders if peer != recipient]
+        if len(others) > 1 and cut(self.graph, among=others, least=max(1, self.colluders)) is not None:
+            raise PrivacyError(
+                f"{recipient}, who receives a total of {', '.join(sorted(others))}, could learn sums over some of them "
+                'alone, as their masks are not connected; set privacy.mask_graph to "complete"'
+            )
+
     def hide(self, values: Ints, *, peer: str, slot: TotalSlot, participants: Sequence[str], bits: int) -> Ring:
         """Return a contribution masked with all mask partners that participate, ``[K]`` in the ring.
 

@@ -185,6 +185,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Score of one model of all data.
     lossless
         Whether a model from totals has the scores of that of the pooled data to the last bit.
+    difference
+        Largest difference of a coefficient from that of the pooled data, in standard errors or relative to the largest,
+        where peers hold different columns.
     common
         Scores of the common model on all test data. For classifiers also ``calibration_error`` and ``brier``; with two
         classes ``auc`` (from bins, at most ``auc_bound`` off), ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` (ten
@@ -257,6 +260,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     evaluation: Evaluated | None = None
     workers: tuple[WorkerResult, ...] = ()
     lossless: bool | None = None
+    difference: float | None = None
     explained: Explained | None = None
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET

@@ -212,6 +212,7 @@ class Run:
         *,
         round: int,
         own: Mapping[str, Mapping[str, Any]] | None = None,
+        about: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Store the models of some peers after ``round``; each file is replaced as a whole or not at all.
 
@@ -225,6 +226,8 @@ class Run:
             Last round.
         own
             Models with effects of the peers' own, for files that only their owner can read.
+        about
+            Metadata of the file of each peer; the description of all models by default.
 
         Raises
         ------
@@ -236,12 +239,15 @@ class Run:
             return
         from p2pfl.results.models.model_description import metadata  # noqa: PLC0415 (imports torch)
 
-        about = {"round": str(round)} | metadata(self.description)
+        usual, about = metadata(self.description), about or {}
         for ending, each in (("", models), (OWN_SUFFIX, own or {})):
             replace_all(
                 self.folder / "peers",
                 (
-                    (f"{peer}{ending}.safetensors", model_file(model, {"peer": peer} | about))
+                    (
+                        f"{peer}{ending}.safetensors",
+                        model_file(model, {"peer": peer, "round": str(round), **about.get(peer, usual)}),
+                    )
                     for peer, model in each.items()
                 ),
                 mode=OWNER_ONLY,

@@ -18,7 +18,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside
 from p2pfl.learning import Learner, Pools, learner_traits
-from p2pfl.learning.learner import Explains
+from p2pfl.learning.learner import ComparesItself, Explains, OwnBaselines
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.comparisons.gain_intervals import gain_interval, share_interval
 from p2pfl.results.content import (
@@ -144,15 +144,19 @@ def summarise(
         Without provenance, which :meth:`p2pfl.results.Run.finish` adds.
     """
     peers = tuple(sorted(together))
-    metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
-    scored = metric in together[peers[0]]  # a user-defined learner may have no scores
+    named = next((scores for scores in map(together.__getitem__, peers) if scores), {})  # some peers may have no scores
+    metric = next((name for name in named if name != "loss"), "loss")
+    scored = metric in named  # a user-defined learner may have no scores
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
     among = frozenset(plan.honest)
     honest = [peer for peer in peers if peer in among]
     compared = Compared()
     between: dict[str, GainInterval | None] = {}
-    if baselines and scored:
+    bare = plan.learner.bare
+    if baselines and isinstance(bare, ComparesItself):
+        compared = _own_comparison(bare.baselines(models()), metric=metric)
+    elif baselines and scored:
         with one_thread():
             trained = apart(plan.learner, peers, rounds=rounds)
             compared = _compare_baselines(plan, together, trained, everyone, rounds=rounds, metric=metric)
@@ -173,10 +177,11 @@ def summarise(
         accounted=plan.accounted,
         steps=0 if plan.protection.totals else plan.gossip.steps,
         metric=metric if scored else None,
-        alone=_mean([compared.single[peer] for peer in honest]) if compared.single else None,
+        alone=_mean([compared.single[peer] for peer in honest if peer in compared.single]) if compared.single else None,
         together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
         pooled=compared.pooled,
         lossless=compared.lossless,
+        difference=compared.difference,
         common=(agreed or {}).get("common"),
         per_peer={
             peer: PeerResult(
@@ -272,11 +277,21 @@ class Compared:
     lossless
         True if that model has, at each peer, exactly the scores of the model of the peers; ``None`` unless models
         follow from totals, or where other processes hold samples.
+    difference
+        As :class:`p2pfl.learning.learner.OwnBaselines` has it.
     """
 
     single: Mapping[str, float] = field(default_factory=dict)
     pooled: float | None = None
     lossless: bool | None = None
+    difference: float | None = None
+
+
+def _own_comparison(baselines: OwnBaselines, *, metric: str) -> Compared:
+    """Return what a learner compares learning together with."""
+    single = {peer: scores[metric] for peer, scores in baselines.alone.items() if metric in scores}
+    pooled, difference = (baselines.pooled or {}).get(metric), baselines.difference
+    return Compared(single, pooled, None if difference is None else difference == 0, difference)
 
 
 def _compare_baselines(

@@ -23,7 +23,7 @@ from p2pfl.learning import Learner
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
-from p2pfl.results.models.model_description import describe_model
+from p2pfl.results.models.model_description import describe_file, describe_model, metadata
 from p2pfl.results.progress import show_progress
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.saved_models import best_file
@@ -144,7 +144,7 @@ def simulate(
         simulated = partial(simulate_part, resolved, shard, source=drawn)
         if not shard.leads:
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
-        check_runs(resolved, shard.peers)
+        check_runs(resolved, shard.peers, now=began)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
         with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
@@ -291,9 +291,10 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
             rows = dict(zip(names, tensors["rows"][low : low + height], strict=True))
             owned = {peer: resolved.owned(row, peer=peer) for peer, row in rows.items()}
             run.save(
-                {peer: resolved.saved(row) for peer, row in rows.items()},
+                {peer: resolved.saved(row, peer=peer) for peer, row in rows.items()},
                 round=round,
                 own={peer: model for peer, model in owned.items() if model},
+                about={peer: metadata(describe_file(resolved, peer)) for peer in rows},
             )
 
 
@@ -308,7 +309,7 @@ def _write_best(resolved: Plan, shard: Shard, run: Run, best: BestModels) -> dic
                 continue
             name = shard.everyone[number]
             models[name] = BestKept(rounds[index], losses[index], "validation", best_file(name))
-            run.save_best(name, resolved.saved(block["rows"][index]), models[name])
+            run.save_best(name, resolved.saved(block["rows"][index], peer=name), models[name])
     return models
 
 

@@ -15,7 +15,7 @@ from p2pfl.core.rows import Rows, mean, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, learner_traits
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.results.content import Evaluated
 from p2pfl.simulation.sharding import Shard
@@ -189,7 +189,10 @@ class Evaluator:
         if self.validates:
             validation = learner.evaluate(rows, peers=peers, part="validation") if validation is None else validation
             scores = scores | {f"validation_{name}": values for name, values in validation.items()}
-        return by_peer(scores) if scores else [{} for _ in peers]
+        each = by_peer(scores) if scores else [{} for _ in peers]
+        if learner_traits(learner).private:  # some of whose peers have no scores
+            each = [{name: value for name, value in own.items() if not math.isnan(value)} for own in each]
+        return each
 
 
 def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:

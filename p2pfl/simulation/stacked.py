@@ -329,6 +329,8 @@ class StackedNeighbourhood:
                     f"{missing[0]} is missing, without whom {to.peer} cannot receive a total; start it again"
                 )
             tree = tree_to(self.graph, root=to.peer, among=among)
+            if self.masks is not None and not isinstance(contribution, PublicContribution):
+                self.masks.check_recipient(to.peer, among)
         here, refused = {*self.peers}, None
         total = np.zeros(size, np.int64)  # [K]
         try:

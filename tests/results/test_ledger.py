@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from datetime import UTC, datetime
 
 import numpy as np
@@ -110,9 +111,16 @@ def test_an_erased_patient_is_refused_at_their_hospital(wards, peer):
 def test_a_corrected_value_shows_what_it_was(wards):
     run(wards)
     first, *rest = rows("peer0")
-    write(wards, "peer0", [first.replace("free", "note"), *rest])
+    write(wards, "peer0", [f"99{first}", *rest])
     with pytest.raises(InputError, match="differ in 2 people"):
         run(wards)
+
+
+def test_a_corrected_value_that_no_total_has_shows_nothing(wards):
+    run(wards)
+    first, *rest = rows("peer0")
+    write(wards, "peer0", [first.replace("free", "note"), *rest])
+    run(wards)
 
 
 def test_as_many_changes_as_people_must_share_a_total_pass(wards):
@@ -148,18 +156,123 @@ def test_a_column_more_or_in_another_place_hides_nobody(wards):
         run(wards)
 
 
-def test_people_are_counted_where_a_table_has_lost_a_column(wards):
+def cells(line, **changes):
+    """Return a line of a table with other cells."""
+    table = dict(zip(("age", "weight", "smoke", "low", "note"), line.split(","), strict=True))
+    return ",".join((table | {name: change(table[name]) for name, change in changes.items()}).values())
+
+
+def exactly(cell):
+    """Return a number that is written with more digits."""
+    return f"{float(cell) + 1e-9:.9f}"
+
+
+AGE, WEIGHT = {"age": "integer", "low": ["no", "yes"]}, {"weight": "number", "low": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        pytest.param(lambda lines: [line.replace("free", "Free") for line in lines], id="an unused column"),
+        pytest.param(lambda lines: [cells(line, weight=exactly) for line in lines], id="a used column by little"),
+        pytest.param(
+            lambda lines: [cells(line, weight=exactly) if number < 7 else line for number, line in enumerate(lines)],
+            id="seven cells of a used column",
+        ),
+        pytest.param(
+            lambda lines: [
+                cells(line, weight=exactly, age=lambda age: str(int(age) + 1)) if number % 4 else line
+                for number, line in enumerate(lines)
+            ],
+            id="two columns of most rows",
+        ),
+        pytest.param(
+            lambda lines: [cells(line, weight=exactly, age=lambda age: str(int(age) + 1)) for line in lines],
+            id="two columns of all rows",
+        ),
+    ],
+)
+def test_rewritten_cells_do_not_hide_an_erased_patient(wards, rewritten):
     run(wards)
-    write(wards, "peer0", [line.removesuffix(",free") for line in rows("peer0")[1:]], header="age,weight,smoke,low")
-    with pytest.raises(InputError, match="the table has lost the column note since run 1"):
+    write(wards, "peer0", rewritten(rows("peer0")[1:]))
+    with pytest.raises(InputError, match="differ in one person"):
         run(wards)
 
 
-def test_people_are_counted_where_all_rows_are_written_otherwise(wards):
+def test_where_all_cells_are_written_otherwise_people_are_counted(wards):
+    declared = dict.fromkeys(("age", "weight"), "number")
+    run(wards, 'data.options.target="age"', columns=declared)
+    lines = [cells(line, weight=exactly, age=exactly) for line in rows("peer0")[1:]]
+    write(wards, "peer0", lines)
+    with pytest.raises(InputError, match="differ in one person, apart from rewritten cells"):
+        run(wards, 'data.options.target="age"', columns=declared)
+    write(wards, "peer0", lines[4:])
+    run(wards, 'data.options.target="age"', columns=declared)
+
+
+def test_runs_of_other_columns_are_compared_in_those_that_both_used(wards):
+    run(wards, columns=AGE)
+    write(wards, "peer0", [cells(line, age=lambda age: str(12 * int(age))) for line in rows("peer0")[1:]])
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards, columns=WEIGHT)
+
+
+def test_a_column_that_an_earlier_run_used_may_be_missing(wards):
     run(wards)
-    write(wards, "peer0", [line.replace("free", "Free") for line in rows("peer0")[1:]])
-    with pytest.raises(InputError, match=r"no row is written as it was at run 1 .* differs by 1"):
-        run(wards)
+    lines = [",".join(line.split(",")[:3:2] + line.split(",")[3:]) for line in rows("peer0")[1:]]
+    write(wards, "peer0", lines, header="age,smoke,low,note")
+    with pytest.raises(InputError, match="differ in one person"):
+        run(wards, columns={name: COLUMNS[name] for name in ("age", "smoke", "low")})
+
+
+def test_five_people_who_replace_five_others_are_no_rewritten_rows(wards):
+    run(wards)
+    write(wards, "peer0", [*rows("peer0")[5:], *rows("peer1")[:5]])
+    run(wards)
+    assert [each.samples for each in runs(wards)] == [40, 40]
+
+
+def test_the_key_names_people_whatever_else_is_rewritten(wards):
+    def keyed(lines):
+        return [f"{number},{line}" for number, line in enumerate(lines)]
+
+    key, header = 'data.options.key="mrn"', "mrn,age,weight,smoke,low,note"
+    columns = dict.fromkeys(("age", "weight"), "number")
+    lines = keyed(rows("peer0"))
+    others = [line.replace(line.split(",")[1], str(int(line.split(",")[1]) + 50), 1) for line in lines]
+    for peer in PEERS:
+        write(wards, peer, [f"{peer}{line}" for line in keyed(rows(peer))], header=header)
+    write(wards, "peer0", lines, header=header)
+    run(wards, key, 'data.options.target="age"', columns=columns)
+    write(wards, "peer0", [line.replace(",", ",1", 1) for line in others[1:]], header=header)
+    with pytest.raises(InputError, match="differ in one person, apart from rewritten cells"):
+        run(wards, key, 'data.options.target="age"', columns=columns)
+
+
+def test_three_runs_show_together_whom_rewritten_cells_would_hide(wards):
+    def shared(lines):
+        (wards / "all.csv").write_text("\n".join(["age,weight,smoke,low,note", *lines]))
+        options = {"path": str(wards / "all.csv"), "target": "low", "drop": ["note"]}
+        run(wards, data={"name": "csv", "options": options})
+
+    two = [*rows("peer0"), *rows("peer1")]
+    lines = [cells(line, weight=lambda _, number=number: f"{40 + number / 2}") for number, line in enumerate(two)]
+    shared(lines)
+    shared(lines[:50])
+    with pytest.raises(InputError, match="together show one person, apart from rewritten cells"):
+        shared([cells(line, age=exactly) for line in lines[51:]])
+
+
+def test_a_stolen_account_shows_not_even_which_cells_are_equal(wards):
+    write(wards, "peer0", ["30,70,no,no,free"] * 40)
+    run(wards)
+    (listed,) = runs(wards)
+    file = AccountFile(beside_file(wards / "peer0.csv"))
+    (row,) = {*np.frombuffer(zlib.decompress(file.reveal(listed.rows)), "S16")}
+    assert len(row) == 16
+    (wards / "peer0.csv.budget.jsonl.key").unlink()
+    with pytest.raises(InputError, match=r"is not the key of"):
+        file.reveal(listed.rows)
 
 
 def test_runs_without_a_common_column_are_not_compared(wards):
@@ -332,5 +445,5 @@ def test_private_runs_are_listed_with_their_epsilon_and_not_compared(wards):
 
 def test_a_check_writes_nothing(wards):
     made = plan(experiment(wards))
-    check_runs(made, made.federation.peers)
+    check_runs(made, made.federation.peers, now=NOW)
     assert not beside_file(wards / "peer0.csv").exists()

@@ -18,6 +18,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, import_reference, traits_of
+from p2pfl.experiment.partitionings import partitioning
 from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.parts.peer_graph import check_options
@@ -67,6 +68,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     if learning.learner is not None:
         return own_learner(experiment, federation)
     traits = traits_of(learning.algorithm)
+    if (divided := partitioning(experiment.data)) is not None:
+        return divided.learner(experiment, federation)
     if traits.additive:
         return ExactLearner(exact_model(experiment, federation), federation)
     kind: Callable[..., TorchLearner] = TorchLearner
@@ -384,8 +387,9 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
     if learning.learner is not None:
         return
-    check_data_name(experiment.data.name)
-    check_split(experiment.data.split)
+    if partitioning(experiment.data) is None:
+        check_data_name(experiment.data.name)
+        check_split(experiment.data.split)
     if traits_of(learning.algorithm).additive:
         MODELS.kind(experiment.model.name)
         return

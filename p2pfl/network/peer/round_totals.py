@@ -12,12 +12,21 @@ import torch
 from p2pfl.algorithms import Algorithm, AsyncLearner, State
 from p2pfl.core.encodings import Ints, check_contribution
 from p2pfl.core.errors import PeerError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, PublicContribution, Released, Wrapped
+from p2pfl.core.neighbourhood import (
+    Contribution,
+    Neighbourhood,
+    Public,
+    PublicContribution,
+    Recipient,
+    Released,
+    Wrapped,
+)
 from p2pfl.core.rows import Rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
-from p2pfl.privacy.total_masks import Ring, TotalMasks, TotalSlot, to_signed, to_unsigned
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot, to_signed, to_unsigned, zeros
+from p2pfl.topology import tree_to
 
 
 class LostError(PeerError):
@@ -60,8 +69,10 @@ class RoundTotals:
     _number: int = 0
     _masks: TotalMasks | None = field(default=None, repr=False)
 
-    async def total(self, contribution: Contribution, *, peer: str, size: int, bits: int) -> Ints:
-        """Return the total of contributions, ``[size]``.
+    async def total(
+        self, contribution: Contribution, *, peer: str, size: int, bits: int, to: Recipient | None = None
+    ) -> Ints:
+        """Return the total of contributions, ``[size]``; of a total to one peer, that peer takes it instead.
 
         Raises
         ------
@@ -78,19 +89,25 @@ class RoundTotals:
         if not self.participants:
             await self._convene(masked=not public and self.masks() is not None)
         first = self._number == 0
-        values = await asyncio.to_thread(contribution, peer)  # once, as it may have private noise
+        values = None
+        if peer in self._senders(to):
+            values = await asyncio.to_thread(contribution, peer)  # once, as it may have private noise
         while True:
-            check_contribution(values, peer=peer, size=size, participants=len(self.participants), bits=bits)
+            senders = self._senders(to)
+            if values is not None:
+                shared = len(senders) if to is None else None
+                check_contribution(values, peer=peer, size=size, participants=shared, bits=bits)
             masks = None if public else self._masks
-            self._check(masks)
-            masked = await asyncio.to_thread(self._mask, values, peer=peer, bits=bits, masks=masks)
+            self._check(masks, senders, to)
+            request = await self._request(values, peer=peer, size=size, bits=bits, masks=masks, senders=senders, to=to)
             self._number += 1
-            if size == 0:
-                return np.zeros(0, np.int64)  # [0], which needs no message
-            answer = await self.connection.ask(Contribute(masked))
+            answer = await self.connection.ask(request) if size else Totalled(zeros(0, bits))  # [0] needs no message
             outcome = await self._again(answer, masked=masks is not None) if isinstance(answer, Unfinished) else answer
             if isinstance(outcome, Totalled):
-                return to_signed(outcome.values)  # [K]
+                total = to_signed(outcome.values)  # [K], [0] at a peer that does not obtain it
+                if to is not None and to.peer == peer:
+                    await asyncio.to_thread(to.take, total)
+                return total if to is None else np.zeros(0, np.int64)
             if not first:
                 raise RepeatError(
                     "peers were lost after an earlier total of the round; take all totals of the round again"
@@ -131,7 +148,20 @@ class RoundTotals:
         self._masks = self.masks()
         self.participants, self._attempt, self._number = answer.peers, answer.attempt, 0
 
-    def _check(self, masks: TotalMasks | None) -> None:
+    def _senders(self, to: Recipient | None) -> tuple[str, ...]:
+        """Return who contributes to a total: all participants, or those that the recipient expects."""
+        if to is None:
+            return self.participants
+        senders = self.connection.session.edges.topology.peers if to.among is None else to.among
+        if gone := sorted({to.peer, *senders} - {*self.participants}):
+            raise LostError(
+                f"{', '.join(gone)} did not answer, and a total to {to.peer} needs them; start the peers that are "
+                "missing and the run again",
+                gone=gone,
+            )
+        return senders
+
+    def _check(self, masks: TotalMasks | None, senders: tuple[str, ...], to: Recipient | None) -> None:
         if masks is None:
             return
         if len(self.participants) < self.connection.session.edges.peers:
@@ -139,14 +169,38 @@ class RoundTotals:
                 f"a total under masks needs all peers, and {len(self.participants)} take part; two totals that differ "
                 "by one peer reveal its contribution, so start the missing peers and the run again"
             )
-        masks.check(self.participants)
+        if to is None:
+            masks.check(senders)
+        else:
+            masks.check_recipient(to.peer, senders)
 
-    def _mask(self, values: Ints, *, peer: str, bits: int, masks: TotalMasks | None) -> Ring:
-        """Return this peer's contribution to the next total, ``[K]`` in the ring, masked where masks are given."""
-        if masks is None:
-            return to_unsigned(values.copy(), bits)
+    async def _request(
+        self,
+        values: Ints | None,
+        *,
+        peer: str,
+        size: int,
+        bits: int,
+        masks: TotalMasks | None,
+        senders: tuple[str, ...],
+        to: Recipient | None,
+    ) -> Contribute:
+        """Return the request for the next total, with this peer's contribution masked where masks are given.
+
+        Masks hide contributions from the one recipient of a total, so it has none, and nor has a single sender.
+        """
+        tree, hidden = None, senders
+        if to is not None:
+            tree = tree_to(self.connection.session.edges.topology, root=to.peer, among=senders)
+            hidden = tuple(each for each in senders if each != to.peer)
+            masks = masks if len(hidden) > 1 else None
+        if values is None:
+            return Contribute(zeros(size if tree is not None and tree.root == peer else 0, bits), tree)
+        if masks is None or peer not in hidden:
+            return Contribute(to_unsigned(values, bits), tree)
         slot = TotalSlot(self.round, self._attempt, self._number)
-        return masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
+        masked = await asyncio.to_thread(masks.hide, values, peer=peer, slot=slot, participants=hidden, bits=bits)
+        return Contribute(masked, tree)
 
 
 class RetryRound:
@@ -166,17 +220,20 @@ class RetryRound:
         while True:
             noting = ReleaseTracker(net)
             try:
-                return await self.algorithm.round(state, learner, noting, round)
+                after = await self.algorithm.round(state, learner, noting, round)
+                await noting.finish(state.public)
             except RepeatError as error:
                 if noting.released:
                     raise LostError(
                         "peers were lost in a total of a round that has released models, which is not repeated; "
                         "start the peers that are missing and the run again"
                     ) from error
+            else:
+                return after
 
 
 class ReleaseTracker(Wrapped):
-    """Neighbourhood that notes whether anything was released.
+    """Neighbourhood that notes whether anything was released, and ends with a total of all peers.
 
     Attributes
     ----------
@@ -185,11 +242,31 @@ class ReleaseTracker(Wrapped):
     """
 
     released = False
+    _apart = False  # True if the last total went to one peer, which others did not wait for
 
     async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
         """Release as the wrapped neighbourhood does."""
         self.released = True
         return await super().release(rows, since=since, masses=masses)
+
+    async def total(
+        self,
+        contribution: Contribution,
+        *,
+        size: int,
+        bits: int = 64,
+        change: float | None = None,
+        to: Recipient | None = None,
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        self._apart = to is not None
+        return await super().total(contribution, size=size, bits=bits, change=change, to=to)
+
+    async def finish(self, public: Public) -> None:
+        """Wait for all peers if the last total went to one: no peer keeps a round that another has to repeat."""
+        if self._apart:
+            nothing = PublicContribution(public, self.peers, lambda _: np.zeros(1, np.int64))
+            await self.total(nothing, size=1)
 
 
 def _lost(answer: Unfinished) -> LostError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -270,7 +271,7 @@ class Rounds:
             self._saved = self.done
             own = parts.plan.owned(state.rows[0], peer=parts.name)
             checkpoint = checkpoint_of(parts.connection, state, round=self.done, statistics=parts.statistics)
-            await parts.keeper.save(checkpoint, parts.plan.saved, own=own)
+            await parts.keeper.save(checkpoint, partial(parts.plan.saved, peer=parts.name), own=own)
 
 
 def checkpoint_of(connection: Connection, state: State, *, round: int, statistics: Statistics | None) -> Checkpoint:

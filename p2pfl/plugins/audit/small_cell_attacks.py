@@ -20,7 +20,8 @@ from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.learning.exact_model import Own
 from p2pfl.learning.small_cells import AgreedCheck, CellCheck, Cells
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
-from p2pfl.plugins.exact.statistics.column_statistics import DOMINANT, Description
+from p2pfl.plugins.exact.leverage import DOMINANT
+from p2pfl.plugins.exact.statistics.column_statistics import Description
 
 
 def attack_cells(plan: Plan) -> list[ExactClaim]:

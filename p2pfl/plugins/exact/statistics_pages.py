@@ -51,10 +51,23 @@ def description_page(name: str, results: Mapping[str, Any], *, disclosed: str) -
     if "groups" in results:
         notes = [Note(text, style="small") for text in group_notes(results)]
         sections.insert(0, ("groups", "Table 1", [*group_tables(results), *notes]))
-    kept = "Every number has private noise." if results["private"] else f"Nothing is stated of {hidden}."
+    kept = "every number has private noise" if results["private"] else smallest_stated(results)
+    kept = f"{kept[:1].upper()}{kept[1:]}."
     head = f"{results['samples']} samples of all peers, added up by exact totals. {kept}"
     warnings = [Note(f"{each[:1].upper()}{each[1:]}.", style="warning") for each in results["warnings"]]
     return statistics_page(f"Description of {name}", head, sections, disclosed, warnings)
+
+
+def smallest_stated(results: Mapping[str, Any]) -> str:
+    """Return the words on the least number of samples that a description states.
+
+    Examples
+    --------
+    >>> smallest_stated({"least": 5, "columns": [{"missing": 2}, {"levels": {}}]})
+    'nothing but missing values is stated of fewer than 5'
+    """
+    few = any(0 < column.get("missing", 0) < results["least"] for column in results["columns"])
+    return f"nothing{' but missing values' if few else ''} is stated of fewer than {results['least']}"
 
 
 def description_paper(name: str, results: Mapping[str, Any]) -> Paper:

@@ -19,7 +19,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.results.comparisons.comparison import lower_is_better
-from p2pfl.results.spending.ledger import record_runs
+from p2pfl.results.spending.ledger import check_runs, record_runs
 
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
@@ -132,9 +132,10 @@ def valuation(
     if method not in VALUE_METHODS:
         raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
+    accepting, now = replace(plan, unaccounted=plan.unaccounted or unaccounted), now or datetime.now(UTC)
+    check_runs(accepting, plan.federation.peers, now=now)
     game = Game(plan, metric=metric)
-    accepting = replace(plan, unaccounted=plan.unaccounted or unaccounted)
-    record_runs(accepting, plan.federation.peers, now=now or datetime.now(UTC))
+    record_runs(accepting, plan.federation.peers, now=now)
     count = len(game.peers)
     if method == "loo":
         whole = (1 << count) - 1

@@ -12,6 +12,7 @@ import numpy as np
 from p2pfl.data.data_description import feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
+from p2pfl.learning.learner import KeepsPrivate
 
 VERSION = 1
 """Version of the format; readers refuse any other."""
@@ -78,6 +79,12 @@ def describe_model(plan: Plan) -> dict[str, Any]:
         },
         "formula": FORMULA,
     }
+
+
+def describe_file(plan: Plan, peer: str) -> dict[str, Any]:
+    """Return the description in the file of a peer's model: that of its own model, or :func:`describe_model`."""
+    learner = plan.learner.bare
+    return dict(learner.described(peer)) if isinstance(learner, KeepsPrivate) else describe_model(plan)
 
 
 def _constants(plan: Plan) -> dict[str, Any] | None:

@@ -22,6 +22,9 @@ LOSSLESS_NOTE = (
 )
 """Sentence where models follow from totals."""
 
+POOLED_DIFFERENCE = 1e-6
+"""Largest difference from the model on all data at which a note says that it is that model."""
+
 COMMON_LABELS = {
     "auc": "its area under the ROC curve",
     "auc_bound": "at most off by",
@@ -48,6 +51,18 @@ MISSING_REASONS = (
     "simulation, or the test samples are too few or do not tell the models apart. "
 )
 """Reasons why an interval is missing."""
+
+
+def lossless_note(summary: Mapping[str, Any]) -> str | None:
+    """Return how near the model of the peers is to the one on all data; ``None`` if it is not known or another."""
+    difference = summary.get("difference")
+    if difference is None:
+        return LOSSLESS_NOTE if summary.get("lossless") else None
+    if difference == 0:
+        return "Lossless: the peers have the one model on all columns, to the last bit."
+    if difference <= POOLED_DIFFERENCE:
+        return "Pooled to 1e-6: the coefficients of the peers are those of one model on all columns to 1e-6."
+    return f"The coefficients of the peers differ from those of one model on all columns by up to {difference:.1g}."
 
 
 def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
@@ -133,7 +148,8 @@ def _note(summary: Mapping[str, Any]) -> str:
     """Return a note on chance in the table."""
     each = list(summary["per_peer"].values())
     methods = _methods([_recorded_interval(score) for score in each if _gain(score) is not None], summary["per_peer"])
-    lossless = f"{LOSSLESS_NOTE} " if summary.get("lossless") else ""
+    near = lossless_note(summary)
+    lossless = "" if near is None else f"{near} "
     return (
         f"{lossless}This is one run with one seed: a difference may be chance. "
         f"{methods}p2pfl sweep repeats a run with several seeds and gives intervals over these."

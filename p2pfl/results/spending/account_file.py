@@ -8,6 +8,7 @@ release 0.1 wrote; they count, and nothing proves that they are complete.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
 import hmac
@@ -18,6 +19,8 @@ from io import FileIO
 from pathlib import Path
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from p2pfl.core import files
 from p2pfl.core.errors import InputError, StorageError
@@ -30,6 +33,9 @@ DOMAIN = "account"
 
 KEY_BYTES = 32
 """Length of the key of an account."""
+
+NONCE_BYTES = 12
+"""Length of the nonce before an enciphered text."""
 
 SEAL, SIGNATURE = b',"seal":"', b',"signature":"'
 
@@ -96,6 +102,30 @@ class AccountFile:
             known = AccountKey(self._source.bytes(KEY_BYTES, purpose="account", peer="").hex())
             files.replace(self.key_path, msgspec.json.encode(known), mode=OWNER_ONLY)
         return bytes.fromhex(known.key)
+
+    def hide(self, data: bytes) -> str:
+        """Return bytes enciphered with the key, as text."""
+        nonce = self._source.bytes(NONCE_BYTES, purpose="account", peer="")
+        return base64.b64encode(nonce + self._cipher.encrypt(nonce, data, None)).decode()
+
+    def reveal(self, text: str) -> bytes:
+        """Return what :meth:`hide` has enciphered.
+
+        Raises
+        ------
+        InputError
+            Another key has enciphered it.
+        """
+        data = base64.b64decode(text)
+        try:
+            return self._cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], None)
+        except InvalidTag:
+            raise InputError(f"{self.key_path} is not the key of {self.path}; restore both from one backup") from None
+
+    @property
+    def _cipher(self) -> ChaCha20Poly1305:
+        key = hashlib.blake2b(key=self.key(), digest_size=KEY_BYTES, person=b"p2pfl rows").digest()
+        return ChaCha20Poly1305(key)
 
     def read(self) -> list[AccountEntry]:
         """Return the entries that were appended since the last call; those that cannot be read stay unread.

@@ -21,18 +21,18 @@ from pathlib import Path
 
 import numpy as np
 
-from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, data_files
-from p2pfl.experiment.approval import approval_of, experiment_digest
+from p2pfl.experiment.approval import approval_of, check_consent, experiment_digest
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.privacy.accounting.differencing import Exposure, KnownSum, find_exposures
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.spending.account_file import AccountFile
-from p2pfl.results.spending.people import KnownRows, People, packed, people_of, unpacked
+from p2pfl.results.spending.people import KnownRows, People, counted, packed, people_of, row_texts
+from p2pfl.results.spending.row_comparison import Bools, KnownPart, RowComparison
 
 LEAST = 5
 """Least number of people that two runs may differ in; a model that asks for more has more."""
@@ -59,14 +59,16 @@ def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
     return [f"{ledger.account.path}: {reason}" for ledger in run_ledgers(plan, peers) for reason in ledger.objections()]
 
 
-def check_runs(plan: Plan, peers: Sequence[str]) -> None:
-    """Check a run against earlier ones; nothing is written.
+def check_runs(plan: Plan, peers: Sequence[str], *, now: datetime) -> None:
+    """Check a run against the policies of the data and against earlier runs; nothing is written.
 
     Raises
     ------
     InputError
-        The run would show few people or one peer, and its owner has not accepted that; or an account was changed.
+        A policy refuses the run, which nobody can accept; the run would show few people or one peer, and its owner has
+        not accepted that; or an account was changed.
     """
+    check_consent(plan.written, peers, today=now.date())
     for ledger in run_ledgers(plan, peers):
         ledger.check()
 
@@ -90,6 +92,7 @@ def record_runs(plan: Plan, peers: Sequence[str], *, now: datetime, signer: Iden
     StorageError
         An account cannot be written, so nothing may be sent.
     """
+    check_consent(plan.written, peers, today=now.date())
     ledgers = run_ledgers(plan, peers)
     for ledger in ledgers if len(ledgers) > 1 else ():  # before any of them is written
         ledger.check()
@@ -180,6 +183,18 @@ class RunLedger:
         target = [] if description.target is None else [description.target]
         return tuple(sorted({*named, *target}))
 
+    @property
+    def key_column(self) -> str:
+        """Column that names people; empty if none is declared."""
+        key = self.plan.experiment.data.options.get("key")
+        return key if isinstance(key, str) else ""
+
+    @cached_property
+    def header(self) -> tuple[str, ...]:
+        """Columns by which rows are told apart: those that the run uses, and the key."""
+        used = {*self.columns, self.key_column}
+        return tuple(name for name in self.people.columns if name in used) or self.people.columns
+
     @cached_property
     def table(self) -> str:
         """Name of the data file; empty if the data are in none."""
@@ -211,7 +226,7 @@ class RunLedger:
     @cached_property
     def digest(self) -> str:
         """Digest of the experiment, which its approval names."""
-        return experiment_digest(self.plan.experiment)
+        return experiment_digest(self.plan.written)
 
     @cached_property
     def policy(self) -> Path | None:
@@ -220,14 +235,14 @@ class RunLedger:
 
     def _entry(self, now: datetime, *, accepted: tuple[str, ...], signer: Identity | None) -> RunEntry:
         plan, protection = self.plan, self.plan.protection
-        approval = None if self.policy is None else approval_of(plan.experiment, self.policy)
+        approval = None if self.policy is None else approval_of(plan.written, self.policy)
         parts, rows = self._packed() if self.exact else ({}, "")
         return RunEntry(
             run=plan.experiment.name,
             date=now.isoformat(timespec="seconds"),
             experiment=self.digest,
             table=self.table,
-            header=self.people.columns,
+            header=self.header,
             peer=self._peer,
             peers=self.peers,
             model=plan.experiment.model.name,
@@ -246,16 +261,15 @@ class RunLedger:
 
     def _packed(self) -> tuple[dict[str, str], str]:
         """Return the rows of each part, and the digests of new rows, as an entry has them."""
-        known = KnownRows(self.runs)
-        digests = self.people.digests(self.file.key(), self.people.columns)
-        used = np.unique(np.concatenate([*self.people.parts.values(), np.empty(0, np.int64)])).tolist()
-        new = known.new(digests[row] for row in used)
-        known.number(new)
-        numbers = {
-            name: np.array([known.numbers[digests[row]] for row in rows.tolist()], np.int64)
-            for name, rows in self.people.parts.items()
+        known = KnownRows(self.runs, self.file.reveal)
+        rows = counted(row_texts(self.people.digests(self.file.key(), self.header)))
+        new = known.hidden(self.header, [rows[row] for row in self.people.used.tolist()], self.file.hide)
+        numbers = known.numbers(self.header)
+        parts = {
+            name: packed(np.array([numbers[rows[row]] for row in part.tolist()], np.int64), size=len(numbers))
+            for name, part in self.people.parts.items()
         }
-        return {name: packed(each, size=len(known)) for name, each in numbers.items()}, new
+        return parts, new
 
     def _admit(self) -> tuple[str, ...]:
         """Return the reasons against the run that its owner overrules; none if there are none.
@@ -280,32 +294,38 @@ class RunLedger:
         earlier = [(run, number) for number, run in enumerate(self.runs, 1) if self._compares(run)]
         if not earlier or not self.exact:
             return
-        sums, comparable = Comparison(self.people, self.file.key(), self.runs), list[tuple[RunEntry, int, KnownSum]]()
-        new = [
-            KnownSum(sums.own(rows), self._others(self.peers, self._peer, name, self._split))
-            for name, rows in self.people.parts.items()
-        ]
-        for run, number in earlier:
-            known = [
-                KnownSum(people, self._others(run.peers, run.peer, name, run.split)) for name, people in sums.known(run)
-            ]
-            if run.experiment == self.digest and _alike(known, new):
-                return
-            comparable += [(run, number, each) for each in known]
-            few = abs(run.samples - self.people.samples)
-            if 0 < few < self.least and not any(sums.remains(each) for each in known):
-                lost = sums.lost(run)
-                change = f"the table has lost the column {lost} since" if lost else "no row is written as it was at"
-                yield (
-                    f"{change} {_named(run, number)}, whose number of people differs by {few}, so nobody can tell "
-                    "whether the difference shows them; restore how the table was"
-                )
-        exposures = find_exposures(
-            [each for *_, each in comparable], new, least=self.least, colluders=self.plan.experiment.privacy.colluders
+        rows = RowComparison(
+            self.people,
+            self.header,
+            self.file.key(),
+            KnownRows(self.runs, self.file.reveal),
+            key_column=self.key_column,
+            least=self.least,
         )
-        for exposure in exposures:
-            run_number = None if exposure.run is None else comparable[exposure.run][:2]
-            yield self._sentence(exposure, run_number)
+        new = [
+            KnownSum(rows.own(part), self._others(self.peers, self._peer, name, self._split))
+            for name, part in self.people.parts.items()
+        ]
+        known = list[tuple[RunEntry, int, KnownPart]]()
+        for (run, number), parts in zip(earlier, rows.known([run for run, _ in earlier]), strict=True):
+            known += [(run, number, part) for part in parts]
+            if run.experiment == self.digest and _alike([self._sum(run, each.name, each.same) for each in parts], new):
+                return
+        yield from self._shown(known, new, linked=False) or self._shown(known, new, linked=True)
+
+    def _shown(
+        self, known: Sequence[tuple[RunEntry, int, KnownPart]], new: Sequence[KnownSum], *, linked: bool
+    ) -> list[str]:
+        """Return what the totals of this run and of earlier ones show, by the same cells or by linked rows."""
+        sums = [self._sum(run, part.name, part.linked if linked else part.same) for run, _, part in known]
+        colluders = self.plan.experiment.privacy.colluders
+        return [
+            self._sentence(each, None if each.run is None else known[each.run][:2], linked=linked)
+            for each in find_exposures(sums, new, least=self.least, colluders=colluders)
+        ]
+
+    def _sum(self, run: RunEntry, part: str, people: Bools) -> KnownSum:
+        return KnownSum(people, self._others(run.peers, run.peer, part, run.split))
 
     def _compares(self, run: RunEntry) -> bool:
         """Return whether the totals of a run can be subtracted from those of this one."""
@@ -319,9 +339,10 @@ class RunLedger:
             return frozenset()
         return frozenset((other, part if part == WHOLE else f"{part}, {split}") for other in peers if other != peer)
 
-    def _sentence(self, exposure: Exposure, earlier: tuple[RunEntry, int] | None) -> str:
+    def _sentence(self, exposure: Exposure, earlier: tuple[RunEntry, int] | None, *, linked: bool) -> str:
         """Return what a run would show, and how to avoid that."""
         people = "one person" if exposure.people == 1 else f"{exposure.people} people"
+        people += ", apart from rewritten cells" if linked else ""
         to = f" to {exposure.observer}, which knows its own part," if exposure.observer else ""
         that = "earlier ones" if earlier is None else _named(*earlier)
         remedy = f"have the same people in both, or at least {self.least} others"
@@ -335,56 +356,6 @@ class RunLedger:
             return f"{cause}, so their difference shows what it alone adds; {remedy}"
         them = "that person" if exposure.people == 1 else "them"
         return f"this run and {that} differ in {people}, so their difference shows{to} {them}; {remedy}"
-
-
-class Comparison:
-    """Rows of a table now and in earlier runs, in one numbering.
-
-    Parameters
-    ----------
-    people
-        Rows of the table now.
-    key
-        Key of the account.
-    runs
-        All runs of the account.
-    """
-
-    def __init__(self, people: People, key: bytes, runs: Sequence[RunEntry]) -> None:
-        self.people, self.key = people, key
-        self._gone = [*KnownRows(runs).numbers]
-        self._places: dict[tuple[str, ...], Ints] = {}
-
-    def own(self, rows: Ints) -> np.ndarray:
-        """Return the people of a part of this run, ``[K]``: the rows of the table, then those that have gone."""
-        chosen = np.zeros(self._count, bool)
-        chosen[rows] = True
-        return chosen
-
-    def known(self, run: RunEntry) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the people of each part of an earlier run; nothing if the table has lost a column that it had."""
-        if self.lost(run):
-            return
-        if run.header not in self._places:
-            now = {each: row for row, each in enumerate(self.people.digests(self.key, run.header))}
-            positions = [now.get(each, len(now) + number) for number, each in enumerate(self._gone)]
-            self._places[run.header] = np.array(positions, np.int64)
-        for name, text in run.parts.items():
-            chosen = np.zeros(self._count, bool)
-            chosen[self._places[run.header][unpacked(text)]] = True
-            yield name, chosen
-
-    def remains(self, known: KnownSum) -> bool:
-        """Return whether the table still has any person of an earlier sum."""
-        return bool(known.people[: len(self.people.cells)].any())
-
-    @property
-    def _count(self) -> int:
-        return len(self.people.cells) + len(self._gone)
-
-    def lost(self, run: RunEntry) -> str:
-        """Return a column that the table had at an earlier run and has no more; empty if there is none."""
-        return min({*run.header} - {*self.people.columns}, default="")
 
 
 def _named(run: RunEntry, number: int) -> str:

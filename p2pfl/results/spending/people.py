@@ -1,8 +1,8 @@
-"""People of a table as an account knows them: by keyed digests, so that runs can be compared row by row.
+"""People of a table as an account knows them: by keyed digests of their cells, so that runs can be compared row by row.
 
-A digest covers all cells of a row, in the order of the file, and how often the same row came before it. It has 64 bits,
-and nobody can test a guess at a row without the key of the account. Who steals the account and its key can test guesses
-at whole rows; who steals the account alone learns how many rows it has had, and which run used which of them.
+An account has the cells of the columns that a run used, and of the key column, as digests of 32 bits, enciphered with
+the key of the account. Who steals the account alone learns how many rows it has had, and which run used which of them;
+who steals the key as well can find each cell by trial.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +25,13 @@ from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import data_files
 from p2pfl.experiment.schema import Experiment
 
-Bools = npt.NDArray[np.bool_]
+CELL_BYTES = 4
+"""Length of the digest of a cell."""
 
-DIGEST_BYTES = 8
-"""Length of the digest of a row."""
+SAMPLE = "sample"
+"""Name of the only cell of a row of data that are no table."""
+
+Cells = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class People:
     Parameters
     ----------
     columns
-        Names of the cells of a row; empty for data that are no table.
+        Names of the cells of a row.
     cells
         Cells of each of the n rows.
     parts
@@ -52,19 +55,27 @@ class People:
     @property
     def samples(self) -> int:
         """Number of rows that any part has."""
-        return len(np.unique(np.concatenate([*self.parts.values(), np.empty(0, np.int64)])))
+        return len(self.used)
 
-    def digests(self, key: bytes, columns: Sequence[str]) -> list[bytes]:
-        """Return the digest of each row by some of its columns."""
-        positions = [self.columns.index(name) for name in columns]
-        seen = Counter[tuple[object, ...]]()
-        keyed = list[bytes]()
-        for row in self.cells:
-            chosen = tuple(row[position] for position in positions) if columns else row
-            message = repr((chosen, seen[chosen])).encode()
-            seen[chosen] += 1
-            keyed.append(hashlib.blake2b(message, key=key, digest_size=DIGEST_BYTES, person=b"p2pfl row").digest())
-        return keyed
+    @property
+    def used(self) -> Ints:
+        """Rows that any part has."""
+        return np.unique(np.concatenate([*self.parts.values(), np.empty(0, np.int64)]))
+
+    def digests(self, key: bytes, columns: Sequence[str]) -> Cells:
+        """Return the digests of some of the cells of each row, ``[n, len(columns)]``."""
+        digests = np.empty((len(self.cells), len(columns)), np.uint32)
+        for number, name in enumerate(columns):
+            position = self.columns.index(name)
+            cells = [row[position] for row in self.cells]
+            of_cell = {cell: _digest(key, name, cell) for cell in set(cells)}
+            digests[:, number] = [of_cell[cell] for cell in cells]
+        return digests
+
+
+def _digest(key: bytes, column: str, cell: object) -> int:
+    message = repr((column, cell)).encode()
+    return int.from_bytes(hashlib.blake2b(message, key=key, digest_size=CELL_BYTES, person=b"p2pfl cell").digest())
 
 
 def people_of(experiment: Experiment, federation: Federation, peers: Sequence[str], *, whole: bool) -> People:
@@ -109,29 +120,78 @@ def _samples(federation: Federation) -> tuple[tuple[str, ...], list[tuple[object
     if dataset.columns:
         return tuple(dataset.columns), [*zip(*(values.tolist() for values in dataset.columns.values()), strict=True)]
     rows = zip(dataset.features.flatten(1).numpy(), dataset.targets.numpy(), strict=True)
-    return (), [(features.tobytes(), target.tobytes()) for features, target in rows]
+    return (SAMPLE,), [((features.tobytes(), target.tobytes()),) for features, target in rows]
+
+
+def row_texts(cells: Cells) -> list[bytes]:
+    """Return the digests of each row as bytes, by which equal rows are equal."""
+    width = cells.shape[1] * CELL_BYTES
+    data = np.ascontiguousarray(cells, ">u4").tobytes()
+    return [data[start : start + width] for start in range(0, len(data), width)] if width else [b""] * len(cells)
+
+
+def counted(texts: Iterable[bytes]) -> list[tuple[bytes, int]]:
+    """Return each row with how often the same row came before it.
+
+    Examples
+    --------
+    >>> counted([b"a", b"b", b"a"])
+    [(b'a', 0), (b'b', 0), (b'a', 1)]
+    """
+    seen, rows = Counter[bytes](), list[tuple[bytes, int]]()
+    for text in texts:
+        rows.append((text, seen[text]))
+        seen[text] += 1
+    return rows
 
 
 class KnownRows:
-    """Rows that the entries of an account have, numbered as they came."""
+    """Rows that the entries of an account have, numbered as they came, those of each choice of columns by themselves.
 
-    def __init__(self, runs: Iterable[RunEntry] = ()) -> None:
-        self.numbers: dict[bytes, int] = {}
+    Parameters
+    ----------
+    runs
+        Entries of the account.
+    reveal
+        Function that deciphers what an entry hides.
+    """
+
+    def __init__(self, runs: Iterable[RunEntry], reveal: Callable[[str], bytes]) -> None:
+        self._rows: dict[tuple[str, ...], dict[tuple[bytes, int], int]] = {}
+        self._seen: dict[tuple[str, ...], Counter[bytes]] = {}
         for run in runs:
-            self.number(run.rows)
+            if run.rows:
+                self.number(run.header, zlib.decompress(reveal(run.rows)))
 
-    def __len__(self) -> int:
-        return len(self.numbers)
+    @property
+    def headers(self) -> list[tuple[str, ...]]:
+        """Choices of columns by which there are rows."""
+        return [*self._rows]
 
-    def number(self, rows: str) -> None:
-        """Give numbers to the new rows of an entry."""
-        data = base64.b64decode(rows)
-        for start in range(0, len(data), DIGEST_BYTES):
-            self.numbers.setdefault(data[start : start + DIGEST_BYTES], len(self.numbers))
+    def numbers(self, header: tuple[str, ...]) -> dict[tuple[bytes, int], int]:
+        """Return the number of each row by some columns."""
+        return self._rows.setdefault(header, {})
 
-    def new(self, digests: Iterable[bytes]) -> str:
-        """Return the digests of rows that are new, as :attr:`RunEntry.rows` has them."""
-        return base64.b64encode(b"".join(dict.fromkeys(each for each in digests if each not in self.numbers))).decode()
+    def cells(self, header: tuple[str, ...]) -> Cells:
+        """Return the digests of all rows by some columns, in the order of their numbers."""
+        data = b"".join(text for text, _ in self.numbers(header))
+        return np.frombuffer(data, ">u4").astype(np.uint32).reshape(-1, len(header))
+
+    def number(self, header: tuple[str, ...], data: bytes) -> None:
+        """Give numbers to further rows."""
+        known, seen = self.numbers(header), self._seen.setdefault(header, Counter())
+        width = CELL_BYTES * len(header)
+        for start in range(0, len(data), width):
+            text = data[start : start + width]
+            known[text, seen[text]] = len(known)
+            seen[text] += 1
+
+    def hidden(self, header: tuple[str, ...], rows: Iterable[tuple[bytes, int]], hide: Callable[[bytes], str]) -> str:
+        """Give numbers to those rows that are new, and return them as :attr:`RunEntry.rows` has them."""
+        known = self.numbers(header)
+        new = b"".join(text for text, times in rows if (text, times) not in known)
+        self.number(header, new)
+        return hide(zlib.compress(new)) if new else ""
 
 
 def packed(numbers: Ints, *, size: int) -> str:

@@ -97,7 +97,7 @@ async def test_live_peers_exchange_the_adapters_alone_and_end_where_the_simulati
             ended = await live(experiment, connect(experiment, urls=[running.url], peer="all"), source=source)
     run = simulate(experiment, source=source, baselines=False)
     for name, end in ended.items():
-        found = end.peer.plan.saved(end.state.rows[0])
+        found = end.peer.plan.saved(end.state.rows[0], peer=end.peer.name)
         assert end.state.rows.shape == (1, end.peer.plan.shared)
         assert found.keys() == run.models[name].keys()
         for key, value in run.models[name].items():

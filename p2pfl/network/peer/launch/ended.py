@@ -24,7 +24,7 @@ from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import PeerSummary, Summary
-from p2pfl.results.models.model_description import describe_model
+from p2pfl.results.models.model_description import describe_file, describe_model, metadata
 from p2pfl.results.notices.kinds import LossRose, MasksUncancelled
 from p2pfl.results.spending.meter import stopped
 from p2pfl.results.spending.stated import StatedGuarantee
@@ -218,9 +218,14 @@ class Ended:
             done[name] = results_of(peer, state, memory=None)
             self.run.describe(describe_model(peer.plan))  # all peers agree
             own = peer.plan.owned(state.rows[0], peer=name)
-            self.run.save({name: peer.plan.saved(state.rows[0])}, round=last, own={name: own} if own else {})
+            self.run.save(
+                {name: peer.plan.saved(state.rows[0], peer=name)},
+                round=last,
+                own={name: own} if own else {},
+                about={name: metadata(describe_file(peer.plan, name))},
+            )
             if peer.best.best is not None and peer.best.rows is not None:
-                self.run.save_best(name, peer.plan.saved(peer.best.rows[0]), best_kept(name, peer.best.best))
+                self.run.save_best(name, peer.plan.saved(peer.best.rows[0], peer=name), best_kept(name, peer.best.best))
         return done
 
     def summary(

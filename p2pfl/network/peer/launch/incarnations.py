@@ -75,6 +75,6 @@ class Incarnations:
         """Write the checkpoint; one that the peer returned to is there, and then the one before it is needed too."""
         peer = self.peer
         if not (peer.undecided and await asyncio.to_thread(self.store.holds, peer.done)):
-            checkpoint, model = peer.checkpoint(state, round=peer.done), peer.plan.saved(state.rows[0])
+            checkpoint, model = peer.checkpoint(state, round=peer.done), peer.plan.saved(state.rows[0], peer=peer.name)
             own = peer.plan.owned(state.rows[0], peer=peer.name)
             await asyncio.to_thread(self.store.save, checkpoint, model, own=own)

@@ -38,7 +38,7 @@ from p2pfl.privacy.keys import Identity, Roster, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.comparisons.gain_intervals import gain_interval
 from p2pfl.results.lock import Owner
-from p2pfl.results.models.model_description import describe_model, metadata
+from p2pfl.results.models.model_description import describe_file, describe_model, metadata
 from p2pfl.results.notices.kinds import STALLED_REMEDY, Notice
 from p2pfl.results.summary import scores as scores_of
 
@@ -116,7 +116,7 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    store.about = lambda: metadata(describe_model(lives.peer.plan))
+    store.about = lambda: metadata(describe_file(lives.peer.plan, name))
 
     def begun(former: Former | None, incarnation: int) -> Peer:
         return Peer(
@@ -319,7 +319,9 @@ class Errand:
     Attributes
     ----------
     table, urls, folder
-        Experiment, addresses of its brokers, and run directory.
+        Experiment with its calibrated noise, addresses of its brokers, and run directory.
+    written
+        Experiment as the user has written it.
     unaccounted
         Whether owners accept what their accounts refuse.
     threads
@@ -340,6 +342,7 @@ class Errand:
     roster: Mapping[str, bytes] | None
     resume: tuple[int | None] | None
     owner: Owner
+    written: Mapping[str, Any]
 
 
 def main(name: str, errand: Errand, pipe: Connection) -> None:
@@ -354,7 +357,7 @@ def main(name: str, errand: Errand, pipe: Connection) -> None:
 
     try:
         resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
-        resolved = replace(resolved, unaccounted=errand.unaccounted)
+        resolved = replace(resolved, unaccounted=errand.unaccounted, unpinned=check(errand.written))
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import DecodeError, RunError
+from p2pfl.core.errors import DecodeError
 from p2pfl.core.neighbourhood import (
     Contribution,
     Public,
@@ -177,7 +177,7 @@ class LiveNeighbourhood:
         change: float | None = None,
         to: Recipient | None = None,
     ) -> Ints:
-        """Add up what all peers contribute, along a spanning tree and under masks.
+        """Add up what all peers contribute, along a spanning tree and under masks; or send it to one peer alone.
 
         Raises
         ------
@@ -187,11 +187,9 @@ class LiveNeighbourhood:
             Peers were lost.
         """
         del change
-        if to is not None:
-            raise RunError("live peers do not send a total to one peer alone yet; simulate the experiment")
         begun = asyncio.get_running_loop().time()
         try:
-            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits)
+            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits, to=to)
         finally:
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 

@@ -88,7 +88,7 @@ class BestModel:
         if self.store is None:
             self.rows = rows.clone()
         else:
-            self.store.keep(best, plan.saved(rows[0]))
+            self.store.keep(best, plan.saved(rows[0], peer=self.peer))
         self.best = best
 
     def improvement(self, round: int, *, patience: int) -> torch.Tensor:

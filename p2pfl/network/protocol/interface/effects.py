@@ -202,7 +202,7 @@ class Totalled:
     Parameters
     ----------
     values
-        Total, ``[K]`` in the ring.
+        Total, ``[K]`` in the ring; empty at a peer that does not obtain it.
     """
 
     values: Ring

@@ -10,6 +10,7 @@ from p2pfl.network.protocol.ledgers.mask_ledger import MaskJournal
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.network.protocol.wire.wire_rows import Encoded
 from p2pfl.privacy.total_masks import Ring
+from p2pfl.topology import Tree
 
 GossipStep = tuple[int, int]
 """Round, and gossip step within it."""
@@ -186,10 +187,14 @@ class Contribute:
     Parameters
     ----------
     values
-        Masked contribution, ``[K]`` in the ring.
+        Masked contribution, ``[K]`` in the ring; zeros of the recipient if it contributes nothing.
+    to
+        Tree in which the total moves to its root, the one peer that obtains it; a peer that is not in the tree goes on
+        at once. ``None`` if all participants obtain the total.
     """
 
     values: Ring
+    to: Tree | None = None
 
 
 @dataclass(frozen=True)

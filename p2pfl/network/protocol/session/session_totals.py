@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
@@ -12,12 +13,13 @@ from p2pfl.network.protocol.interface.effects import Convened, Fail, Publish, Su
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.totals.convergecast import PIECE, Convergecast
-from p2pfl.network.protocol.totals.early import Early
+from p2pfl.network.protocol.totals.early import Early, slot_of
 from p2pfl.network.protocol.totals.participants import Known, Participation
 from p2pfl.network.protocol.totals.waits import Waits
 from p2pfl.network.protocol.wire.messages import Digest, mark_of
 from p2pfl.network.protocol.wire.total_messages import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
 from p2pfl.privacy.total_masks import TotalSlot
+from p2pfl.topology import Tree
 
 PLACE = "pub/total"
 """Place where a peer publishes messages for all of its children."""
@@ -63,7 +65,8 @@ class Totals:
         self._participation: Participation | None = None
         self._number = 0  # of the next total of this attempt
         self._current: Convergecast | None = None
-        self._last: Convergecast | None = None  # the previous one, whose end children may still lack
+        self._kept = deque[Convergecast](maxlen=2)  # the last totals of all, whose end children may still lack
+        self._confirmations: dict[str, Total] = {}  # by neighbour: of its last contribution to a total of this peer
         self._sought: Sought | None = None  # the total at which an attempt failed, while another peer may have it
         self._times = Waits(shared.patience, shared.edges.peers)
         self._early = Early()
@@ -92,8 +95,8 @@ class Totals:
             raise PeerError("the totals of a round are taken one after the other, once; take them in one transaction")
         self._seek(event.round)
         self._at, self._number, self._reporter = (event.round, again), 0, ""
-        self._last, self._current = self._current or self._last, None
-        self._early.take_all()
+        self._current = None
+        self._early.clear()
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
             self._participation = participation = Participation(
@@ -128,7 +131,7 @@ class Totals:
         if round != self._at[0]:
             self._sought = None
             self.lost |= {peer for report in self._reports.values() for peer in report.lost} - {self.shared.me.peer}
-        elif participation is not None and current is not None and not current.complete:
+        elif participation is not None and current is not None and current.down and not current.complete:
             self._sought = Sought(current, participation)
         self._reports.clear()
 
@@ -138,10 +141,10 @@ class Totals:
             self._begin()
 
     def _contribute(self, event: Contribute) -> None:
-        """Begin the next total of the attempt."""
+        """Begin the next total of the attempt, or pass over one in which this peer has no part."""
         if self._participation is None or self._participation.agreed is None:
             raise PeerError("a total needs participants; convene them first")
-        self._last, self._current = self._current or self._last, None
+        self._current = None
         reports, self._reports = self._reports, {}
         for sender, report in reports.items():
             self._receive_abort(sender, report)
@@ -149,16 +152,34 @@ class Totals:
         if self._over(self._at):
             self._wait("total")
             return
-        tree = self._participation.agreed.tree
         slot, self._number = TotalSlot(*self._at, self._number), self._number + 1
-        bits = 8 * event.values.itemsize
-        sizes = {"size": len(event.values), "bits": bits, "piece": self.piece}
-        self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **sizes)
+        early = self._early.take(slot)
+        if event.to is not None and self.shared.me.peer not in event.to.peers:
+            for sender in early:
+                self.shared.refuse(sender, "not a message")
+            self.shared.do(Totalled(event.values[:0]))
+            return
+        self._current = current = self._begun(event, slot, self._participation.agreed.tree)
         self._wait("total")
-        self._send(current.contribute(event.values))
-        for child, pieces in self._early.take_all().items():
+        self._send(current.contribute(event.values), total=current)
+        for child, pieces in early.items():
             for piece in pieces:
                 self._replay(child, partial(self._add, current, child, piece))
+
+    def _begun(self, event: Contribute, slot: TotalSlot, tree: Tree) -> Convergecast:
+        """Return the part of this peer in a total, and keep it if its children may lack the end of it."""
+        begun = Convergecast(
+            event.to or tree,
+            self.shared.me.peer,
+            slot=slot,
+            size=len(event.values),
+            bits=8 * event.values.itemsize,
+            piece=self.piece,
+            down=event.to is None,
+        )
+        if begun.down:
+            self._kept.append(begun)
+        return begun
 
     # ------------------------------------------------------------------ incoming messages
 
@@ -240,18 +261,17 @@ class Totals:
 
     def _receive_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
         slot, current = TotalSlot(message.round, message.attempt, message.number), self._current
-        among = [each for each in (current, self._last) if each is not None and each.slot == slot]
         if isinstance(message, Again):
-            self._repeat(sender, message, among)
-        elif isinstance(message, Subtotal) and slot == TotalSlot(*self._at, self._number):
+            self._repeat(sender, message, slot)
+        elif isinstance(message, Subtotal) and slot[:2] == self._at and slot.number >= self._number:
             self._hold(sender, message)
-        elif current is None or current not in among:
+        elif current is None or current.slot != slot:
             return  # repeated, for a total that is complete
         elif isinstance(message, Subtotal):
             self._add(current, sender, message)
         elif sender == current.parent:
             self._times.note_progress(sender, now=self.shared.now)
-            self._send(current.learn(message))
+            self._send(current.learn(message), total=current)
 
     def _seeks(self, sender: str, message: Total) -> bool:
         """Return whether a message brings the total at which an attempt failed, from a peer that was not lost."""
@@ -277,24 +297,33 @@ class Totals:
             self._failed = self._at[0], self._at[1] - 1
             self._current, self._participation, self._sought = current, participation, None
             self.waits = "total"
-        self._send(messages)
+        self._send(messages, total=current)
 
     def _hold(self, sender: str, message: Subtotal) -> None:
-        """Keep a piece of a subtotal until this peer contributes; pieces beyond the limit are requested again then."""
-        agreed = None if self._participation is None else self._participation.agreed
-        if agreed is None or sender not in agreed.tree.children(self.shared.me.peer) or not message.data:
+        """Keep a piece of a subtotal until this peer contributes; pieces beyond the limit are requested again then.
+
+        A peer may receive it before the participant set: both come from different peers.
+        """
+        if self._participation is None or sender not in self._participation.tree.peers or not message.data:
             raise DecodeError(f'"{sender}" sends a piece of a subtotal that it cannot have')
         self._early.hold(sender, message)
 
-    def _repeat(self, sender: str, message: Again, among: list[Convergecast]) -> None:
-        """Send pieces again."""
-        if self._times.may_repeat(sender, now=self.shared.now):
-            for each in among:
+    def _repeat(self, sender: str, message: Again, slot: TotalSlot) -> None:
+        """Send pieces again, or that those of the sender have arrived."""
+        if not self._times.may_repeat(sender, now=self.shared.now):
+            return
+        current, confirmation = self._current, self._confirmations.get(sender)
+        if current is not None and not current.down and current.slot == slot:
+            self._send(current.again(sender, offset=message.offset), to=sender)
+        elif confirmation is not None and slot_of(confirmation) == slot:
+            self._send([confirmation], to=sender)
+        for each in self._kept:
+            if each.slot == slot:
                 self._send(each.again(sender, offset=message.offset), to=sender)
 
     def _add(self, current: Convergecast, sender: str, message: Subtotal) -> None:
         self._times.note_progress(sender, now=self.shared.now)
-        self._send(current.add(sender, message))
+        self._send(current.add(sender, message), total=current)
 
     # ------------------------------------------------------------------ failure
 
@@ -385,8 +414,12 @@ class Totals:
             self._sought = None
             self._answer(Convened(participation.agreed.peers, self._at[1]))
         elif self.waits == "total" and current is not None and current.complete:
-            self._digests = {**dict([*self._digests.items()][-1:]), current.slot: current.digest}
-            self.shared.total = Digest(*current.slot, current.digest)
+            if current.down:
+                self._digests = {**dict([*self._digests.items()][-1:]), current.slot: current.digest}
+                self.shared.total = Digest(*current.slot, current.digest)
+            else:  # nothing of it is kept, nor can it be asked for
+                self._confirmations |= dict.fromkeys(current.children, current.confirmation)
+                self._current = None
             self._answer(Totalled(current.total))
         return self.waits is None
 
@@ -458,13 +491,22 @@ class Totals:
         self.waits = None
         self.shared.do(answer)
 
-    def _send(self, messages: list[Here | AgreedParticipants] | list[Subtotal | Total], *, to: str = "") -> None:
+    def _send(
+        self,
+        messages: list[Here | AgreedParticipants] | list[Subtotal | Total] | list[Total],
+        *,
+        to: str = "",
+        total: Convergecast | None = None,
+    ) -> None:
         """Send messages to the parent, to all children, or again to one neighbour alone."""
         for message in messages:
             if to:
-                path = f"in/{to}"
+                peers: tuple[str, ...] = (to,)
+            elif total is not None and not total.down:
+                peers = (total.parent,) if total.parent is not None else total.children
             elif isinstance(message, Here | Subtotal):
-                path = f"in/{self._place.partition('/')[0]}"
+                peers = (self._place.partition("/")[0],)
             else:
-                path = PLACE
-            self.shared.do(Publish(path, message))
+                peers = ()
+            for path in [f"in/{peer}" for peer in peers] or [PLACE]:
+                self.shared.do(Publish(path, message))

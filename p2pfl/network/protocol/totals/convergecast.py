@@ -2,6 +2,8 @@
 
 A peer holds one vector, whatever the number of children. It sends a piece up as soon as it and all its children have
 added to it. When the total of that piece arrives, it overwrites the subtotal, which the parent has received by then.
+A total to one peer ends at the root: instead of the total, the root sends how many bytes of it are complete. In either
+case, what comes down shows what the parent has received, so a peer sends at most a window of pieces beyond it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ PIECE = 64 * 2**10
 """Maximum number of bytes of a total in one message."""
 
 WINDOW = 64
-"""Maximum number of pieces that are sent again at a time."""
+"""Maximum number of pieces that are under way from a peer to its parent, or sent again at a time."""
 
 
 class Convergecast:
@@ -40,11 +42,13 @@ class Convergecast:
         Width of the ring, 32 or 64.
     piece
         Number of bytes of the total in one message, a multiple of 8.
+    down
+        False for a total to one peer: the root alone obtains it, and the others learn when it is complete there.
 
     Attributes
     ----------
     digest
-        SHA-256 of slot and total, once the total is complete.
+        SHA-256 of slot and total, once the total is complete; empty if one peer alone has it.
 
     Examples
     --------
@@ -62,8 +66,10 @@ class Convergecast:
     ([11, 22, 33], True)
     """
 
-    def __init__(self, tree: Tree, me: str, *, slot: TotalSlot, size: int, bits: int, piece: int = PIECE) -> None:
-        self.slot = slot
+    def __init__(
+        self, tree: Tree, me: str, *, slot: TotalSlot, size: int, bits: int, piece: int = PIECE, down: bool = True
+    ) -> None:
+        self.slot, self.down = slot, down
         self.parent, self.children = tree.parent(me), tree.children(me)
         self.digest = b""
         self._values = np.zeros(size, np.dtype(WIDTHS[bits]).newbyteorder("<"))  # [K], subtotal, then total
@@ -72,7 +78,8 @@ class Convergecast:
         self._own = False
         self._came = dict.fromkeys(self.children, 0)  # bytes of each child's subtotal that this peer has added
         self._sent = 0  # bytes of this peer's subtotal that it has sent up
-        self._known = 0  # bytes of the total that have arrived
+        self._known = 0  # bytes of the total that have arrived, or that are complete at the root
+        self._confirmed = 0  # of these, bytes that the root has confirmed to its children
 
     # ------------------------------------------------------------------ state
 
@@ -93,8 +100,14 @@ class Convergecast:
 
     @property
     def total(self) -> Ring:
-        """Total, ``[K]`` in the ring."""
-        return self._values.astype(self._values.dtype.newbyteorder("="))
+        """Total, ``[K]`` in the ring; empty at a peer that does not obtain it."""
+        values = self._values if self.down or self.parent is None else self._values[:0]
+        return values.astype(values.dtype.newbyteorder("="), copy=self.down)
+
+    @property
+    def confirmation(self) -> Total:
+        """Message of the root of a total to one peer, which says how many bytes of it are complete."""
+        return Total(*self.slot, self._known, self.size)
 
     @property
     def lacking(self) -> dict[str, int]:
@@ -140,6 +153,8 @@ class Convergecast:
             The message is not a piece of this total, arrives before this peer has sent its subtotal, or does not match
             its digest.
         """
+        if not self.down:
+            return self._note_confirmation(message)
         end = self._end(message)
         if end > self._sent:
             raise DecodeError("a piece of a total came before the subtotal of this peer can be in it")
@@ -154,16 +169,25 @@ class Convergecast:
                 self._known = start  # the piece does not count, and is requested again
                 raise DecodeError("a total is not what the digest beside it says")
             self.digest = digest
-        return [*self._totals_below(start)]
+        return [*self._totals_below(start), *self._pump()]
+
+    def _note_confirmation(self, message: Total) -> list[Subtotal | Total]:
+        """Note how much of a total to one peer is complete there; go on sending."""
+        if message.total != self.size or message.data or message.offset > self._sent:
+            raise DecodeError(f"{message.offset} bytes of a total of {message.total} bytes cannot be complete")
+        self._known = max(self._known, message.offset)
+        return self._pump()
 
     def again(self, peer: str, *, offset: int) -> list[Subtotal | Total]:
         """Return the messages to send again from the byte ``offset`` on.
 
         A complete total is for any neighbour, because the one that should have sent it may be lost; everything else is
-        for the parent or a child.
+        for the parent or a child. Nobody is sent a total to one peer.
         """
         most = offset + WINDOW * self._piece
-        if self.complete:
+        if not self.down and peer in self._came:
+            return [self.confirmation]
+        if self.down and self.complete:
             return [*self._totals(offset, min(self.size, most))]
         if peer == self.parent:
             return [*self._up(offset, min(self._sent, most))] if offset >= self._known else []
@@ -186,12 +210,23 @@ class Convergecast:
         if ready < self.size:
             ready = ready // self._piece * self._piece
         if self.parent is not None:
-            start, self._sent = self._sent, max(self._sent, ready)
+            start, ahead = self._sent, self._known + WINDOW * self._piece
+            self._sent = max(start, min(ready, ahead))
             return [*self._up(start, self._sent)]
         start, self._known = self._known, max(self._known, ready)
+        if not self.down:
+            return self._confirm()
         if self.complete and not self.digest:
             self.digest = digest_of(self.slot, self._bytes)
         return [*self._totals_below(start)]
+
+    def _confirm(self) -> list[Subtotal | Total]:
+        """Confirm to the children what is complete, each time that it is half a window more."""
+        more = self._known - self._confirmed
+        if not self.children or not more or (more < WINDOW // 2 * self._piece and not self.complete):
+            return []
+        self._confirmed = self._known
+        return [self.confirmation]
 
     def _up(self, start: int, end: int) -> Iterator[Subtotal]:
         for offset, data in self._pieces(start, end):

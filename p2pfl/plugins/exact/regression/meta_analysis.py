@@ -16,6 +16,7 @@ from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Round, Tensors
+from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, shown_knots, with_errors
@@ -97,6 +98,11 @@ class MetaAnalysis(GLM):
         """The model of one peer."""
         own = {each.name: getattr(self, each.name) for each in fields(GLM)}
         return GLM(**own)
+
+    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
+        """Check nothing, as no sum over samples leaves a peer."""
+        del tensors, check
+        yield from ()
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take both totals; further rounds change nothing."""

@@ -157,6 +157,15 @@ class Ordinal(GLM):
 
         return self._summed(part, len(rows) + self.width + 2, each)
 
+    @property
+    def _products(self) -> int:
+        """Number of sums of products of columns; those with thresholds are sums over classes."""
+        return 1
+
+    def _information_weights(self, part: Part, beta: Floats) -> Floats:
+        kept = len(self.roles.kept)
+        return derivatives(part.targets, self._linear_part(beta, part.features), thresholds=beta[kept:])[1][:, :1, 0]
+
     def _penalty(self) -> Floats:
         return np.append(np.full(len(self.roles.kept), self.ridge), np.zeros(self.kind.predictors))
 

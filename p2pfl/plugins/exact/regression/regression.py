@@ -19,6 +19,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import times
+from p2pfl.plugins.exact.leverage import WeightedRows, check_leverage
 from p2pfl.plugins.exact.regression.families import FAMILIES, Linear, Response, response
 from p2pfl.plugins.exact.regression.fits import LikelihoodModel
 from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, check_errors
@@ -35,6 +36,9 @@ SCALARS = (
     *("dispersion", "decrement", "steps", "converged"),
 )
 """Numbers of a fit."""
+
+STEADY = ("gaussian", "gamma")
+"""Families whose weights do not change from step to step."""
 
 ESTIMATE = "estimate"
 """Value of ``alpha`` with which it is estimated."""
@@ -351,6 +355,41 @@ class Regression(LikelihoodModel):
             weights = None if place is None else np.rint(part.features[:, place]).astype(np.int64)
             found.append(cells.count(part, outcome, weights))
         return np.concatenate(found)
+
+    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
+        """Refuse columns of which one person could have nearly all of a combination, under the weights of the step."""
+        if tensors["converged"][0] or (tensors["samples"][0] and self.chosen in STEADY):
+            return
+        agreed = yield from check.agree()
+        if agreed.least == 1:
+            return
+        design = self.design_columns
+        if self.merges_levels:
+            design = design.merging(tensors["levels"])
+        beta = self.stacked(tensors)
+        names = [self.label(place) for place in range(len(self.roles.kept))]
+        yield from check_leverage(
+            agreed,
+            lambda own: self._weighted_rows(design.part(own.train) if self.merges_levels else own.train, beta),
+            names=[*names, *(["(intercept)"] if self.fit_intercept else [])],
+            number=self._products,
+        )
+
+    @property
+    def _products(self) -> int:
+        """Number of sums of products of columns in a total: one for each pair of linear predictors."""
+        return self.kind.predictors * (self.kind.predictors + 1) // 2
+
+    def _weighted_rows(self, part: Part, beta: Floats) -> WeightedRows:
+        """Return the rows of a peer with their weights at some coefficients."""
+        with np.errstate(all="ignore"):  # of values that the first total refuses
+            weights = self._information_weights(part, beta) * self.roles.weights(part.features)[:, None]
+        return WeightedRows.of(self._design(part.features), weights, self.roles.frequencies(part.features))
+
+    def _information_weights(self, part: Part, beta: Floats) -> Floats:
+        """Return the magnitudes of the weights in each sum of products, ``[n, B]``."""
+        one, two = np.triu_indices(self.kind.predictors)
+        return np.abs(self.kind.derived(part.targets, self._predictor(beta, part.features))[1][:, one, two])
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""

@@ -21,6 +21,7 @@ from p2pfl.learning.small_cells import Bools, CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
+from p2pfl.plugins.exact.leverage import DOMINANT
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
@@ -32,9 +33,6 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 MAX_PAIRED_COLUMNS = 128
 """Columns of which pairs are counted; their totals have four numbers for each pair."""
-
-DOMINANT = 0.1
-"""Share of the largest value that the rest of a sum must have."""
 
 FINEST = 24
 """Most fraction bits of a centred value."""
@@ -233,6 +231,10 @@ class Description(Statistic):
                 lambda peer: products(values(peer), middle=mean, reach=reach, bits=bits), size=4 * width**2
             )
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
+            two = np.array([len(each.counts) == 2 for each in cells])
+            upper = np.array([each.counts[-1] if len(each.counts) else 0 for each in cells]) / np.maximum(present, 1)
+            together = counts_together(total, upper=upper, deviation=deviation / reach, bits=bits)
+            stated["scarce"] = self._scarce(together, two, stated["pairs"])
         if (groups := self.groups) is not None:
             stated |= yield from groups.totals(
                 values,
@@ -358,11 +360,27 @@ class Description(Statistic):
         if self.groups is not None:  # what all samples may not show may not follow from the groups
             for name in ("mean", "deviation"):
                 found[f"group_{name}"] = np.where(np.isnan(found[name]), np.nan, found[f"group_{name}"])
+        if self.event:  # survival curves state the numbers at risk at other times, and the difference is of few people
+            found["counts"][self.features] = np.nan
         if self.correlations:
-            scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
+            scarce = (found.pop("scarce") > 0) | (found["pairs"] < self.least) | few[:, None] | few[None, :]
             found["correlation"] = np.where(scarce, np.nan, found["correlation"])
             found["pairs"] = np.where((found["pairs"] > 0) & (found["pairs"] < self.least), np.nan, found["pairs"])
         return found
+
+    def _scarce(self, together: Floats, two: Bools, pairs: Ints) -> Bools:
+        """Return the pairs of columns of which few samples have two of two values each, ``[K, K]``.
+
+        From the correlation of two such columns and their counts follows how many samples have both values. Of a column
+        with levels all pairs are hidden if one of them is, because one follows from the others.
+        """
+        few = (together > 0) & (together < self.least) & two[:, None] & two[None, :] & (self.least > 1)
+        blocks = [where for _, where in self.design.columns]
+        hidden = np.zeros(pairs.shape, np.bool_)
+        for one in blocks:
+            for other in blocks:
+                hidden[one, other] = one != other and few[:, one, other].any()
+        return hidden
 
     def _rare(self, found: Tensors) -> npt.NDArray[np.bool_]:
         """Return the columns of zeros and ones of which fewer than ``least`` are zeros, or ones."""
@@ -446,6 +464,37 @@ def correlations(total: Ints, *, columns: int) -> tuple[Ints, Floats]:
     scale = np.maximum(spread, 0.0) * np.maximum(spread.T, 0.0)
     found = np.where(scale > 0, covariance / np.sqrt(np.where(scale > 0, scale, 1.0)), np.nan)
     return count, np.clip(found, -1.0, 1.0)
+
+
+def counts_together(total: Ints, *, upper: Floats, deviation: Floats, bits: int) -> Floats:
+    r"""Return how many samples have the upper or the lower of two values in each of two columns, ``[4, K, K]``.
+
+    For columns of two values with difference d, of which the upper one has share p, the sum of centred products is
+    :math:`d_1 d_2 (n_{11} - n p q)`. Meaningless for columns of more values.
+
+    Parameters
+    ----------
+    total
+        What peers have added, see :func:`products`.
+    upper
+        Share of the upper value of each column, ``[K]``.
+    deviation
+        Standard deviation of each column with n - 1 degrees of freedom, in units of its reach, ``[K]``.
+    bits
+        Fraction bits.
+    """
+    size = len(upper)
+    count, first, _, both = total.reshape(4, size, size).astype(np.float64)
+    known, n = np.maximum(count, 1.0), np.maximum(np.diag(count), 2.0)
+    spread = np.sqrt(np.maximum(upper * (1 - upper) * n / (n - 1), 0.0))
+    gap = np.ldexp(np.divide(deviation, spread, out=np.zeros(size), where=spread > 0), bits)  # between the two values
+    inverse = np.divide(1.0, gap, out=np.zeros(size), where=gap > 0)
+    one = count * upper[:, None] + first * inverse[:, None]
+    other = count * upper[None, :] + first.T * inverse[None, :]
+    covariance = (both - first * first.T / known) * inverse[:, None] * inverse[None, :]
+    cell = covariance + one * other / known
+    counts: Floats = np.rint(np.stack([cell, one - cell, other - cell, count - one - other + cell]))
+    return counts
 
 
 def suppressed(counts: Floats, *, least: int, total: float) -> Floats:

@@ -62,7 +62,9 @@ def compared_groups(
         counts[samples == 0] = 0
         if np.isnan(counts).any() or ((counts > 0) & (counts < least)).any():  # one would follow from the others
             counts[:] = np.nan
-        found.append(_levels(field.name, [level for level in levels if level], counts))
+        named_levels = [level for level in levels if level]
+        compared = np.column_stack([samples - counts[:, 0], counts]) if len(field.levels) == 1 else counts
+        found.append(_levels(field.name, named_levels, counts, compared=compared))
     return {
         "by": named.name,
         "names": [*(named.levels or ())],
@@ -93,8 +95,9 @@ def _numbers(tensors: Mapping[str, Floats], name: str, place: int, middle: float
     }
 
 
-def _levels(name: str, levels: Sequence[str], counts: Floats) -> Row:
-    test, statistic, p = compare_levels(counts)
+def _levels(name: str, levels: Sequence[str], counts: Floats, *, compared: Floats) -> Row:
+    """Return the counts of levels, and the comparison of counts that have all samples of a group."""
+    test, statistic, p = compare_levels(compared)
     return {
         "name": name,
         "kind": "levels",
@@ -102,7 +105,7 @@ def _levels(name: str, levels: Sequence[str], counts: Floats) -> Row:
             level: [None if math.isnan(count) else int(count) for count in row]
             for level, row in zip(levels, counts.T.tolist(), strict=True)
         },
-        "smd": _known(level_difference(counts)),
+        "smd": _known(level_difference(compared)),
         "test": test,
         "statistic": _known(statistic),
         "p": _known(p),

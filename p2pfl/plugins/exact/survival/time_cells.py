@@ -67,7 +67,33 @@ class TimeCells:
             counts += np.stack([np.bincount(move[move >= 0], minlength=cells) for move in (leaving, *moves)], axis=1)
         return counts
 
-    def check(self, check: AgreedCheck[Own]) -> Asked[None]:
+    def check_late(self, check: AgreedCheck[Own], *, horizon: float) -> Asked[None]:
+        """Ask whether few samples have the event after the horizon, or are observed longer without it.
+
+        Who they are follows from the events before the horizon and all events, which a description states.
+
+        Raises
+        ------
+        DataError
+            They do.
+        """
+
+        def counted(own: Own) -> Ints:
+            counts = np.zeros((1 + len(self.sets), 2), np.int64)
+            for part in self.parts(own):
+                late = np.abs(part.targets) > horizon
+                chosen = [late, *(late & each.among(part.features) for each in self.sets)]
+                counts += [np.bincount(np.signbit(part.targets[each]), minlength=2) for each in chosen]
+            return counts.ravel()
+
+        if (yield from check.find(Cells.of({"the time": 2 * (1 + len(self.sets))}), counted)):
+            raise DataError(
+                f"fewer than {check.least} people have the event after the horizon {horizon:g}, or are observed longer "
+                "without it, alone or with one value of a feature, so totals would show single people; set "
+                "model.options.horizon to the last time of all, or to an earlier time than now"
+            )
+
+    def check(self, check: AgreedCheck[Own], *, auto: bool = False) -> Asked[None]:
         """Ask whether few samples leave in a cell of time.
 
         Raises
@@ -75,6 +101,9 @@ class TimeCells:
         DataError
             They do.
         """
+        remedy = 'set model.options.width = "auto", or to more'
+        if auto:
+            remedy = "set another model.options.horizon, or leave out features, groups or strata that few people share"
         for sets in ((), self.sets):
             cells = replace(self, sets=sets)
             for start in range(0, self.grid.cells, MAX_BATCH):
@@ -88,7 +117,7 @@ class TimeCells:
                     shared = " and share a value of a feature" if sets else ""
                     raise DataError(
                         f"fewer than {check.least} people leave in a cell of time, or with or without the event"
-                        f'{shared}, so totals would show single people; set model.options.width = "auto", or to more'
+                        f"{shared}, so totals would show single people; {remedy}"
                     )
 
 
@@ -112,7 +141,7 @@ def cut_time(check: AgreedCheck[Own], cells: TimeCells, *, horizon: float) -> As
     DataError
         Few samples are under observation beyond the horizon, or leave before it.
     """
-    yield from replace(cells, grid=UnionGrid(np.zeros(1), horizon)).check(check)
+    yield from replace(cells, grid=UnionGrid(np.zeros(1), horizon)).check(check, auto=True)
     pieces = {0.0: (horizon, 0)}  # the end of each piece, and how many cuts were tried
     while True:
         tried = {low: low + (end - low) * SHARES[tries] for low, (end, tries) in pieces.items() if tries < len(SHARES)}
@@ -150,6 +179,7 @@ def check_time(model: TimedModel, tensors: Tensors, check: AgreedCheck[Own], cel
             f"a peer wants at least {check.least} people in a cell, but the union of times shows that of each; set "
             'model.options.width = "auto" and a horizon instead of times = "union"'
         )
+    yield from cells.check_late(check, horizon=model.last)
     if not model.auto:
         yield from cells.check(check)
         return tensors

@@ -223,15 +223,17 @@ def test_what_cannot_be_is_refused_and_counted(wrong):
     assert swarm.last()["peer0"].values.tolist() == total_of(complete(4))
 
 
-def test_only_what_a_child_can_send_is_held_early_and_only_so_many_pieces():
+def test_what_comes_early_is_held_of_participants_so_many_pieces_and_refused_if_the_sender_has_no_part():
     swarm = convened(path(3))  # peer1 is the root, with two children
     root, leaf = swarm.sessions["peer1"], swarm.sessions["peer0"]
     for number in range(3 * PIECES):
         swarm.tell("peer1", arrived("peer0", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
         swarm.tell("peer0", arrived("peer1", Subtotal(1, 0, 0, 8 * number, 2**30, memoryview(bytes(8)))))
     assert len(root.totals._early.held["peer0"]) == PIECES
-    assert leaf.totals._early.held == {}  # the root is no child of a leaf
-    assert leaf.shared.refused["peer1: not a message"] == 3 * PIECES
+    assert len(leaf.totals._early.held["peer1"]) == PIECES  # the total may be one to this peer
+    swarm.tell("peer0", Contribute(contributions(path(3))["peer0"]))
+    assert leaf.totals._early.held == {}
+    assert leaf.shared.refused["peer1: not a message"] == PIECES  # the root is no child of a leaf
     swarm.tell("peer1", arrived("peer2", Subtotal(1, 0, 0, 0, 32, memoryview(b""))))
     assert "peer2" not in root.totals._early.held
     assert root.shared.refused["peer2: not a message"] == 1

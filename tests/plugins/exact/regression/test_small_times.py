@@ -107,7 +107,7 @@ def test_a_woman_alone_among_those_who_leave_in_a_cell_is_a_small_cell_of_cox():
 
 def test_people_beyond_the_horizon_are_a_cell_as_well():
     times = np.append(np.repeat([10.5, 20.5, 30.5], 40), 300.0)
-    with pytest.raises(DataError, match="leave in a cell of time"):
+    with pytest.raises(DataError, match="have the event after the horizon 100, or are observed longer"):
         run(curve(width="auto"), federation(times, np.append(np.tile([True, False], 60), False)))
 
 

@@ -1,0 +1,80 @@
+"""Ways in which data lie at peers other than as samples of their own, which packages register by entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from p2pfl.core.registry import find_entry_points, load
+from p2pfl.core.traits import DataTraits
+from p2pfl.experiment.schema import PARTITIONINGS, DataSettings, Experiment
+
+if TYPE_CHECKING:  # settings are read without torch
+    from p2pfl.data import Federation
+    from p2pfl.learning import Learner
+
+
+class Partitioning(Protocol):
+    """Partitioning of data over peers, with the learner that its models need.
+
+    An entry point of the group ``p2pfl.partitionings`` names an object with these attributes; its name is a value of
+    ``data.name``, where peers own their data, or of ``data.split``.
+    """
+
+    @property
+    def traits(self) -> DataTraits:
+        """Requirements that rules of an experiment read."""
+        ...
+
+    def federate(
+        self, experiment: Experiment, *, peers: tuple[str, ...], only: Sequence[str] | None = None
+    ) -> Federation:
+        """Return the data of the local peers ``only``, of all ``peers`` by default.
+
+        Raises
+        ------
+        InputError
+            The data or their options do not work.
+        """
+        ...
+
+    def learner(self, experiment: Experiment, federation: Federation) -> Learner:
+        """Return the learner of ``[model]`` on a federation that :meth:`federate` has made."""
+        ...
+
+    def shown(self, experiment: Experiment) -> str:
+        """Return what totals show, to complete the sentence "from which the model follows: ..."."""
+        ...
+
+    def learned(self, experiment: Experiment, peers: Sequence[str]) -> Mapping[str, str]:
+        """Return what each observer learns, by observer; empty where all peers learn the same."""
+        ...
+
+
+def name_of(data: DataSettings) -> str:
+    """Return the setting that names a partitioning; empty if none does.
+
+    Examples
+    --------
+    >>> name_of(DataSettings(name="digits"))
+    ''
+    """
+    registered = find_entry_points(PARTITIONINGS)
+    if data.name in registered:
+        return f'data.name = "{data.name}"'
+    return f'data.split = "{data.split}"' if data.split in registered else ""
+
+
+def partitioning(data: DataSettings) -> Partitioning | None:
+    """Return the partitioning that ``data.name`` or ``data.split`` names; ``None`` where peers have samples.
+
+    Raises
+    ------
+    InputError
+        Its package cannot be imported.
+    """
+    name = name_of(data).partition('"')[2].removesuffix('"')
+    if not name:
+        return None
+    made: Partitioning = load(PARTITIONINGS, name)
+    return made
