@@ -360,7 +360,7 @@ class Regression(LikelihoodModel):
         """Refuse columns of which one person could have nearly all of a combination, under the weights of the step."""
         if tensors["converged"][0] or (tensors["samples"][0] and self.chosen in STEADY):
             return
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1:
             return
         design = self.design_columns
