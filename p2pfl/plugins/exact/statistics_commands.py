@@ -123,7 +123,7 @@ def print_coefficients(options: CoefficientsOptions) -> int:
     if options.against is not None:
         test = compare_nested(regression, regression_of(load(options.against)))
         results["against"] = test.results()
-        compared = [f"Against {Path(options.against).name}: {test.sentence()}."]
+        compared = [f"Test of {', '.join(test.lacking)} (against {options.against}): {test.sentence()}."]
 
     def show(_: Mapping[str, Any]) -> None:
         tables.regression(regression)
