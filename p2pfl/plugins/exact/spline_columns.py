@@ -102,21 +102,24 @@ class SplineColumns:
             found[:, where] = spline_values(features[:, where], tensors[SPLINES][:, where])
         return found
 
+    def part(self, tensors: Tensors, part: Part) -> Part:
+        """Return samples with the values of splines; kept with the samples."""
+        if not self.splines:
+            return part
+        kept: tuple[Floats, Part] | None = part.kept.get(SPLINES)
+        if kept is None or not np.array_equal(kept[0], tensors[SPLINES]):
+            features = self.evaluated(tensors, part.features)
+            kept = part.kept[SPLINES] = tensors[SPLINES], Part(features, part.targets)
+        return kept[1]
+
     def own(self, tensors: Tensors, own: Owns) -> Owns:
         """Return the samples of a peer with the values of splines; those of the test part as they are."""
         if not self.splines:
             return own
 
-        def part(each: Part) -> Part:
-            kept: tuple[Floats, Part] | None = each.kept.get(SPLINES)
-            if kept is None or not np.array_equal(kept[0], tensors[SPLINES]):
-                features = self.evaluated(tensors, each.features)
-                kept = each.kept[SPLINES] = tensors[SPLINES], Part(features, each.targets)
-            return kept[1]
-
         def valued(peer: str) -> Own:
             mine = own(peer)
-            return Own(part(mine.train), part(mine.validation), mine.test)
+            return Own(self.part(tensors, mine.train), self.part(tensors, mine.validation), mine.test)
 
         return cache(valued)
 

@@ -14,7 +14,9 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
 from p2pfl.data.tables.splines import spline_values
-from p2pfl.learning.exact_model import ExactModel, Own, Part, Tensors, zeros
+from p2pfl.learning.exact_model import Asked, ExactModel, Own, Part, Tensors, zeros
+from p2pfl.learning.small_cells import CellCheck
+from p2pfl.plugins.exact.leverage import RowSums
 
 DEFAULT_LEAST = 5
 """Least number of samples of whatever a total singles out."""
@@ -74,6 +76,26 @@ class TensorModel(ExactModel):
     def start(self) -> Tensors:
         """Return the numbers of no samples."""
         return zeros(self.layout)
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sums of products of columns that the next round shows; ``None`` if it shows none."""
+        del tensors
+        return None
+
+    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
+        """Refuse columns of which one person could have nearly all of a combination.
+
+        Raises
+        ------
+        DataError
+            One person could.
+        """
+        sums = self.row_sums(tensors)
+        if sums is None:
+            return
+        agreed = yield from check.agree()
+        if agreed.least > 1:
+            yield from sums.check(agreed)
 
 
 class StatisticModule(TensorModule):

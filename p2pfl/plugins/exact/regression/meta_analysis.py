@@ -16,7 +16,6 @@ from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Round, Tensors
-from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, shown_knots, with_errors
@@ -99,10 +98,9 @@ class MetaAnalysis(GLM):
         own = {each.name: getattr(self, each.name) for each in fields(GLM)}
         return GLM(**own)
 
-    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
-        """Check nothing, as no sum over samples leaves a peer."""
-        del tensors, check
-        yield from ()
+    def row_sums(self, tensors: Tensors) -> None:
+        """Return nothing, as no sum over samples leaves a peer."""
+        del tensors
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take both totals; further rounds change nothing."""

@@ -23,6 +23,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, product, times
+from p2pfl.plugins.exact.leverage import RowSums
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.inference import chi_squared_tail, used_coefficients
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
@@ -250,9 +251,24 @@ class Cox(LikelihoodModel, TimedModel):
         design = yield from check_design(
             design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
         )
-        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways)
+        strata = [f"{self.strata}={level}" for level in self.roles.levels] if self.strata is not None else []
+        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways, strata)
         tensors = yield from check_time(self, tensors, agreed, cells)
         return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sum over all cells of time before the first step; those of a cell are of few people anyway."""
+        if tensors["samples"][0]:
+            return None
+        kept, names = self.roles.kept, feature_names(self.features, self.fields)
+        merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
+
+        def columns(part: Part) -> Floats:
+            valued = self.splines.evaluated(tensors, part.features)
+            features = valued if merged is None else merged.joined(valued)
+            return features[:, kept].astype(np.float64)
+
+        return RowSums.unweighted(columns, [names[place] for place in kept.tolist()])
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
