@@ -240,6 +240,24 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
     return sentences
 
 
+def check_consent(experiment: Experiment, peers: Iterable[str], *, today: dt.date) -> None:
+    """Refuse a use of the data of some peers that their policies do not allow, or that no officer has approved.
+
+    Every run and every statistic passes here, live, simulated or from Python.
+
+    Raises
+    ------
+    InputError
+        The first reason; notes of the error have the others.
+    """
+    problems = consent_problems(experiment, peers, today=today)
+    if problems:
+        error = InputError(problems[0])
+        for problem in problems[1:]:
+            error.add_note(problem)
+        raise error
+
+
 def approver(experiment: Experiment, peer: str) -> str | None:
     """Return the public key of the officer who approved an experiment for the data of a peer; ``None`` without one."""
     path = policy_paths(experiment, [peer]).get(peer)

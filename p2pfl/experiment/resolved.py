@@ -95,6 +95,8 @@ class Plan:
         True if no account of the data lacks the plan, see :func:`p2pfl.experiment.accounts.admitted`.
     unaccounted
         True if the plan may stay outside of the account.
+    unpinned
+        Settings before the calibrated noise was written out, see :attr:`pinned`; ``None`` if they are the same.
 
     Raises
     ------
@@ -124,6 +126,7 @@ class Plan:
     sized: tuple[int, float] | None = None
     accounted: bool = True
     unaccounted: bool = False
+    unpinned: Experiment | None = None
 
     def __post_init__(self) -> None:
         if self.sized is None:
@@ -140,6 +143,11 @@ class Plan:
     def experiment(self) -> Experiment:
         """Settings."""
         return self.asked.experiment
+
+    @property
+    def written(self) -> Experiment:
+        """Settings as the user has written them, which approvals and accounts name."""
+        return self.unpinned or self.experiment
 
     @property
     def validates(self) -> bool:

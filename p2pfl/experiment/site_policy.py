@@ -1,7 +1,8 @@
 """Policy of a site: what may run on its data, in a file that its officer writes and its operator only reads.
 
 The policy of a data file is ``policy.toml`` in the same folder, by the real path of the data, so that neither a link
-nor another experiment file leads around it. Data that lie in no file have the policy that ``P2PFL_POLICY`` names.
+nor another experiment file leads around it. All other data on a machine, such as a copy of the file in another folder,
+have the policy that ``P2PFL_POLICY`` names. It binds every use of the data: live peers, simulations and Python alike.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FILE = "policy.toml"
 """Name of the policy beside the data."""
 
 VARIABLE = "P2PFL_POLICY"
-"""Environment variable that names the policy of data without a file."""
+"""Environment variable that names the policy of data without one beside them."""
 
 MAX_LEAST = 1000
 """Largest number of people that a policy may ask for in a cell."""
@@ -90,10 +91,8 @@ class SitePolicy(Section, frozen=True):
 def policy_paths(experiment: Experiment, peers: Iterable[str]) -> dict[str, Path]:
     """Return the file of the policy for the data of each peer that has one."""
     files, named = data_files(experiment, peers), os.environ.get(VARIABLE)
-    paths = {peer: file.parent / FILE for peer, file in files.items()}
-    if not paths and named:
-        paths = dict.fromkeys(peers, Path(named))
-    return {peer: path for peer, path in paths.items() if named == str(path) or path.is_file()}
+    paths = dict.fromkeys(peers, Path(named)) if named else {}
+    return paths | {peer: file.parent / FILE for peer, file in files.items() if (file.parent / FILE).is_file()}
 
 
 def read_policy(path: Path) -> SitePolicy:

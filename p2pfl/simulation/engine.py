@@ -144,7 +144,7 @@ def simulate(
         simulated = partial(simulate_part, resolved, shard, source=drawn)
         if not shard.leads:
             return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
-        check_runs(resolved, shard.peers)
+        check_runs(resolved, shard.peers, now=began)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         run_folder = folder(resolved) if callable(folder) else folder
         with show_progress(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:

@@ -62,13 +62,16 @@ def test_a_policy_is_found_beside_the_data_however_a_link_leads_to_them(tmp_path
     assert policy_paths(linked, ["north"]) == {}
 
 
-def test_a_variable_names_the_policy_of_data_without_a_file_and_replaces_none(tmp_path, ward, monkeypatch):
+def test_a_variable_names_the_policy_of_data_without_one_beside_them_and_replaces_none(tmp_path, ward, monkeypatch):
     policy_of(tmp_path, "least = 10")
-    lax = tmp_path / "lax.toml"
-    lax.write_text("least = 2")
-    monkeypatch.setenv("P2PFL_POLICY", str(lax))
+    other = tmp_path / "site.toml"
+    other.write_text("least = 12")
+    monkeypatch.setenv("P2PFL_POLICY", str(other))
     assert stated_least(ward(), "north") == 10
-    assert stated_least(read({}), "peer0") == 2
+    assert stated_least(read({}), "peer0") == 12
+    (tmp_path / "copy.csv").write_bytes((tmp_path / "ward" / "north.csv").read_bytes())
+    copied = {"name": "table", "options": {**ward().data.options, "path": str(tmp_path / "{peer}.csv")}}
+    assert stated_least(ward(data=copied), "copy") == 12
     monkeypatch.setenv("P2PFL_POLICY", str(tmp_path / "missing.toml"))
     with pytest.raises(InputError, match=r"missing\.toml cannot be read"):
         stated_least(read({}), "peer0")

@@ -445,5 +445,5 @@ def test_private_runs_are_listed_with_their_epsilon_and_not_compared(wards):
 
 def test_a_check_writes_nothing(wards):
     made = plan(experiment(wards))
-    check_runs(made, made.federation.peers)
+    check_runs(made, made.federation.peers, now=NOW)
     assert not beside_file(wards / "peer0.csv").exists()

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from p2pfl.cli.tables import grid
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import beside, counting
+from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.modes import NoPrivacy
 from p2pfl.experiment.protection import Protection
@@ -242,6 +244,8 @@ def compare_with_curator(plan: Plan, *, only: str | None = None) -> dict[str, An
     if account is not None:
         reason = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
         return {"pays": None, "sentence": f"not compared with learning alone, {reason}"}
+    if problems := consent_problems(plan.written, plan.topology.peers, today=datetime.now(UTC).date()):
+        return {"pays": None, "sentence": f"not compared with learning alone, for {problems[0]}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import break_even, compare  # noqa: PLC0415 (the table need not wait for torch)
 

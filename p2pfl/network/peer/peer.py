@@ -136,11 +136,11 @@ class Peer:
         journal = start.keeper.journal
         run = f"{start.swarm} {start.me.incarnation:x}"
         self.meter = Meter(plan, [name], run=run, earlier=journal.spent, sampled={name: journal.sampled})
-        check_runs(plan, [name])
         self._now, self._signer = (
             now or partial(datetime.now, UTC),
             identity if plan.experiment.trust.keys is not None else None,
         )
+        check_runs(plan, [name], now=self._now())
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.training = Threaded(plan.learner, count=self.meter.samples.count)
         self.best = BestModel(name, store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from p2pfl.core.errors import ModelError
@@ -12,6 +13,7 @@ from p2pfl.core.imports import kind_of
 from p2pfl.data import Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.accounts import admitted_exactly
+from p2pfl.experiment.approval import check_consent
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learner_parts import learner
 from p2pfl.learning import TorchLearner
@@ -148,7 +150,14 @@ class Audit:
         return plain
 
 
-def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = None, seed: int = 0) -> Audit:
+def audit(
+    plan: Plan,
+    *,
+    fresh: Fresh | None = None,
+    effort: Effort | None = None,
+    seed: int = 0,
+    now: datetime | None = None,
+) -> Audit:
     """Attack the release of an experiment, and compare the results with its accountant.
 
     Parameters
@@ -161,6 +170,8 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
         Amount of work of the attacks.
     seed
         Seed of coins, directions and samples.
+    now
+        Time in UTC, for policies of the data; that of the computer by default.
 
     Returns
     -------
@@ -170,7 +181,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     Raises
     ------
     InputError
-        The data have an account, and the plan may not stay outside of it.
+        The data have an account, and the plan may not stay outside of it; or their policy refuses it.
 
     Examples
     --------
@@ -182,6 +193,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     []
     """
     fresh, effort = fresh or _secret, effort or Effort()
+    check_consent(plan.written, plan.federation.peers, today=(now or datetime.now(UTC)).date())
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate

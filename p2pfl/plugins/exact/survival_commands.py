@@ -117,7 +117,7 @@ def _profiles(
 def _name_time(options: SurvivalOptions, results: dict[str, Any], target: str | None) -> None:
     """Name the time and its unit in results, and draw the figure that the options name."""
     time = target or "time"
-    results["time"] = f"{time}, {options.unit}" if options.unit else time
+    results["time"] = f"{time}, {options.unit}" if options.unit not in {None, time} else time
     if options.plot:
         draw_survival(results, path=options.plot)
 

@@ -19,7 +19,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.results.comparisons.comparison import lower_is_better
-from p2pfl.results.spending.ledger import record_runs
+from p2pfl.results.spending.ledger import check_runs, record_runs
 
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
@@ -50,6 +50,8 @@ class Value:
         By how much the score rises.
     low, high
         95 % interval of what drawing coalitions leaves open; ``None`` where all of them were trained.
+    alone
+        Score of the model of its data alone; ``None`` if nobody asked.
     """
 
     peer: str
@@ -57,6 +59,7 @@ class Value:
     value: float
     low: float | None
     high: float | None
+    alone: float | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ def valuation(
     method: str = "shapley",
     draws: int = 200,
     metric: str | None = None,
+    alone: bool = False,
     unaccounted: bool = False,
     now: datetime | None = None,
 ) -> Valuation:
@@ -112,6 +116,8 @@ def valuation(
         ten peers.
     metric
         Score; by default that of the summary of a run.
+    alone
+        True if each peer's own model is scored, too.
     unaccounted
         True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
     now
@@ -132,9 +138,10 @@ def valuation(
     if method not in VALUE_METHODS:
         raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
+    accepting, now = replace(plan, unaccounted=plan.unaccounted or unaccounted), now or datetime.now(UTC)
+    check_runs(accepting, plan.federation.peers, now=now)
     game = Game(plan, metric=metric)
-    accepting = replace(plan, unaccounted=plan.unaccounted or unaccounted)
-    record_runs(accepting, plan.federation.peers, now=now or datetime.now(UTC))
+    record_runs(accepting, plan.federation.peers, now=now)
     count = len(game.peers)
     if method == "loo":
         whole = (1 << count) - 1
@@ -148,9 +155,10 @@ def valuation(
         estimates, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
     sizes = plan.learner.samples(game.peers).tolist()
     ends = [(None, None)] * count if errors is None else _ends(estimates, errors)
+    own = game([1 << peer for peer in range(count)]).tolist() if alone else [None] * count
     values = tuple(
-        Value(peer, size, float(value), low, high)
-        for peer, size, value, (low, high) in zip(game.peers, sizes, estimates, ends, strict=True)
+        Value(peer, size, float(value), low, high, score)
+        for peer, size, value, (low, high), score in zip(game.peers, sizes, estimates, ends, own, strict=True)
     )
     everybody, nobody = game([(1 << count) - 1, 0])
     return Valuation(method, game.metric, values, float(everybody), float(nobody), game.trained)

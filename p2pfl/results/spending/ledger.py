@@ -25,7 +25,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import PrivacyAccount, accounts, data_files
-from p2pfl.experiment.approval import approval_of, experiment_digest
+from p2pfl.experiment.approval import approval_of, check_consent, experiment_digest
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.privacy.accounting.differencing import Exposure, KnownSum, find_exposures
@@ -59,14 +59,16 @@ def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
     return [f"{ledger.account.path}: {reason}" for ledger in run_ledgers(plan, peers) for reason in ledger.objections()]
 
 
-def check_runs(plan: Plan, peers: Sequence[str]) -> None:
-    """Check a run against earlier ones; nothing is written.
+def check_runs(plan: Plan, peers: Sequence[str], *, now: datetime) -> None:
+    """Check a run against the policies of the data and against earlier runs; nothing is written.
 
     Raises
     ------
     InputError
-        The run would show few people or one peer, and its owner has not accepted that; or an account was changed.
+        A policy refuses the run, which nobody can accept; the run would show few people or one peer, and its owner has
+        not accepted that; or an account was changed.
     """
+    check_consent(plan.written, peers, today=now.date())
     for ledger in run_ledgers(plan, peers):
         ledger.check()
 
@@ -90,6 +92,7 @@ def record_runs(plan: Plan, peers: Sequence[str], *, now: datetime, signer: Iden
     StorageError
         An account cannot be written, so nothing may be sent.
     """
+    check_consent(plan.written, peers, today=now.date())
     ledgers = run_ledgers(plan, peers)
     for ledger in ledgers if len(ledgers) > 1 else ():  # before any of them is written
         ledger.check()
@@ -223,7 +226,7 @@ class RunLedger:
     @cached_property
     def digest(self) -> str:
         """Digest of the experiment, which its approval names."""
-        return experiment_digest(self.plan.experiment)
+        return experiment_digest(self.plan.written)
 
     @cached_property
     def policy(self) -> Path | None:
@@ -232,7 +235,7 @@ class RunLedger:
 
     def _entry(self, now: datetime, *, accepted: tuple[str, ...], signer: Identity | None) -> RunEntry:
         plan, protection = self.plan, self.plan.protection
-        approval = None if self.policy is None else approval_of(plan.experiment, self.policy)
+        approval = None if self.policy is None else approval_of(plan.written, self.policy)
         parts, rows = self._packed() if self.exact else ({}, "")
         return RunEntry(
             run=plan.experiment.name,

@@ -107,7 +107,10 @@ async def live(
     names = resolved.topology.peers
     if isinstance(made, Experiment):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
-        plans = {name: replace(own, unaccounted=resolved.unaccounted) for name, own in plans.items()}
+        plans = {
+            name: replace(own, unaccounted=resolved.unaccounted, unpinned=resolved.experiment)
+            for name, own in plans.items()
+        }
     else:
         plans = dict.fromkeys(names, resolved)
     run = Run(resolved.experiment, began=began)

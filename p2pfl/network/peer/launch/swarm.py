@@ -168,7 +168,7 @@ def run(
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
     resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
-    check_runs(resolved, resolved.federation.peers)
+    check_runs(resolved, resolved.federation.peers, now=began)
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -199,7 +199,8 @@ def run(
         threads = max(1, (os.cpu_count() or 1) // len(names))
         roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
         accepted = resolved.unaccounted or unaccounted
-        errand = Errand(plain(resolved.pinned), urls, folder, accepted, threads, roster, together, owner)
+        pinned, written = plain(resolved.pinned), plain(resolved.experiment)
+        errand = Errand(pinned, urls, folder, accepted, threads, roster, together, owner, written)
         swarm.start(names, errand)
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:

@@ -319,7 +319,9 @@ class Errand:
     Attributes
     ----------
     table, urls, folder
-        Experiment, addresses of its brokers, and run directory.
+        Experiment with its calibrated noise, addresses of its brokers, and run directory.
+    written
+        Experiment as the user has written it.
     unaccounted
         Whether owners accept what their accounts refuse.
     threads
@@ -340,6 +342,7 @@ class Errand:
     roster: Mapping[str, bytes] | None
     resume: tuple[int | None] | None
     owner: Owner
+    written: Mapping[str, Any]
 
 
 def main(name: str, errand: Errand, pipe: Connection) -> None:
@@ -354,7 +357,7 @@ def main(name: str, errand: Errand, pipe: Connection) -> None:
 
     try:
         resolved = plan(check(errand.table), only=[name], unaccounted=True)  # the swarm has passed the account
-        resolved = replace(resolved, unaccounted=errand.unaccounted)
+        resolved = replace(resolved, unaccounted=errand.unaccounted, unpinned=check(errand.written))
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:

@@ -24,6 +24,7 @@ from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, product, times
 from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.inference import chi_squared_tail, used_coefficients
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.survival.proportionality import proportionality
@@ -338,6 +339,10 @@ class Cox(LikelihoodModel, TimedModel):
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
         beta, names = self._beta(tensors), [labels[place] for place in kept]
+        freedom = used_coefficients(tensors["covariance"])
+        if not (self.ridge or self.subdistribution) and freedom:
+            gain = 2 * (facts["likelihood"] - facts["null_likelihood"])
+            facts |= {"chi2": gain, "chi2_freedom": freedom, "chi2_p": chi_squared_tail(gain, freedom)}
         ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
         kind = "robust" if self.robust else None
         found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)

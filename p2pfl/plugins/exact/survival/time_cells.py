@@ -17,6 +17,9 @@ from p2pfl.plugins.exact.survival.grid import MAX_CELLS, Grid, TimedModel, Union
 SHARES = (0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875)
 """Shares of the width at which a cell of time may be cut in two; the first that leaves no small cell is taken."""
 
+LEAST_WIDE = 16.0
+"""Width above which a cell of time is cut at whole numbers, all of them different."""
+
 MAX_BATCH = 512
 """Cells of time whose samples are looked at together, so that a grid that is too fine is refused soon."""
 
@@ -144,7 +147,7 @@ def cut_time(check: AgreedCheck[Own], cells: TimeCells, *, horizon: float) -> As
     yield from replace(cells, grid=UnionGrid(np.zeros(1), horizon)).check(check, auto=True)
     pieces = {0.0: (horizon, 0)}  # the end of each piece, and how many cuts were tried
     while True:
-        tried = {low: low + (end - low) * SHARES[tries] for low, (end, tries) in pieces.items() if tries < len(SHARES)}
+        tried = {low: _cut(low, end, SHARES[tries]) for low, (end, tries) in pieces.items() if tries < len(SHARES)}
         tried = dict(list(tried.items())[: MAX_CELLS - len(pieces)])
         if not tried:
             return np.array(sorted(pieces))
@@ -164,6 +167,12 @@ def cut_time(check: AgreedCheck[Own], cells: TimeCells, *, horizon: float) -> As
                 pieces[low] = end, tries + 1
             else:
                 pieces |= {low: (middle, 0), middle: (end, 0)}
+
+
+def _cut(low: float, end: float, share: float) -> float:
+    """Return where a cell is cut, in a wide one at a whole number."""
+    middle = low + (end - low) * share
+    return float(np.rint(middle)) if end - low > LEAST_WIDE else middle
 
 
 def check_time(model: TimedModel, tensors: Tensors, check: AgreedCheck[Own], cells: TimeCells) -> Asked[Tensors]:

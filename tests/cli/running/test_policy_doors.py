@@ -1,0 +1,167 @@
+"""The policy beside the data binds every use of them, whichever command or call it is."""
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+import p2pfl as package
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.site_policy import read_policy
+from p2pfl.network.peer.launch.in_loop import live
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.audit.audit import audit
+from p2pfl.plugins.study.valuation import valuation
+from p2pfl.privacy.keys import Identity, SeededSource, key_text
+
+EXPERIMENT = """
+name = "ward"
+rounds = 2
+[topology]
+kind = "complete"
+peers = 3
+[data]
+name = "table"
+[data.options]
+path = "{peer}.csv"
+target = "low"
+columns = { age = "number", weight = "number", low = [0, 1] }
+[model]
+name = "MODEL"
+[privacy]
+mode = "pairwise"
+"""
+PEERS = ("peer0", "peer1", "peer2")
+OFFICER = Identity.generate(SeededSource(7), peer="officer")
+MODELS = 'allows the models cox, not "{}"; choose one of these'
+COMMANDS = {
+    "run": (),
+    "simulate": (),
+    "simulate over a network": ("--network", "wan"),
+    "peer": ("--name", "peer0", "--broker", "mqtt://127.0.0.1:1"),
+    "describe": (),
+    "describe of one": ("--name", "peer0"),
+    "components": (),
+    "survival": ("--set", "data.options.target=age", "--set", "data.options.event=low"),
+    "value": (),
+    "audit": (),
+}
+CALLS = {
+    "simulate": lambda file: package.simulate(file, baselines=False),
+    "simulate a plan": lambda file: package.simulate(plan(read(file)), baselines=False, unaccounted=True),
+    "live": lambda file: asyncio.run(live(read(file), baselines=False)),
+    "Peer": lambda file: package.Peer("peer0", plan(read(file), only=["peer0"]), transport=MemoryTransport()),
+    "value": lambda file: valuation(plan(read(file))),
+    "audit": lambda file: audit(plan(read(file))),
+    "glm of a file": lambda file: package.glm("low ~ age", file),
+    "glm of tables": lambda file: package.glm(
+        "low ~ age", {f"peer{n}": file.parent / f"peer{n}.csv" for n in range(3)}
+    ),
+    "describe": package.describe,
+}
+
+
+@pytest.fixture
+def ward(place):
+    """A folder with the tables of three peers, an experiment and a policy that refuses its model."""
+    for peer, name in enumerate(PEERS):
+        rows = [f"{20 + (7 * row + peer) % 17},{50 + row % 13},{int((row + peer) % 3 == 0)}" for row in range(40)]
+        (place / f"{name}.csv").write_text("\n".join(["age,weight,low", *rows]) + "\n")
+    save(place)
+    (place / "policy.toml").write_text('models = ["cox"]\n')
+    return place
+
+
+def save(place, model="glm"):
+    (place / "ward.toml").write_text(EXPERIMENT.replace("MODEL", model))
+
+
+def used(place):
+    return sorted(path.name for path in place.glob("*.budget.jsonl"))
+
+
+@pytest.mark.parametrize("door", COMMANDS)
+def test_a_command_uses_no_data_against_their_policy(p2pfl, ward, door):
+    command, unaccounted = door.split()[0], [] if door.startswith("audit") else ["--unaccounted"]
+    said = p2pfl(command, "ward.toml", *COMMANDS[door], *unaccounted)
+    assert said.status == 2
+    assert f"{ward / 'policy.toml'} allows the models cox, not " in said.err
+    assert used(ward) == []
+
+
+@pytest.mark.slow
+def test_a_sweep_uses_no_data_against_their_policy(p2pfl, ward):
+    said = p2pfl("sweep", "ward.toml", "--seeds", "1", "--over", "rounds=2,3", "--jobs", "1")
+    assert said.status == 1
+    assert f"{ward / 'policy.toml'} {MODELS.format('glm')}" in said.err
+    assert used(ward) == []
+
+
+@pytest.mark.parametrize("door", CALLS)
+def test_a_call_from_python_uses_no_data_against_their_policy(ward, door):
+    with pytest.raises(package.errors.InputError, match=r"policy\.toml allows the models cox, not"):
+        CALLS[door](ward / "ward.toml")
+    assert used(ward) == []
+
+
+def test_parts_in_python_have_the_policy_of_the_machine(ward, monkeypatch):
+    data = {"ada": ([[0.0], [1.0]] * 4, [0, 1] * 4), "bob": ([[0.0], [1.0]] * 4, [0, 1] * 4)}
+    learner = package.TorchLearner(pytest.importorskip("torch").nn.Linear(1, 2), data)
+    parts = (package.FedAvg(), learner, package.topology.ring(2).named(sorted(data)))
+    package.simulate(*parts, rounds=1)
+    monkeypatch.setenv("P2PFL_POLICY", str(ward / "policy.toml"))
+    with pytest.raises(package.errors.InputError, match=r"policy\.toml allows the models cox"):
+        package.simulate(*parts, rounds=1)
+
+
+@pytest.mark.parametrize("command", ["explain", "privacy"])
+def test_a_review_shows_an_experiment_that_the_policy_refuses(p2pfl, ward, command):
+    said = p2pfl(command, "ward.toml", "--name", "peer0", "--json")
+    assert said.status == 0, said.err
+    assert used(ward) == []
+
+
+@pytest.mark.parametrize("model", ["glm", "description"])
+@pytest.mark.parametrize("door", ["simulate", "live", "describe"])
+def test_what_the_officer_has_approved_runs_at_every_door(ward, p2pfl, model, door):
+    (ward / "policy.toml").write_text(
+        f'officer = "{key_text(OFFICER.public)}"\n'
+        '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
+    )
+    save(ward, model)
+    experiment = read(ward / "ward.toml")
+    policy = read_policy(ward / "policy.toml")
+    given = approve(experiment, policy, OFFICER, purpose="care", today=dt.date(2026, 1, 1))
+    path = write_approval(given, ward / "policy.toml")
+    if door == "describe":
+        assert p2pfl("describe", "ward.toml").status == (0 if model == "description" else 2)
+        return
+    CALLS[door](ward / "ward.toml")
+    assert len(used(ward)) == 3
+    path.unlink()
+    with pytest.raises(package.errors.InputError, match="asks for an approval of this experiment as it is"):
+        CALLS[door](ward / "ward.toml")
+
+
+def test_calibrated_noise_needs_no_other_approval(ward):
+    (ward / "policy.toml").write_text(
+        f'officer = "{key_text(OFFICER.public)}"\n'
+        '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
+    )
+    (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
+    options = read(ward / "ward.toml").data.options
+    private = {
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "table", "options": dict(options)},
+        "model": {"name": "private_description", "options": {"bounds": {"age": [0, 99], "weight": [0, 99]}}},
+        "privacy": {"mode": "pairwise", "epsilon": 2.0, "mask_graph": "complete"},
+    }
+    experiment = read(private)
+    assert plan(experiment, live=True).pinned != experiment
+    policy = read_policy(ward / "policy.toml")
+    given = approve(experiment, policy, OFFICER, purpose="care", today=dt.date(2026, 1, 1))
+    write_approval(given, ward / "policy.toml")
+    asyncio.run(live(experiment, baselines=False))
+    assert len(used(ward)) == 4
