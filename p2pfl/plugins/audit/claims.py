@@ -84,6 +84,7 @@ SENTENCES = {
     "nobody is alone in a cell": "No cell of the totals, as the check of small cells leaves it, has one (cells).",
     "nobody is alone beside the samples of a peer": "No peer that subtracts its samples leaves one person (cells).",
     "nobody has nearly a whole sum": "No mean that is stated tells the largest value to within 10 % (means).",
+    "nobody has nearly all of a combination of columns": "No sum of products is one row, but for a tenth (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
     "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",

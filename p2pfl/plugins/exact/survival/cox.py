@@ -23,7 +23,8 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, product, times
-from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
+from p2pfl.plugins.exact.leverage import RowSums
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.inference import chi_squared_tail, used_coefficients
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
@@ -208,7 +209,7 @@ class Cox(LikelihoodModel, TimedModel):
             .shown(options)
             .replace("leave in each cell", f"leave {ways} in each cell" if ways else "leave in each cell")
         )
-        return shows + ("; and the sums of products of score residuals" if robust else "")
+        return shows + ("; and the sums of products of score residuals" if robust else "") + shown_knots(options)
 
     @property
     def scored(self) -> str:
@@ -229,7 +230,7 @@ class Cox(LikelihoodModel, TimedModel):
         shapes |= {"hazard": by_cell, "hazard_square": by_cell, "hazard_means": (*by_cell, width)}
         shapes |= dict.fromkeys(SCALARS, (1,))
         shapes |= {"levels": (self.features,)} if self.merges_levels else {}
-        return shapes | self.time_shapes
+        return shapes | self.splines.shapes | self.time_shapes
 
     @property
     def design_columns(self) -> Design:
@@ -241,7 +242,7 @@ class Cox(LikelihoodModel, TimedModel):
 
         With times of entry, each row of a sample counts.
         """
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1 and not self.auto:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -250,9 +251,24 @@ class Cox(LikelihoodModel, TimedModel):
         design = yield from check_design(
             design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
         )
-        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways)
+        strata = [f"{self.strata}={level}" for level in self.roles.levels] if self.strata is not None else []
+        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways, strata)
         tensors = yield from check_time(self, tensors, agreed, cells)
         return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sum over all cells of time before the first step; those of a cell are of few people anyway."""
+        if tensors["samples"][0]:
+            return None
+        kept, names = self.roles.kept, feature_names(self.features, self.fields)
+        merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
+
+        def columns(part: Part) -> Floats:
+            valued = self.splines.evaluated(tensors, part.features)
+            features = valued if merged is None else merged.joined(valued)
+            return features[:, kept].astype(np.float64)
+
+        return RowSums.unweighted(columns, [names[place] for place in kept.tolist()])
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
@@ -343,6 +359,7 @@ class Cox(LikelihoodModel, TimedModel):
         if not (self.ridge or self.subdistribution) and freedom:
             gain = 2 * (facts["likelihood"] - facts["null_likelihood"])
             facts |= {"chi2": gain, "chi2_freedom": freedom, "chi2_p": chi_squared_tail(gain, freedom)}
+        facts |= self.splines.facts(tensors)
         ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
         kind = "robust" if self.robust else None
         found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
@@ -367,7 +384,8 @@ class Cox(LikelihoodModel, TimedModel):
         return np.asarray(features[:, kept].astype(np.float64) - tensors["means"][kept])
 
     def _risk(self, tensors: Tensors, part: Part) -> Floats:
-        return times(self._centred(tensors, part.features), self._beta(tensors))
+        features = self.splines.evaluated(tensors, part.features)
+        return times(self._centred(tensors, features), self._beta(tensors))
 
     def _counted(self, peer: str, own: Own) -> Ints:
         part = own.train
@@ -526,5 +544,5 @@ class Risk(TensorModule):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
-        risks: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
+        risks: torch.Tensor = (self.inputs(features) - self.means) @ self.weight.T
         return risks
