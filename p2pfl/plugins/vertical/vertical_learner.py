@@ -19,7 +19,7 @@ from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
 from p2pfl.learning.additive import Asking, Questions, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
-from p2pfl.plugins.vertical.alignment import align
+from p2pfl.plugins.vertical.alignment import align, check_parties
 from p2pfl.plugins.vertical.common_table import CommonTable, check_complete
 from p2pfl.plugins.vertical.messages import Slot, collect
 from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
@@ -50,6 +50,8 @@ class VerticalLearner(SequentialLearner):
         Model of all columns.
     peers
         Names of the local peers, a helper included.
+    run
+        Name of the run, on which pseudonyms depend.
     seed
         Seed of the draw of test rows.
     test
@@ -58,10 +60,14 @@ class VerticalLearner(SequentialLearner):
 
     traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
     max_predictors: ClassVar[int] = MAX_PREDICTORS
+    value_metric: ClassVar[str] = "r2 of the training rows"
     gradients_missing = "models of columns at different peers have none"
 
-    def __init__(self, parties: Parties, model: VerticalModel, *, peers: Sequence[str], seed: int, test: float) -> None:
-        self.parties, self.model = parties, model
+    def __init__(
+        self, parties: Parties, model: VerticalModel, *, peers: Sequence[str], run: str, seed: int, test: float
+    ) -> None:
+        check_parties(parties)
+        self.parties, self.model, self.run = parties, model, run
         self.roles = Roles(parties.names, parties.label, parties.helper)
         self.peers, self.seed, self.test = tuple(peers), seed, test
         self._source: Source = SecretSource()
@@ -106,7 +112,9 @@ class VerticalLearner(SequentialLearner):
 
     def predictors(self, peer: str) -> int:
         """Return how many linear predictors of each row of a local party the run shows the label holder."""
-        return self.model.predictors if peer in self.roles.features else 0
+        if peer not in self.roles.features:
+            return 0
+        return max(self.model.predictors, int(self.test > 0 and bool(self.model.scores)))
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model as it is: :meth:`baselines` has that of the label holder alone."""
@@ -117,7 +125,7 @@ class VerticalLearner(SequentialLearner):
         """Return the questions of the round."""
         del row
         source = self._source
-        aligned = yield from align(self.parties, self.roles, source, round=round)
+        aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
         table = CommonTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
         self._table[:] = [table]
         fit = yield from self.model.fit(table, self.roles, source)
@@ -154,10 +162,12 @@ class VerticalLearner(SequentialLearner):
         tensors = self.model.kept(self.tensors(row, peer=peer))
         return {name: torch.from_numpy(np.array(value, np.float64)) for name, value in tensors.items()}
 
-    def described(self, peer: str) -> Mapping[str, Any]:
-        """Return the description of a peer's model: its own columns, and nobody else's."""
-        party = self.parties.own.get(peer)
-        return {} if party is None else self.model.described(party, label=peer == self.parties.label)
+    def described(self, peer: str | None = None) -> Mapping[str, Any]:
+        """Return the description of a peer's model: its own columns, and nobody else's; or what all may know."""
+        party = None if peer is None else self.parties.own.get(peer)
+        if peer is None or party is None:
+            return self.model.described(None, label=False)
+        return self.model.described(party, label=peer == self.parties.label)
 
     def explained(self, row: torch.Tensor) -> Explained | None:
         """Return the explanation of the one local peer's model ``[P]``; ``None`` of several peers, and of a helper."""
@@ -180,6 +190,23 @@ class VerticalLearner(SequentialLearner):
         own = {peer: self.tensors(models[peer], peer=peer) for peer in self.parties.names if peer in models}
         pooled, difference = self.model.pooled(self._table[0], own)
         return OwnBaselines(named, pooled if self.test else None, difference)
+
+    def shares(self, models: Mapping[str, Mapping[str, torch.Tensor]]) -> Mapping[str, float]:
+        """Return the share of each party in R²: Shapley's value over all subsets of parties, exactly.
+
+        Raises
+        ------
+        ModelError
+            The model has no R².
+
+        References
+        ----------
+        Grömping, Relative importance for linear regression in R, Journal of Statistical Software 17, 2006.
+        """
+        shares = {peer: float(models[peer]["value"][0]) for peer in self.parties.names if "value" in models[peer]}
+        if not shares or not all(map(math.isfinite, shares.values())):
+            raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
+        return shares
 
     def _predictors(self, table: CommonTable, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
         """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
@@ -206,7 +233,7 @@ class VerticalLearner(SequentialLearner):
         tensors = dict(self.model.own(peer, table, fit))
         if peer == self.parties.label and self.model.scores:
             scaled, targets = table.scaled(peer), table.targets(test=True)
-            predictor = scaled.test @ fit.weight(peer) + fit.bias()[0] + foreign()
+            predictor = scaled.test @ fit.weight(peer) + fit.bias(peer)[0] + foreign()
             tensors |= self.model.scored(table, predictor, targets)
         return tensors
 

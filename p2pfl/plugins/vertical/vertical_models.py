@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -17,8 +17,10 @@ from p2pfl.data.data_description import Field
 from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
-from p2pfl.plugins.vertical.block import FACTS, Block, describe_block
+from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.common_table import CommonTable
+from p2pfl.plugins.vertical.gram import Design
+from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, score, score_names
 from p2pfl.privacy.keys import Source
@@ -30,29 +32,62 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
 
 
-class VerticalFit(Protocol):
-    """Result of a fit: what is public, and what each peer keeps."""
+class Fitted(Protocol):
+    """Result of a fit, as the modules that ask for it return it."""
+
+    @property
+    def design(self) -> Design:
+        """Public shape of the joined table."""
+        ...
 
     @property
     def figures(self) -> Mapping[str, float]:
         """Public numbers by name."""
         ...
 
-    def weight(self, peer: str) -> Floats:
-        """Return the coefficients of a local party, in units of the deviations of its columns, ``[a]``."""
+    @property
+    def own(self) -> Callable[[str], Mapping[str, Floats]]:
+        """Function that returns the coefficients and errors of a local party, and the label holder's intercept."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class VerticalFit:
+    """Result of a fit: what is public, and what each peer keeps.
+
+    Parameters
+    ----------
+    fitted
+        The result.
+    figures
+        Public numbers by name.
+    """
+
+    fitted: Fitted
+    figures: Mapping[str, float]
+
+    def weight(self, peer: str) -> Floats:
+        """Return the coefficients of a local party in units of the deviations of its columns, ``[a]``.
+
+        They are 0 of a column that others determine.
+        """
+        return np.nan_to_num(self.fitted.own(peer)["coefficients"])
 
     def errors(self, peer: str) -> Floats:
-        """Return their standard errors, ``[a]``; 0 of a coefficient that others determine, NaN without errors."""
-        ...
+        """Return their standard errors, ``[a]``; 0 of a column that others determine, NaN where there are none."""
+        own = self.fitted.own(peer)
+        if "errors" not in own:
+            return np.where(np.isnan(own["coefficients"]), 0.0, math.nan)
+        return np.nan_to_num(own["errors"])
 
-    def bias(self) -> tuple[float, float]:
-        """Return the intercept and its standard error; asked at the label holder alone."""
-        ...
+    def bias(self, peer: str) -> tuple[float, float]:
+        """Return the intercept at the means of all columns, and its standard error; asked of the label holder alone."""
+        own = self.fitted.own(peer)
+        return float(own["intercept"][0]), float(own.get("intercept_error", [math.nan])[0])
 
     def value(self, peer: str) -> float:
-        """Return the share of a party of the explained deviance; NaN where it is not known."""
-        ...
+        """Return the share of a local party of the explained variance; NaN where it is not known."""
+        return float(self.fitted.own(peer).get("value", [math.nan])[0])
 
 
 class VerticalModel(Protocol):
@@ -70,7 +105,7 @@ class VerticalModel(Protocol):
 
     @property
     def predictors(self) -> int:
-        """Number of linear predictors of each row that the label holder sees, training or test."""
+        """Number of linear predictors of each training row that the label holder sees."""
         ...
 
     @property
@@ -116,8 +151,8 @@ class VerticalModel(Protocol):
         """Return the tensors that the file of a party holds."""
         ...
 
-    def described(self, party: Party, *, label: bool) -> Mapping[str, Any]:
-        """Return the description in the file of a party."""
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
         ...
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
@@ -171,8 +206,8 @@ class VerticalGLM:
 
     @property
     def predictors(self) -> int:
-        """Number of linear predictors of each row that the label holder sees, training or test."""
-        return 1 if self.family == "gaussian" else STEPS
+        """Number of linear predictors of each training row that the label holder sees."""
+        return 0 if self.family == "gaussian" else STEPS
 
     @property
     def noisy(self) -> bool:
@@ -207,6 +242,27 @@ class VerticalGLM:
                 f"{peer} has {wrong} among its targets, which {self.family} does not allow; choose another family"
             )
 
+    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+        """Return the questions of the fit."""
+
+        def columns(peer: str) -> Floats:
+            return table.scaled(peer).train
+
+        def target(_: str) -> Floats:
+            return table.targets().astype(np.float64)
+
+        fitted: Fitted
+        rows = len(table.trained)
+        if self.family == "gaussian":
+            options = LinearOptions(ridge=self.ridge)
+            fitted = yield from fit_linear(columns, target, roles, source, rows=rows, options=options)
+        else:
+            raise NotImplementedError
+        usual = {"dispersion": 1.0, "steps": 1.0}
+        known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
+        figures = usual | dict(fitted.figures) | known
+        return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
+
     def loss(self, fit: VerticalFit) -> float | None:
         """Return the mean deviance of the training rows."""
         return fit.figures["deviance"] / fit.figures["samples"]
@@ -235,7 +291,7 @@ class VerticalGLM:
         tensors |= {"weight": scaled.spread(fit.weight(peer)), "error": scaled.spread(fit.errors(peer))}
         tensors |= {"mean": scaled.mean, "deviation": scaled.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
-            bias, error = fit.bias()
+            bias, error = fit.bias(peer)
             alone = self._alone(table)
             tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
             tensors |= {"alone_weight": scaled.spread(alone.weight), "alone_bias": np.array([alone.bias])}
@@ -255,8 +311,10 @@ class VerticalGLM:
         """Return the tensors that the file of a party holds."""
         return {name: value for name, value in tensors.items() if name not in {"scores", "alone_scores"}}
 
-    def described(self, party: Party, *, label: bool) -> Mapping[str, Any]:
-        """Return the description in the file of a party."""
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
+        if party is None:
+            return describe_run(self.name, {"family": self.family, "ridge": self.ridge})
         return describe_block(self.block(party, label=label), party.description)
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:

@@ -45,6 +45,9 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     dict
         JSON values; empty for a user-defined learner, whose model and inputs only its owner knows.
     """
+    bare = plan.learner.bare
+    if isinstance(bare, KeepsPrivate):
+        return dict(bare.described())
     if not learner_traits(plan.learner).torch_model:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
