@@ -378,9 +378,9 @@ class _Alignment:
         """Return the rows of a run, in the random order of the helper if there is one, ``[rows, N]``."""
         rows = {"common": matches.common, "labelled": matches.rows[matches.rows[:, 0] != ABSENT]}
         chosen = rows.get(self.parties.rows, matches.rows)
-        return (
-            chosen if self.helper is None else chosen[_random_order(self.secret(self.helper, "order", 8 * len(chosen)))]
-        )
+        if self.helper is None:
+            return chosen
+        return np.asarray(chosen[_random_order(self.secret(self.helper, "order", 8 * len(chosen)))])
 
     def _order(self, peer: str) -> Ints:
         return _random_order(self.secret(peer, "shuffle", 8 * len(self.parties.party(peer))))

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from aligning import OUTSIDER, aligned, parties, people
+from aligning import OUTSIDER, Recorder, aligned, parties, people
 from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.plugins.vertical import alignment
@@ -200,10 +200,9 @@ def refusing(given, sentence, error=DataError, **options):
 
 def test_parties_with_too_few_rows_end_before_a_pseudonym_leaves():
     given = parties({"ada": [[*map(str, range(60))]], "bob": [["1"]]}, least=50)
-    recorder = None
-    with pytest.raises(DataError, match=r"bob has 1 rows, fewer than data.options.least = 50; collect more rows$"):
-        _, recorder = aligned(given)
-    assert recorder is None
+    recorder = Recorder([*given.names, "helper"])
+    refusing(given, r"bob has 1 rows, fewer than data.options.least = 50; collect more rows$", recorder=recorder)
+    assert recorder.received == {}
     refusing(
         parties({"ada": [["1"]], "bob": [["2"]]}), r"have 0 rows in common, fewer than data.options.least = 1, .* p2pfl"
     )
