@@ -379,7 +379,7 @@ class _Alignment:
         rows = {"common": matches.common, "labelled": matches.rows[matches.rows[:, 0] != ABSENT]}
         chosen = rows.get(self.parties.rows, matches.rows)
         if self.helper is None:
-            return chosen
+            return np.asarray(chosen)
         return np.asarray(chosen[_random_order(self.secret(self.helper, "order", 8 * len(chosen)))])
 
     def _order(self, peer: str) -> Ints:
