@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from p2pfl.core.registry import find_entry_points, load
@@ -12,6 +13,22 @@ from p2pfl.experiment.schema import PARTITIONINGS, DataSettings, Experiment
 if TYPE_CHECKING:  # settings are read without torch
     from p2pfl.data import Federation
     from p2pfl.learning import Learner
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """What leaves peers of which some learn more than others.
+
+    Parameters
+    ----------
+    statement
+        Clauses of the privacy statement.
+    learned
+        What each observer learns, and what a malicious one can do, by observer.
+    """
+
+    statement: str
+    learned: Mapping[str, str]
 
 
 class Partitioning(Protocol):
@@ -42,12 +59,8 @@ class Partitioning(Protocol):
         """Return the learner of ``[model]`` on a federation that :meth:`federate` has made."""
         ...
 
-    def shown(self, experiment: Experiment) -> str:
-        """Return what totals show, to complete the sentence "from which the model follows: ..."."""
-        ...
-
-    def learned(self, experiment: Experiment, peers: Sequence[str]) -> Mapping[str, str]:
-        """Return what each observer learns, by observer; empty where all peers learn the same."""
+    def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
+        """Return what leaves the peers."""
         ...
 
 

@@ -206,6 +206,9 @@ def assemble(
     if sizes_masks(experiment.privacy, asked.mode) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, asked.algorithm, trained, mean_samples=parts.mean_samples)
     protection = protect(asked, parts.mode, topology, weights, size=trained.layout.size, update=update, sums=sums)
+    if (divided := partitioning(experiment.data)) is not None:
+        disclosure = divided.disclosed(experiment, parts.federation, topology.peers)
+        protection = replace(protection, totals=disclosure.statement, learned=disclosure.learned)
     rounds = Gossip(*steps_of_round(asked, topology, weights, protection))
     accounted = admitted(
         experiment,

@@ -16,6 +16,7 @@ from p2pfl.core.rows import Layout
 from p2pfl.core.traits import DataTraits, LearnerTraits
 from p2pfl.data import no_data
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.partitionings import Disclosure
 from p2pfl.experiment.schema import PARTITIONINGS
 from p2pfl.learning.additive import Question, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
@@ -78,11 +79,8 @@ class Numbers:
     def learner(self, *_):
         return NumberLearner()
 
-    def shown(self, _):
-        return "the sum of all numbers"
-
-    def learned(self, *_):
-        return {"every peer": "the sum", "the broker": "sizes"}
+    def disclosed(self, *_):
+        return Disclosure("peers show their sum", {"every peer": "the sum", "the broker": "sizes"})
 
 
 NUMBER_PEERS = Numbers()
@@ -105,7 +103,7 @@ def registered(monkeypatch):
 def test_a_partitioning_brings_data_learner_and_statement_of_its_own(tmp_path):
     run = simulate(SETTINGS, folder=tmp_path / "run")
     assert run.summary["privacy"]["learned"] == {"every peer": "the sum", "the broker": "sizes"}
-    assert "the model follows: the sum of all numbers" in run.summary["privacy"]["statement"]
+    assert run.summary["privacy"]["statement"].startswith("peers show their sum; no differential privacy is claimed")
     assert [float(run.models[peer]["sum"]) for peer in NUMBERS] == [7.0, 7.0, 7.0]
 
 

@@ -13,7 +13,6 @@ from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODELS
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode
-from p2pfl.experiment.partitionings import partitioning
 from p2pfl.experiment.protection import Protection, fewest_partners
 from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
@@ -86,9 +85,7 @@ def protect(
         sums=sums,
         totals=_total_facts(experiment) if traits.additive else "",
     )
-    divided = partitioning(experiment.data)
-    learned = {} if divided is None else divided.learned(experiment, topology.peers)
-    return replace(protected, given=_condition(experiment), learned=learned)
+    return replace(protected, given=_condition(experiment))
 
 
 def _condition(experiment: Experiment) -> str:
@@ -100,8 +97,6 @@ def _condition(experiment: Experiment) -> str:
 
 def _total_facts(experiment: Experiment) -> str:
     """Return what the totals of a model show, as its class says, which may depend on its options."""
-    if (divided := partitioning(experiment.data)) is not None:
-        return divided.shown(experiment)
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
     shown = getattr(kind, "shown", None)

@@ -126,6 +126,10 @@ def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomput
         "epsilon": None,
         "examples": None,
     }
+    if protection.learned:  # not all peers learn the same
+        return stated | {
+            "statement": f"{protection.totals}; no differential privacy is claimed, because totals are exact"
+        }
     hides, shown = _hides(protection, mode), f"from which the model follows: {protection.totals}"
     if not protection.claimed:
         learned = f"every peer learns the exact totals {shown}"

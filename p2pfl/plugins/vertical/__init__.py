@@ -1,0 +1,1 @@
+"""Models of peers that hold different columns of the same people."""

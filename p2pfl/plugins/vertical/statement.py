@@ -1,0 +1,159 @@
+"""Who learns what where peers hold different columns of the same people, and what a malicious peer can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p2pfl.experiment.partitionings import Disclosure
+from p2pfl.results.formats import size
+
+WORD = 8
+"""Bytes of an integer."""
+
+KEY_BYTES = 32
+"""Bytes of a pseudonym in a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalRun:
+    """Public facts of a run from which its statement follows.
+
+    Parameters
+    ----------
+    label, features, solver
+        Label holder, parties without labels, and the peer that solves.
+    helper
+        Peer without rows; ``None`` for none.
+    others
+        Names of peers that take no part.
+    steps
+        Steps in which the label holder sees predictors; 0 of linear models and statistics, which have none.
+    most
+        Most predictors of a row over all runs.
+    noisy
+        True if all but the last predictors have noise.
+    shown
+        True if all coefficients and products of columns are shown to all.
+    rows, columns
+        Number of rows at most, and of columns of a party on average, as far as the tables at hand tell.
+    keys
+        Number of keys by which rows are matched.
+    """
+
+    label: str
+    features: tuple[str, ...]
+    solver: str
+    helper: str | None
+    others: tuple[str, ...] = ()
+    steps: int = 0
+    most: int = 14
+    noisy: bool = True
+    shown: bool = False
+    rows: int
+    columns: float
+    keys: int
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of those with rows, sorted."""
+        return tuple(sorted((self.label, *self.features)))
+
+    @property
+    def sums(self) -> str:
+        """What the label holder sees of predictors, for a row."""
+        if len(self.features) == 1:
+            return f"the linear predictor of {self.features[0]}"
+        return f"the sum of the linear predictors of {listed(self.features)}"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """Statement, and what each observer learns."""
+        return Disclosure(self._statement(), self._learned() | self._malicious() | {"bytes": self._cost()})
+
+    def _statement(self) -> str:
+        seen = f"{self.label} sees {self.sums} of each test row"
+        if self.steps:
+            seen = f"{self.label} sees {self.sums} of each row"
+        return (
+            f"no row leaves its owner; {self.solver} receives sums of products of columns, and {seen}; this holds if "
+            f"all peers follow the protocol and no two of those who deal, hold and receive the columns of a product "
+            "conspire"
+        )
+
+    def _learned(self) -> dict[str, str]:
+        """Return what peers learn that follow the protocol."""
+        common = "which of its rows all have, and how many rows each has"
+        learned = {f"{self.label}, the label holder": "; ".join([common, *self._of_label()])}
+        own = "its own coefficients" + (f", at each of {self.steps + 1} points" if self.steps else "")
+        for peer in self.features:
+            more = [self._solved()] if peer == self.solver else []
+            learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more, *self._of_all()])
+        if self.helper is not None:
+            matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
+            learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
+        broker = "sizes, times and numbers of messages"
+        return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
+
+    def _of_label(self) -> list[str]:
+        tested = f"{self.sums} of each test row"
+        if not self.steps:
+            return ["its own coefficients", tested, *self._of_all()]
+        if self.noisy:
+            seen = f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that ends"
+        else:
+            seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
+        return [seen, tested, "its own coefficients", *self._of_all()]
+
+    def _of_all(self) -> list[str]:
+        return ["as open = true says, all coefficients and all products of columns"] if self.shown else []
+
+    def _solved(self) -> str:
+        points = f", and at {self.steps + 1} points weighted products and gradients" if self.steps else ""
+        return f"the products of all pairs of columns in units of their owners{points}; all coefficients"
+
+    def _malicious(self) -> dict[str, str]:
+        """Return what peers can do that do not follow the protocol."""
+        step = ", at each step" if self.steps else ""
+        lies = {
+            "a party that enters the indicator of one person": (
+                f"shows {self.solver} that person's row, exactly: as many people as it has columns{step}; only a "
+                "contract and the bound on steps answer this"
+            )
+        }
+        if self.steps:
+            lies[f"{self.label}, if it sends crafted residuals"] = (
+                f"chooses what the next predictors are; nobody shows more than {self.most} predictors of a row"
+            )
+        if self.helper is not None:
+            lies[f"{self.helper}, if it deals wrong numbers"] = (
+                f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
+            )
+            lies[f"{self.helper} and a party, if they conspire"] = "read the columns that were multiplied with theirs"
+        lies["anybody with guessed ids"] = "learns who is in the other tables; agree on their sizes, and keep a roster"
+        return lies
+
+    def _cost(self) -> str:
+        """Return the bytes and steps of a party, as the formulae of its messages give them."""
+        rows, own, rest = self.rows, self.columns, self.columns * (len(self.parties) - 1)
+        once = 2 * WORD * rows * (own + rest)
+        if self.steps:
+            once = WORD * rows * (3 * own + 2 * rest) + self.steps * WORD * rows * (3 + 2 * own + rest)
+        aligned = self.keys * KEY_BYTES * rows * (len(self.parties) + 1)
+        steps = f", {self.steps} steps" if self.steps else ""
+        return (
+            f"about {size(int(aligned))} to align and {size(int(once))} to fit{steps}, if {rows:,} rows are common and "
+            f"a party has {own:.0f} columns"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in words.
+
+    Examples
+    --------
+    >>> listed(["ada", "bob", "eve"])
+    'ada, bob and eve'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
