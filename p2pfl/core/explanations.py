@@ -178,12 +178,29 @@ class FittedRegression:
         held = self.facts.get("held_out")
         return f"n = {self.facts.get('samples') or 0:.0f}" + ("" if held is None else f", {held:.0f} held out")
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Names of the levels with which the others of their column are compared: each the one without an estimate.
+
+        Examples
+        --------
+        >>> one, other = FittedCoefficient("sex: f", None), FittedCoefficient("sex: m", 0.5)
+        >>> twin = FittedCoefficient("twin", None)
+        >>> FittedRegression("glm", (one, other, twin), {}, errors="likelihood").references
+        ('sex: f',)
+        """
+        columns: dict[str, list[FittedCoefficient]] = {}
+        for each in self.coefficients:
+            columns.setdefault(each.name.rpartition(": ")[0], []).append(each)
+        columns.pop("", None)
+        lacking = [[each.name for each in levels if each.estimate is None] for levels in columns.values()]
+        lone = [names for names, levels in zip(lacking, columns.values(), strict=True) if len(levels) > len(names) == 1]
+        return tuple(name for [name] in lone)
+
     def notes(self) -> list[str]:
         """Return sentences on what the coefficients lack."""
         notes = []
-        if self.errors == "private" and any(each.estimate is None for each in self.coefficients):
-            notes.append("No estimate: the last level of a column is the one with which the others are compared.")
-        elif any(each.estimate is None for each in self.coefficients):
+        if any(each.estimate is None and each.name not in self.references for each in self.coefficients):
             notes.append("No estimate: the features above determine it, so it has no coefficient of its own.")
         if self.errors == "none":
             notes.append("No standard errors: the lasso selects features, which no usual test accounts for.")

@@ -50,6 +50,8 @@ class Value:
         By how much the score rises.
     low, high
         95 % interval of what drawing coalitions leaves open; ``None`` where all of them were trained.
+    alone
+        Score of the model of its data alone; ``None`` if nobody asked.
     """
 
     peer: str
@@ -57,6 +59,7 @@ class Value:
     value: float
     low: float | None
     high: float | None
+    alone: float | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ def valuation(
     method: str = "shapley",
     draws: int = 200,
     metric: str | None = None,
+    alone: bool = False,
     unaccounted: bool = False,
     now: datetime | None = None,
 ) -> Valuation:
@@ -112,6 +116,8 @@ def valuation(
         ten peers.
     metric
         Score; by default that of the summary of a run.
+    alone
+        True if each peer's own model is scored, too.
     unaccounted
         True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
     now
@@ -149,9 +155,10 @@ def valuation(
         estimates, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
     sizes = plan.learner.samples(game.peers).tolist()
     ends = [(None, None)] * count if errors is None else _ends(estimates, errors)
+    own = game([1 << peer for peer in range(count)]).tolist() if alone else [None] * count
     values = tuple(
-        Value(peer, size, float(value), low, high)
-        for peer, size, value, (low, high) in zip(game.peers, sizes, estimates, ends, strict=True)
+        Value(peer, size, float(value), low, high, score)
+        for peer, size, value, (low, high), score in zip(game.peers, sizes, estimates, ends, own, strict=True)
     )
     everybody, nobody = game([(1 << count) - 1, 0])
     return Valuation(method, game.metric, values, float(everybody), float(nobody), game.trained)

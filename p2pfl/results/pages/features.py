@@ -84,6 +84,9 @@ def coefficient_table(regression: FittedRegression) -> FactTable:
     ratio = (regression.ratio,) if regression.ratio else ()
     heads = ("feature", "estimate", "std. error", statistic, "p", *ratio, "95 % interval")
     rows = [coefficient(each, ratio=bool(ratio)) for each in regression.coefficients]
+    for row in rows:
+        if row[0] in regression.references:
+            row[1] = "reference"
     return FactTable("Coefficients", heads, shorten(rows, MAX_COEFFICIENTS, rest=REST_SENTENCE)).dense()
 
 
@@ -128,6 +131,8 @@ FACT_NAMES = {
     "adjusted_r2": "adjusted R²",
     "f": "F",
     "chi2": "likelihood ratio",
+    "likelihood": "log likelihood",
+    "null_likelihood": "null log likelihood",
     "aic": "AIC",
     "bic": "BIC",
 }

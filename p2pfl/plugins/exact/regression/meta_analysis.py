@@ -16,10 +16,9 @@ from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
 from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Round, Tensors
-from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
-from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, with_errors
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.inference import chi_squared_tail
 from p2pfl.plugins.exact.tensor_model import Shapes, scalars
@@ -80,9 +79,8 @@ class MetaAnalysis(GLM):
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
-        """Return what totals show, whatever the options."""
-        del options
-        return cls.shows
+        """Return what totals show with some options."""
+        return cls.shows + shown_knots(options)
 
     @property
     def scored(self) -> str:
@@ -100,10 +98,9 @@ class MetaAnalysis(GLM):
         own = {each.name: getattr(self, each.name) for each in fields(GLM)}
         return GLM(**own)
 
-    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
-        """Check nothing, as no sum over samples leaves a peer."""
-        del tensors, check
-        yield from ()
+    def row_sums(self, tensors: Tensors) -> None:
+        """Return nothing, as no sum over samples leaves a peer."""
+        del tensors
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take both totals; further rounds change nothing."""
@@ -148,7 +145,7 @@ class MetaAnalysis(GLM):
         if facts is None:
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
-        tests = []
+        tests, facts = [], facts | self.splines.facts(tensors)
         for place, label in enumerate(labels):
             freedom, statistic = int(tensors["sites_with"][place]) - 1, float(tensors["heterogeneity"][place])
             if freedom > 0:

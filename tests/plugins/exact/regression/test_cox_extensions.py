@@ -159,6 +159,9 @@ def test_late_entry_is_that_of_r_on_its_heart_data(heart):
     assert [each.error for each in own.coefficients] == pytest.approx(errors, rel=1e-7)
     assert own.facts["null_likelihood"] == pytest.approx(-298.121355672984, rel=1e-12)
     assert own.facts["likelihood"] == pytest.approx(-290.565616218490, rel=1e-12)
+    # summary(f)$logtest
+    ratio = [15.11147890898917, 4, 0.00447550038545844]
+    assert [own.facts[key] for key in ("chi2", "chi2_freedom", "chi2_p")] == pytest.approx(ratio, rel=1e-9)
     statistics = [0.8668747109154, 0.0973950591162, 0.2029343881531, 1.7164144292076, 3.4731022988456]
     assert [test.statistic for test in own.tests] == pytest.approx(statistics, rel=1e-6)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -81,7 +82,8 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
     assert found["deviance"] == pytest.approx(oracle.deviance, rel=1e-10)
     assert main(["coefficients", saved]) == 0
     printed = capsys.readouterr().out
-    assert "No estimate: the features above determine it" in printed
+    assert "No estimate" not in printed
+    assert re.search(r"smokes: yes +reference", printed)
     assert f"{oracle.bse[0]:.5g}" in printed
     assert f"{by_name['age']['ratio_low']:.4g} to {by_name['age']['ratio_high']:.4g}" in printed
 
@@ -115,7 +117,7 @@ def test_coefficients_with_private_noise_are_printed_with_what_they_lack(clinic,
     assert by_name["(intercept)"]["error"] > 0
     assert main(["coefficients", saved]) == 0
     printed = capsys.readouterr().out
-    assert "the last level of a column is the one with which the others are compared" in printed
+    assert re.search(r"smokes: yes +reference", printed)
     assert "Standard errors and intervals include the private noise." in printed
     assert ("so there are no tests" in printed) == (found["ridge"] > 0) == (by_name["age"]["p"] is None)
 

@@ -229,16 +229,6 @@ def test_a_horizon_after_which_few_people_have_the_event_is_refused(tmp_path, ca
     assert tuple(late) in shown(check_read(published))
 
 
-def test_grids_that_are_cut_for_different_groups_show_no_small_cell_together(tmp_path, capsys):
-    path, frame = clinic(tmp_path)
-    every = [["--group", name] for name in ("drug", "smoker")] + [[]]
-    published = []
-    for grouped in every:
-        curves = survive(capsys, path, *grouped, "--width", "auto", horizon=LAST)
-        published += of_curves(frame, curves, time="days")
-    assert not shown(check_read(published))
-
-
 def test_no_small_count_follows_from_births(data_dir, tmp_path, capsys):
     path, frame = births(data_dir, tmp_path)
     published = [*of_description(frame, output(capsys, "describe", path, "--by", "low"))]

@@ -1,0 +1,42 @@
+"""Generators of vertical learning played in one process, with what each peer receives."""
+
+from p2pfl.learning.additive import add_up, answer_questions
+from p2pfl.plugins.vertical.roles import Roles
+
+PAIR = Roles(("ada", "bob"), label="bob", helper="cleo")
+THREE = Roles(("ada", "bob", "eve"), label="bob", helper="cleo")
+ALONE = Roles(("ada", "bob", "eve"), label="bob")
+FOUR = Roles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
+
+
+def play(asking, roles):
+    """Return the result of questions, of which all peers are in this process."""
+    return answer_questions(asking, lambda question: add_up(question, roles.peers))
+
+
+def overheard(asking, roles):
+    """Return the result of questions, and the integers that each peer received, message by message."""
+    views = {peer: [] for peer in roles.peers}
+
+    def total(question):
+        if question.to is not None:
+            real = question.to.take
+
+            def take(values):
+                views[question.to.peer].append(tuple(values.tolist()))
+                real(values)
+
+            object.__setattr__(question.to, "take", take)
+        answer = add_up(question, roles.peers)
+        if question.to is None:
+            for view in views.values():
+                view.append(tuple(answer.tolist()))
+        return answer
+
+    return answer_questions(asking, total), views
+
+
+def split(features, roles):
+    """Return the columns of each party: equal shares in turn, of the label holder the first ones."""
+    order = [roles.label, *roles.features]
+    return {party: features[:, place :: len(order)] for place, party in enumerate(order)}
