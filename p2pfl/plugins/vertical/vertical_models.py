@@ -257,7 +257,9 @@ class VerticalGLM:
             options = LinearOptions(ridge=self.ridge)
             fitted = yield from fit_linear(columns, target, roles, source, rows=rows, options=options)
         else:
-            raise NotImplementedError
+            raise ModelError(
+                f'columns at different peers take family = "gaussian" in this release, not "{self.family}"; set it'
+            )
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
