@@ -130,6 +130,23 @@ def test_as_many_changes_as_people_must_share_a_total_pass(wards):
     assert [each.samples for each in runs(wards)] == [40, 35]
 
 
+def withdrawing(folder, *keys):
+    """Return the experiment without some people of peer0, whose tables have a key."""
+    for peer in PEERS:
+        lines = [f"{line},{peer}-{number}" for number, line in enumerate(rows(peer))]
+        write(folder, peer, lines, header="age,weight,smoke,low,note,id")
+        (folder / f"{peer}.txt").write_text("\n".join(keys if peer == "peer0" else []))
+    return ['data.options.key="id"', f'data.options.without="{folder}/{{peer}}.txt"']
+
+
+def test_people_who_withdraw_leave_in_groups(wards):
+    run(wards, *withdrawing(wards))
+    with pytest.raises(InputError, match="differ in one person, so their difference shows that person"):
+        run(wards, *withdrawing(wards, "peer0-3"))
+    run(wards, *withdrawing(wards, *(f"peer0-{number}" for number in range(5))))
+    assert [each.samples for each in runs(wards)] == [40, 35]
+
+
 def test_the_model_can_ask_for_more_people(wards):
     run(wards)
     write(wards, "peer0", rows("peer0")[5:])

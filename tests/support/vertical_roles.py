@@ -34,3 +34,9 @@ def overheard(asking, roles):
         return answer
 
     return answer_questions(asking, total), views
+
+
+def split(features, roles):
+    """Return the columns of each party: equal shares in turn, of the label holder the first ones."""
+    order = [roles.label, *roles.features]
+    return {party: features[:, place :: len(order)] for place, party in enumerate(order)}

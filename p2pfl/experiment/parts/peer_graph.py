@@ -12,6 +12,7 @@ from p2pfl.core.imports import translate_errors
 from p2pfl.experiment.catalogue import TOPOLOGIES, import_reference
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
+from p2pfl.topology.graph import brief
 
 
 def is_own(kind: str) -> bool:
@@ -99,6 +100,23 @@ def check_options(experiment: Experiment) -> dict[str, Any]:
         types = {name: types[name] for name in known}
     types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
     return checked_options(settings.options, types, key="topology.options", name=kind)
+
+
+def remaining(experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the peers that take part, without those of ``learning.without``.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such peer, or nobody is left.
+    """
+    absent = experiment.learning.without
+    if unknown := sorted({*absent} - {*names}):
+        raise ExperimentError(f'learning.without names "{unknown[0]}", which is no peer; choose one of {brief(names)}')
+    rest = tuple(name for name in names if name not in absent)
+    if not rest:
+        raise ExperimentError("learning.without names all peers, so nobody would learn; leave some out of it")
+    return rest
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:

@@ -76,6 +76,10 @@ SENTENCES = {
     ),
     "masks of a total never repeat": "A mask differs from itself, moved, by uniform numbers (standard deviations off).",
     "keys of totals are of one use": "A key names round, attempt, number and participants of the total, and both ends.",
+    "a total to one peer is exact": "The masks of what peers send to one peer leave the exact sum in the ring.",
+    "one peer learns the sum alone": (
+        "What peers send to one peer, and every sum over some of them, is uniform whatever they contribute."
+    ),
     "noise of a total, {observer}": "The accountant counts the noise of all peers but the colluders, and no more (mu).",
     "nobody is alone in a cell": "No cell of the totals, as the check of small cells leaves it, has one (cells).",
     "nobody is alone beside the samples of a peer": "No peer that subtracts its samples leaves one person (cells).",

@@ -13,12 +13,16 @@ from torch import nn
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.data.tables.splines import spline_values
 from p2pfl.learning.exact_model import Asked, ExactModel, Own, Part, Tensors, zeros
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact.leverage import RowSums
 
 DEFAULT_LEAST = 5
 """Least number of samples of whatever a total singles out."""
+
+SPLINES = "splines"
+"""Name of the tensor that has rows of splines by feature, see :mod:`p2pfl.data.tables.splines`."""
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
@@ -37,6 +41,15 @@ class TensorModule(nn.Module):
         super().__init__()
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+        self.splined = SPLINES in shapes
+
+    def inputs(self, features: torch.Tensor) -> torch.Tensor:
+        """Return features ``[n, F]`` in double precision, those of splines with their values."""
+        flat = features.flatten(1).double()
+        if not self.splined:
+            return flat
+        valued: torch.Tensor = spline_values(flat, self.get_buffer(SPLINES))
+        return valued
 
 
 class TensorModel(ExactModel):

@@ -18,7 +18,7 @@ from p2pfl.learning.additive import Question, answer_questions
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Round, Tensors
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
-from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, with_errors
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, converged, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.inference import chi_squared_tail
 from p2pfl.plugins.exact.tensor_model import Shapes, scalars
@@ -79,9 +79,8 @@ class MetaAnalysis(GLM):
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
-        """Return what totals show, whatever the options."""
-        del options
-        return cls.shows
+        """Return what totals show with some options."""
+        return cls.shows + shown_knots(options)
 
     @property
     def scored(self) -> str:
@@ -146,7 +145,7 @@ class MetaAnalysis(GLM):
         if facts is None:
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
-        tests = []
+        tests, facts = [], facts | self.splines.facts(tensors)
         for place, label in enumerate(labels):
             freedom, statistic = int(tensors["sites_with"][place]) - 1, float(tensors["heterogeneity"][place])
             if freedom > 0:

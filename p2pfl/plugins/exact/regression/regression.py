@@ -307,7 +307,7 @@ class Regression(LikelihoodModel):
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
         shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {}) | self.splines.shapes
 
     @property
     def shapes(self) -> Shapes:
@@ -329,7 +329,7 @@ class Regression(LikelihoodModel):
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or merge levels, columns of two values and classes that few samples have."""
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -362,8 +362,13 @@ class Regression(LikelihoodModel):
             return None
         merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
         beta, names = self.stacked(tensors), [self.label(place) for place in range(len(self.roles.kept))]
+
+        def rows(own: Own) -> WeightedRows:
+            part = self.splines.part(tensors, own.train)
+            return self._weighted_rows(part if merged is None else merged.part(part), beta)
+
         return RowSums(
-            lambda own: self._weighted_rows(own.train if merged is None else merged.part(own.train), beta),
+            rows,
             [*names, *(["(intercept)"] if self.fit_intercept else [])],
             self._products,
         )
@@ -395,7 +400,8 @@ class Regression(LikelihoodModel):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted means ``[n, 1]``."""
-        return self.kind.outputs(self._predictor(self.stacked(tensors), part.features))
+        features = self.splines.evaluated(tensors, part.features)
+        return self.kind.outputs(self._predictor(self.stacked(tensors), features))
 
     def stacked(self, tensors: Tensors) -> Floats:
         """Return the coefficients, predictor by predictor, ``[width]``."""
