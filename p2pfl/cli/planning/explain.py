@@ -17,6 +17,7 @@ from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ExplainOptions
 from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.options import JsonOptions
 from p2pfl.cli.planning.sign_off import sign_off_page
 from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
@@ -40,9 +41,26 @@ MOST_NATS = 700.0
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
     resolved = p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)
-    if options.html is not None:
-        with terminal.output(options.html) as file:
-            file.write(sign_off_page(resolved, name=options.name))
+    return write_plan(options, resolved, html=options.html, name=options.name)
+
+
+def write_plan(options: JsonOptions, resolved: Plan, *, html: str | None, name: str | None) -> int:
+    """Print a plan, write the page that an officer signs, and return the exit status.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    resolved
+        The plan.
+    html
+        Path of the page; ``None`` writes none.
+    name
+        The peer whose officer signs; ``None`` if all data are here.
+    """
+    if html is not None:
+        with terminal.output(html) as file:
+            file.write(sign_off_page(resolved, name=name))
     return terminal.answer(options, explain(resolved), show)
 
 

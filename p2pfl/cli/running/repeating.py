@@ -41,7 +41,7 @@ def run(options: RepeatOptions) -> int:
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
     before = Run.load(folder)
-    experiment = read(folder / "experiment.toml", changes=options.changes)
+    experiment = read(folder / "experiment.toml", changes=options.changes, trust_code=True)  # as checked above
 
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
