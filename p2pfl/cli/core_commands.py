@@ -208,7 +208,7 @@ class IdentityOptions(JsonOptions):
     ] = None
 
 
-class BrokerOptions(Options):
+class BrokerOptions(TrustOptions):
     """The embedded broker on its own, or a configuration for mosquitto."""
 
     experiment: Annotated[str, Argument("with --config: whose peers may join, by passwords", "EXPERIMENT")] = ""
