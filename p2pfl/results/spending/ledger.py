@@ -45,13 +45,25 @@ ACCEPTANCE = "or add --unaccounted to accept it, which the account records"
 
 
 def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
-    """Return the ledgers of the data of some peers; none where no totals leave, or the data have no account."""
+    """Return the ledgers of the data of some peers, and of their sites; none where no totals leave."""
     if not _shows_totals(plan):
         return []
-    recorded = accounts(plan.experiment, peers)
-    if plan.experiment.data.owned:
-        return [RunLedger(plan, (peer,), account) for peer, account in recorded.items()]
-    return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(recorded.values())]
+    ledgers = list[RunLedger]()
+    for recorded in (accounts(plan.experiment, peers), _site_accounts(plan, peers)):
+        if plan.experiment.data.owned:
+            ledgers += [RunLedger(plan, (peer,), account) for peer, account in recorded.items()]
+        else:
+            ledgers += [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(recorded.values())]
+    return ledgers
+
+
+def _site_accounts(plan: Plan, peers: Sequence[str]) -> dict[str, PrivacyAccount]:
+    """Return the ledger that the policy of each peer's data names."""
+    recorded = dict[str, PrivacyAccount]()
+    for peer, path in policy_paths(plan.experiment, peers).items():
+        if (ledger := read_policy(path).ledger) is not None:
+            recorded[peer] = PrivacyAccount((path.parent / ledger).resolve(), site=True)
+    return recorded
 
 
 def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
@@ -301,6 +313,7 @@ class RunLedger:
             KnownRows(self.runs, self.file.reveal),
             key_column=self.key_column,
             least=self.least,
+            one_table=not self.account.site,
         )
         new = [
             KnownSum(rows.own(part), self._others(self.peers, self._peer, name, self._split))
@@ -330,7 +343,11 @@ class RunLedger:
     def _compares(self, run: RunEntry) -> bool:
         """Return whether the totals of a run can be subtracted from those of this one."""
         peers = self.peers
-        alike = self.account.owned or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
+        alike = (
+            self.account.owned
+            or self.account.site
+            or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
+        )
         shared = not {*run.columns}.isdisjoint(self.columns) or run.columns == self.columns
         return run.exact and alike and shared
 

@@ -101,7 +101,8 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
     if whole:
         counted = [held["train"], held["validation"], *([] if federation.common else [held["test"]])]
         held = {"all": np.unique(np.concatenate(counted))}
-    if experiment.data.name == "table":
+    files = data_files(experiment, peers)
+    if experiment.data.name == "table" and files:
         (peer,) = peers
         first = min(int(part[peer].min()) for part in parts.values() if len(part[peer]))
         count = sum(len(part[peer]) for part in parts.values())
@@ -109,7 +110,7 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
         without = options.pop("without", None)
         declared = Table(**{key: value for key, value in options.items() if key != "path"})
         withdrawn = () if without is None else withdrawals(without, data_folder(), peer=peer)
-        cells, _ = declared.complete(declared.remaining(read(data_files(experiment, [peer])[peer]), withdrawn))
+        cells, _ = declared.complete(declared.remaining(read(files[peer]), withdrawn))
         if len(cells) != count:
             raise DataError(f"{cells.source} has changed since it was read; start again")
         columns = [cells.column(name) for name in cells.names]
