@@ -45,7 +45,7 @@ def run(options: RunOptions) -> int:
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
-    with _kept(folder, again=f"p2pfl run --resume {folder}"):
+    with _kept(folder, again=f"p2pfl run --resume {folder}{_trust(options)}"):
         result = swarm.run(
             experiment,
             folder=folder,
@@ -85,7 +85,7 @@ def simulate(options: SimulateOptions) -> int:
             note_tables(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
-            again = f"p2pfl simulate --resume {folder}{shared}"
+            again = f"p2pfl simulate --resume {folder}{shared}{_trust(options)}"
             stack.enter_context(_kept(folder, again=again, needs="simulation.state"))
             shown.append(stack.enter_context(view.RoundsView(resolved, quiet=options.json)))
             return folder
@@ -266,6 +266,11 @@ def _resumed_folder(options: SwarmOptions, *, check: Callable[[Path], None] = fo
     check(folder)
     options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
+
+
+def _trust(options: SwarmOptions) -> str:
+    """Return the option with which the user has agreed to run code; empty if they have not."""
+    return " --trust-code" if options.trust_code else ""
 
 
 @contextmanager

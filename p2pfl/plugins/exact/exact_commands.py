@@ -22,6 +22,9 @@ class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]
     least: Annotated[int | None, Option("show nothing of fewer samples (default: 5)", "N", count)] = None
+    plan: Annotated[
+        bool, Option("count nothing, but show what peers would learn; with --html the page that an officer signs")
+    ] = False
 
 
 class DescribeOptions(StatisticsOptions):

@@ -43,7 +43,7 @@ COMMANDS = {
     "describe": (),
     "describe of one": ("--name", "peer0"),
     "components": (),
-    "survival": ("--set", "data.options.target=age", "--set", "data.options.event=low"),
+    "survival": ("--set", "data.options.target=age", "--set", "data.options.event=low", "--horizon", "40"),
     "value": (),
     "audit": (),
 }
