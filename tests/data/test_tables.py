@@ -155,7 +155,10 @@ def test_a_data_frame_names_rows_by_their_number():
         ({"age": 5}, 'column "age" is 5; write "number", "integer" or a list of levels'),
         ({"age": {"type": "number", "mising": 5}}, 'column "age" has the unknown key "mising"; did you mean "missing"'),
         ({"age": {"missing": 5}}, 'column "age" needs either `type` or `levels`; declare one of them'),
-        ({"age": {"type": "number", "missing": "mean"}}, "replaces missing cells by 'mean'; write a number or"),
+        (
+            {"age": {"type": "number", "missing": "mice"}},
+            "'mice', but no multiple imputation, and no statistic, fills cells here; write a number, or .drop. to use",
+        ),
         ({"age": {"type": "integer", "missing": 1.5}}, "replaces missing whole numbers by 1.5; write a whole number"),
         ({"age": {"type": "number", "unknown": 1}}, "is a number and has the rule `unknown`; leave it out"),
         ({"sex": []}, r'column "sex" has the levels \[\]; write a list of texts or whole numbers'),

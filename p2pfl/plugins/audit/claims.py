@@ -85,6 +85,7 @@ SENTENCES = {
     "nobody is alone beside the samples of a peer": "No peer that subtracts its samples leaves one person (cells).",
     "nobody has nearly a whole sum": "No mean that is stated tells the largest value to within 10 % (means).",
     "nobody has nearly all of a combination of columns": "No sum of products is one row, but for a tenth (rows).",
+    "no bin of the first tree has one person": "No sum of derivatives below a root is that of one person (bins).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
     "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",

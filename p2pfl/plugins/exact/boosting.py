@@ -396,11 +396,16 @@ class BoostingRound:
         """True if there is another level."""
         return self.growth.task is not None
 
+    @property
+    def at_roots(self) -> bool:
+        """True if the roots are counted next."""
+        return self.growth.task is not None and not self.growth.task.splits
+
     def question(self) -> Question:
         """Return the question of a level."""
         task = self.growth.task
         assert task is not None  # noqa: S101 (it is growing)
-        extras = 0 if task.splits else EXTRAS
+        extras = EXTRAS * self.at_roots
         size = len(task.counted) * len(self._counted) * self._words + extras
         return Question(lambda peer: self._answer(peer, task), size=size)
 

@@ -105,3 +105,24 @@ def test_files_of_results_have_no_part_in_a_plan(p2pfl):
     said = p2pfl("describe", "ward.toml", "--plan", "--name", "north", "--csv", "plan.csv")
     assert said.status == 2
     assert "--plan counts nothing, so --csv has no effect; leave it out, or take --html" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            'model.options={formula="low ~ age + (1 | site)"}',
+            "random effects such as (1 | site) follow from no totals that peers could add up; add the site as a column",
+        ),
+        (
+            'data.options.columns.age={type="number", missing="mice"}',
+            "missing cells by 'mice', but no multiple imputation, and no statistic, fills cells here; write a number",
+        ),
+        ("model.name=glmm", "model.name 'glmm' is unknown; use linear, mlp, cnn, boosting, "),
+    ],
+)
+def test_random_intercepts_and_multiple_imputation_are_refused_in_a_sentence(p2pfl, change, sentence):
+    said = p2pfl("explain", "ward.toml", "--name", "north", "--set", change)
+    assert said.status == 2
+    assert sentence in said.err

@@ -132,7 +132,8 @@ class Cox(LikelihoodModel, TimedModel):
         "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
     checks: ClassVar[str] = (
-        "a cell of time, those with the event in it, or those with a level or one of two values of a column among them"
+        "a cell of time, those with the event in it, those with a level or one of two values of a column among them, "
+        "or nearly alone in a combination of columns"
     )
     column_options: ClassVar[tuple[str, ...]] = ("strata", "entry", "cause", "cluster")
 
