@@ -17,10 +17,11 @@ import msgspec
 import tomli_w
 
 from p2pfl.core.errors import ExperimentError
+from p2pfl.core.registry import find_entry_points
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
-from p2pfl.experiment.schema import Experiment, Section, Split, graph_files
+from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
@@ -240,7 +241,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
 def _check_split(name: str, *, origin: str) -> None:
     """Refuse a split that is neither known nor a function."""
     known = get_args(Split)
-    if name not in known and ":" not in name:
+    if name not in known and ":" not in name and name not in find_entry_points(PARTITIONINGS):
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise ExperimentError(

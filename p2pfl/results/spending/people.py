@@ -96,6 +96,11 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
     DataError
         The file has changed since it was read.
     """
+    if federation.parties is not None:
+        (peer,) = peers
+        party = federation.parties.party(peer)
+        rows = [*map(tuple, party.features.tolist())]
+        return People(party.columns, rows, {"all": np.arange(len(rows))})
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     held = {name: np.unique(np.concatenate([part[peer] for peer in peers])) for name, part in parts.items()}
     if whole:
