@@ -73,6 +73,7 @@ class ComponentsOptions(StatisticsOptions):
 class CoefficientsOptions(PageOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
+    plot: Annotated[str | None, Option("draw a forest plot: .svg, .pdf or .png", "FILE")] = None
     against: Annotated[
         str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
     ] = None

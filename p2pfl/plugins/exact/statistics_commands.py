@@ -46,6 +46,7 @@ from p2pfl.plugins.exact.statistics_pages import (
     strongest,
 )
 from p2pfl.results.facts import FactTable
+from p2pfl.results.forest_plot import draw_forest
 from p2pfl.results.models.model_file import SavedModel, load
 from p2pfl.results.pages.features import coefficient_rows, regression_blocks, regression_tables
 from p2pfl.results.pages.rendering import page
@@ -129,6 +130,9 @@ def print_coefficients(options: CoefficientsOptions) -> int:
         test = compare_nested(regression, regression_of(load(options.against)))
         results["against"] = test.results()
         compared = [f"Test of {', '.join(test.lacking)} (against {options.against}): {test.sentence()}."]
+
+    if options.plot:
+        draw_forest(regression, path=options.plot)
 
     def show(_: Mapping[str, Any]) -> None:
         tables.regression(regression)
