@@ -1,4 +1,4 @@
-"""The command ``p2pfl forget``."""
+"""The commands of the plug-in ``evidence``."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
 
 
 FORGET = Command("evidence", ForgetOptions, "p2pfl.plugins.evidence.forget_command:run")
+
+
+class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
+    """Remove peers from a model approximately, at a third of a replay; it is no erasure, and says how far it is."""
+
+    run: Annotated[str, Argument("the run directory of a simulation", "RUN")]
+    peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
+    replay: Annotated[bool, Option("play the run without them as well, twice, to compare with")] = False
+
+
+REPAIR = Command("evidence", RepairOptions, "p2pfl.plugins.evidence.repair_command:run")
+"""Approximate removal of a peer, beside what a replay would have made."""
