@@ -13,33 +13,12 @@ from p2pfl.core.errors import DataError, ExperimentError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.privacy.keys import SeededSource
-
-LINEAR = {
-    "name": "columns",
-    "seed": 7,
-    "rounds": 1,
-    "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo", "eve"]},
-    "data": {
-        "name": "diabetes",
-        "split": "columns",
-        "split_options": {"label": "bob", "helper": "cleo"},
-        "test": 0.3,
-    },
-    "model": {"name": "glm", "options": {"family": "gaussian"}},
-    "privacy": {"mode": "pairwise"},
-}
-
-
-def changed(**sections):
-    return LINEAR | {name: {**LINEAR.get(name, {}), **value} for name, value in sections.items()}
+from vertical_experiments import LINEAR, PARTIES, changed
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return simulate(LINEAR, folder=tmp_path_factory.mktemp("runs") / "run")
-
-
-PARTIES = ("ada", "bob", "eve")
 
 
 def played():
