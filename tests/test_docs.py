@@ -182,7 +182,13 @@ def test_the_model_of_the_note_on_exact_models_keeps_the_contract_and_runs(tmp_p
         f"data.options={table}",
     ]
     changes += ["model.name=clinic_mean:Mean", "learning.algorithm=exact", "rounds=1"]
-    command = ["simulate", "digits", "--json", *(word for change in changes for word in ("--set", change))]
+    command = [
+        "simulate",
+        "digits",
+        "--trust-code",
+        "--json",
+        *(word for change in changes for word in ("--set", change)),
+    ]
     assert main(command) == 0, capsys.readouterr().err
 
 
@@ -227,7 +233,7 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
         if options.command == "sweep":
             assert cells(study_of(options))
         elif getattr(options, "experiment", None) and "changes" in options:
-            read(options.experiment, changes=options.changes)
+            read(options.experiment, changes=options.changes, trust_code=options.trust_code)
 
 
 @pytest.mark.slow

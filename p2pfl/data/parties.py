@@ -87,8 +87,12 @@ class Parties:
         Names of the keys, in the order in which rows are matched.
     own
         Tables of the local parties.
+    least
+        Least number of common rows.
     rows
         Rows that a model learns from.
+    alone_column
+        True if a party may have a single column, which predictions show.
     sizes
         Agreed numbers of rows, by party; those of others are not checked.
     """
@@ -98,7 +102,9 @@ class Parties:
     helper: str | None
     keys: tuple[str, ...]
     own: Mapping[str, Party] = field(repr=False)
+    least: int
     rows: CommonRows = "common"
+    alone_column: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def party(self, peer: str) -> Party:

@@ -40,8 +40,24 @@ def load_graph(experiment: Experiment) -> graphs.Topology | graphs.Schedule | No
     return _named(own_graph(kind, peers=settings.count, options=options), experiment)
 
 
-def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
-    """Return the topology that the section ``[topology]`` defines."""
+def built(experiment: Experiment, *, trusted: bool = True) -> graphs.Topology | graphs.Schedule:
+    """Return the topology that the section ``[topology]`` defines.
+
+    Parameters
+    ----------
+    experiment
+        The experiment.
+    trusted
+        False for the file of a run directory, which may come from anybody: then a function that it names is not called.
+
+    Raises
+    ------
+    ExperimentError
+        The topology cannot be built or read, or is that of a function that nobody trusts.
+    """
+    kind = str(experiment.topology.kind)
+    if not trusted and ":" in kind:
+        raise ExperimentError(f'topology.kind = "{kind}" names code, which reading a run does not import')
     given = load_graph(experiment)
     if given is not None:
         return given

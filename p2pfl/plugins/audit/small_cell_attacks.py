@@ -17,9 +17,10 @@ from p2pfl.core.errors import DataError, LearningError
 from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, Questions, answer_questions
 from p2pfl.learning.exact_learner import ExactLearner
-from p2pfl.learning.exact_model import Own, Tensors
+from p2pfl.learning.exact_model import Own, Owns, Tensors
 from p2pfl.learning.small_cells import AgreedCheck, CellCheck, Cells
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
+from p2pfl.plugins.exact.boosting import EXTRAS, Boosting, BoostingRound
 from p2pfl.plugins.exact.leverage import DOMINANT, MAX_LEVERAGE
 from p2pfl.plugins.exact.statistics.column_statistics import Description
 from p2pfl.plugins.exact.tensor_model import TensorModel
@@ -38,11 +39,13 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
         return np.asarray(np.sum([question.answer(peer) for peer in peers], axis=0))
 
     check = ReadingCheck(learner.raw, peers, learner.wanted, None)
-    sums_of_one = rows = 0
+    sums_of_one = rows = bins = 0
     try:
         tensors = answer_questions(learner.model.check_cells(learner.model.start(), check), total)
         if isinstance(learner.model, TensorModel):
             rows = count_dominant_rows(learner, learner.model, tensors, rounds=plan.experiment.rounds, total=total)
+        if isinstance(learner.model, Boosting):
+            bins = count_single_bins(learner.model, tensors, learner.own, total=total)
         if isinstance(learner.model, Description):
             outcome = answer_questions(learner.model.advance(tensors, learner.own), total)
             values = learner.model.merged_values(tensors, learner.own)
@@ -56,7 +59,23 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
         claim(TOTALS, "nobody is alone beside the samples of a peer", others),
         claim(TOTALS, "nobody has nearly a whole sum", sums_of_one),
         claim(TOTALS, "nobody has nearly all of a combination of columns", rows),
+        *([claim(TOTALS, "no bin of the first tree has one person", bins)] * isinstance(learner.model, Boosting)),
     ]
+
+
+def count_single_bins(model: Boosting, tensors: Tensors, own: Owns, *, total: Callable[[Question], Ints]) -> int:
+    """Return how many bins of the nodes of the first trees have one person, whom derivatives link over features."""
+    merged = model.seen.owned(model.merged_own(tensors, own))
+    tensors = answer_questions(model.begin(tensors, merged), total)
+    if not tensors["samples"][0]:
+        return 0
+    work, single = BoostingRound(model, tensors, merged), 0
+    while work.growing:
+        answer_questions(work.merging(), total)
+        first, sums = work.at_roots, total(work.question())
+        single += int((work.table(sums[: len(sums) - EXTRAS * first])[..., -1] == 1).sum())
+        (work.root if first else work.level)(sums)
+    return single
 
 
 def count_dominant_rows(

@@ -186,17 +186,24 @@ class RowSums:
     def check(self, check: AgreedCheck[Own]) -> Asked[None]:
         """Refuse columns if one person could have nearly all of a combination of them.
 
+        Raises
+        ------
+        DataError
+            There is such a combination at a peer; the message names its columns.
+        """
+        crowding = yield from self.crowding(check)
+        if crowding.any():
+            raise one_person([name for name, each in zip(self.names, crowding, strict=True) if each])
+
+    def crowding(self, check: AgreedCheck[Own]) -> Asked[Bools]:
+        """Ask for the columns of combinations of which one person could have nearly all, ``[p]``.
+
         With two peers, of which each learns the total of the other, no other rows count.
 
         Parameters
         ----------
         check
             Check under the least number of all peers, of which a group has as many rows.
-
-        Raises
-        ------
-        DataError
-            There is such a combination at a peer; the message names its columns.
         """
         width = len(self.names)
         upper = width * (width + 1) // 2
@@ -213,9 +220,7 @@ class RowSums:
             grouped = mine.grouped(check.least).products() if several else 0.0
             return mine.crowding(lower - grouped + mine.products())
 
-        crowding = yield from check.any_of(crowded, size=width)
-        if crowding.any():
-            raise one_person([name for name, each in zip(self.names, crowding, strict=True) if each])
+        return (yield from check.any_of(crowded, size=width))
 
 
 def one_person(names: Sequence[str]) -> DataError:

@@ -118,6 +118,9 @@ def valuation_page(name: str, result: Valuation, tables: Sequence[FactTable], li
 
 def sentences(result: Valuation) -> list[str]:
     """Return the meaning of the values in words."""
+    if result.exact:
+        subsets = f"all {result.coalitions} subsets of the parties, from the products of their columns"
+        return [f"Shares of {result.metric}, {result.everybody:.4f} in all, over {subsets}: nothing is trained again."]
     drawn = any(each.low is not None for each in result.values)
     coalitions = "drawn coalitions, with 95 % intervals of what the draws leave open" if drawn else "coalitions"
     sign = ", which counts negative" if result.everybody < 0 else ""

@@ -13,6 +13,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.data.federation import Federation, no_data
 from p2pfl.data.parties import CommonRows, Parties, Party
 from p2pfl.data.sources import Central, Private, nearest
+from p2pfl.plugins.vertical.roles import LEAST_ROWS
 
 COLUMNS = "columns"
 """Name of the split that deals out columns."""
@@ -29,7 +30,7 @@ class Vertical:
     ----------
     load
         Function that returns the table of a party; it is called for local parties alone.
-    label, helper, keys, rows, sizes
+    label, helper, keys, least, rows, alone_column, sizes
         As of :class:`Parties`.
     """
 
@@ -37,7 +38,9 @@ class Vertical:
     label: str
     helper: str | None
     keys: tuple[str, ...]
+    least: int = LEAST_ROWS
     rows: CommonRows = "common"
+    alone_column: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -62,7 +65,17 @@ def load_parties(source: Vertical, peers: Sequence[str], local: Sequence[str]) -
                 f'the table of "{peer}" has {len(party):,} rows, but {agreed:,} are agreed; correct `sizes`, or use '
                 "the table that was agreed on"
             )
-    parties = Parties(names, source.label, source.helper, source.keys, own, source.rows, source.sizes)
+    parties = Parties(
+        names,
+        source.label,
+        source.helper,
+        source.keys,
+        own,
+        source.least,
+        source.rows,
+        source.alone_column,
+        source.sizes,
+    )
     return replace(no_data(local), parties=parties, notes={peer: party.notes for peer, party in own.items()})
 
 
@@ -127,7 +140,7 @@ def deal_columns(
             meaning,
             source.targets[order] if peer == label else None,
         )
-    return replace(no_data(local), parties=Parties(names, label, helper, (ROW,), own))
+    return replace(no_data(local), parties=Parties(names, label, helper, (ROW,), own, LEAST_ROWS))
 
 
 def _parties(peers: Sequence[str], label: str, helper: str | None) -> tuple[str, ...]:

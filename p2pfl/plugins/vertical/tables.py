@@ -20,6 +20,7 @@ from p2pfl.data.tables.declaration import PEER, locate_file
 from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
 from p2pfl.plugins.vertical.keys import Key, identify_rows, read_keys
 from p2pfl.plugins.vertical.party_loading import Vertical
+from p2pfl.plugins.vertical.roles import LEAST_ROWS
 
 SUFFIX = ".columns.toml"
 """Ending that the name of a table gets, in place of its own, for the file that declares its columns."""
@@ -36,6 +37,8 @@ def vertical(
     keys: Sequence[Sequence[str]],
     helper: str | None = None,
     rows: str = "common",
+    least: int = LEAST_ROWS,
+    alone_column: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> Vertical:
     """Read the tables of peers that have different columns of the same people.
@@ -59,6 +62,10 @@ def vertical(
     rows
         ``common`` for the rows that all parties have, ``labelled`` for all rows of the label holder, or ``hidden`` for
         common rows of two parties that neither of them knows.
+    least
+        Least number of common rows.
+    alone_column
+        True if a party may have a single column, which predictions show up to a factor.
     sizes
         Numbers of rows that parties have agreed on, so that nobody comes with a longer list of guessed people.
 
@@ -81,6 +88,10 @@ def vertical(
     mode = next((each for each in modes if each == rows), None)
     if mode is None:
         raise DataError(f'the option "rows" is {rows!r}; {nearest(str(rows), modes)}')
+    if type(least) is not int or least < 1:
+        raise DataError(f'the option "least" is {least!r}; write a whole number above 0')
+    if not isinstance(alone_column, bool):
+        raise DataError(f'the option "alone_column" is {alone_column!r}; write true or false')
     agreed = {} if sizes is None else sizes
     if not isinstance(agreed, Mapping) or any(type(each) is not int or each < 1 for each in agreed.values()):
         raise DataError(f'the option "sizes" is {sizes!r}; write numbers of rows by party, such as {{ ada = 1000 }}')
@@ -91,7 +102,8 @@ def vertical(
     def load(peer: str) -> Party:
         return read_party(locate_file(path.replace(PEER, peer), data_dir, peer=peer), declared, labelled=peer == label)
 
-    return Vertical(load, label, helper, tuple(key.name for key in declared), mode, dict(agreed))
+    names = tuple(key.name for key in declared)
+    return Vertical(load, label, helper, names, least, mode, alone_column, dict(agreed))
 
 
 def read_party(table: Path, keys: Sequence[Key], *, labelled: bool) -> Party:

@@ -87,6 +87,13 @@ def test_an_attack_finds_the_person_alone_in_a_combination_of_columns_only_where
     assert off.measured == 1
 
 
+def test_an_attack_finds_people_alone_in_a_bin_of_a_node_only_where_the_check_is_off(clinic):
+    options = {"min_samples_leaf": 2}
+    on, off = (found(clinic, "boosting", options | {"least": least}, target="age") for least in (5, 1))
+    assert on["no bin of the first tree has one person"].measured == 0
+    assert off["no bin of the first tree has one person"].measured > 50
+
+
 def test_an_attack_finds_the_person_with_nearly_a_whole_sum_where_its_mean_is_stated(clinic):
     on, off = (found(clinic, "description", {"least": least}, target="age") for least in (5, 1))
     assert on["nobody has nearly a whole sum"].measured == 0

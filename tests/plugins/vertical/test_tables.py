@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.core.errors import DataError
+from p2pfl.data.bundled import read_bundled
 from p2pfl.data.loader import check_options, source_of
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.tables import vertical
@@ -130,8 +131,7 @@ def dealt(peers=("ada", "bob", "cleo"), only=None, name="breast_cancer", label=N
 
 
 def test_dealt_columns_are_those_of_the_data_set_in_another_order_at_each_party():
-    sklearn = pytest.importorskip("sklearn.datasets")
-    whole = sklearn.load_breast_cancer()
+    whole = read_bundled("breast_cancer")
     parties = dealt(label="bob")
     assert (parties.label, parties.helper, parties.names) == ("bob", "cleo", ("ada", "bob"))
     joined = []

@@ -220,7 +220,8 @@ class Regression(LikelihoodModel):
     """
 
     checks: ClassVar[str] = (
-        "a level, one of two values of a column, a class, or a class among those (two columns together are not checked)"
+        "a level, one of two values of a column, a class, a class among those, or nearly alone in a combination of "
+        "columns (two codes of one person are not checked)"
     )
     column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 

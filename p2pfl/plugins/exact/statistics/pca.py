@@ -58,7 +58,7 @@ class PCA(TensorModel):
 
     name: ClassVar[str] = "pca"
     shows: ClassVar[str] = "sums and products of all pairs of features"
-    checks: ClassVar[str] = "a level, or one of two values of a column"
+    checks: ClassVar[str] = "a level, one of two values of a column, or nearly alone in a combination of columns"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="components")
 
     features: int

@@ -246,3 +246,53 @@ async def test_live_peers_find_the_robust_errors_of_the_simulation(data_dir, tmp
     for name, end in (await live(read(settings), MemoryTransport(), source=SeededSource(3))).items():
         for key, tensor in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
             assert np.array_equal(tensor.numpy(), models[name][key].numpy()), (name, key)
+
+
+def wards(folder, formula, *, rare):
+    """Return the settings of four hospitals, in whose ward ``rare`` are four people, and all rows as columns."""
+    rng = np.random.default_rng(2)
+    others = [level for level in "abcd" if level != rare]
+    ward = np.array([rare] * 4 + [others[number % 3] for number in range(156)])
+    smoke, age = rng.integers(0, 2, 160), rng.integers(20, 80, 160).astype(float)
+    smoke[:4] = [0, 0, 1, 1]
+    y = (age / 10 + smoke + (ward == others[0]) + rng.normal(size=160)).round(3)
+    for number in range(4):
+        with (folder / f"peer{number}.csv").open("w", newline="") as file:
+            rows = zip(*(column[number::4].tolist() for column in (ward, smoke, age, y)), strict=True)
+            csv.writer(file).writerows([["ward", "smoke", "age", "y"], *rows])
+    columns = {"ward": [*"abcd"], "smoke": "number", "age": "number", "y": "number"}
+    options = {"path": str(folder / "{peer}.csv"), "target": "y", "columns": columns}
+    settings = {
+        "rounds": 20,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "table", "options": options},
+        "model": {"name": "glm", "options": {"formula": formula, "merge": "rare"}},
+        "privacy": {"mode": "pairwise"},
+    }
+    return settings, (ward, smoke, age, y)
+
+
+@pytest.mark.parametrize(("rare", "merged"), [("a", "da"), ("b", "bc"), ("c", "cd")])
+def test_rare_levels_are_one_beside_an_interaction_of_other_columns(tmp_path, rare, merged):
+    settings, (ward, smoke, age, y) = wards(tmp_path, "y ~ ward + age * smoke", rare=rare)
+    regression = simulate(settings, baselines=False).summary["explained"]["regression"]
+    found = {each["name"]: each["estimate"] for each in regression["coefficients"]}
+    joined = np.where(np.isin(ward, [*merged]), merged[0], ward)
+    levels = sorted({*joined})
+    design = np.column_stack([*(joined == level for level in levels), age, smoke, age * smoke]).astype(float)
+    oracle = np.linalg.lstsq(design, y, rcond=None)[0]
+    assert [found[name] for name in ("age", "smoke", "age:smoke")] == pytest.approx(oracle[-3:].tolist(), rel=1e-9)
+    names = [f"{merged[0]}+{merged[1]}" if level == merged[0] else level for level in levels]
+    effects = np.array(
+        [found[f"ward: {name}"] or 0.0 for name in names]
+    )  # 0 of the level that others are compared with
+    assert np.diff(effects) == pytest.approx(np.diff(oracle[:-3]), rel=1e-9)
+
+
+@pytest.mark.parametrize("rare", [*"abcd"])
+@pytest.mark.parametrize("formula", ["y ~ ward * smoke", "y ~ ward:smoke", "y ~ ward + ward:smoke", "y ~ ward * age"])
+def test_rare_levels_of_an_interaction_are_refused_though_levels_are_merged(tmp_path, formula, rare):
+    """The columns of an interaction would still tell the people of a level apart, the first level included."""
+    settings, _ = wards(tmp_path, formula, rare=rare)
+    with pytest.raises(DataError, match=r"fewer than 5 people share a value of .*ward(=.)?:(smoke|age)"):
+        simulate(settings, baselines=False)
