@@ -17,12 +17,19 @@ from vertical_experiments import LINEAR, PARTIES, changed
 pytestmark = pytest.mark.slow
 
 
-async def test_live_peers_end_with_the_parts_of_the_simulation_to_the_last_bit():
-    ended = await live(LINEAR, source=SeededSource(7))
-    wanted = simulate(LINEAR, source=SeededSource(7))
+LOGISTIC = changed(
+    data={"name": "breast_cancer"},
+    model={"options": {"family": "binomial", "ridge": 1.0, "predictor_noise": False}},
+)
+
+
+@pytest.mark.parametrize("experiment", [LINEAR, LOGISTIC], ids=["linear", "logistic"])
+async def test_live_peers_end_with_the_parts_of_the_simulation_to_the_last_bit(experiment):
+    ended = await live(experiment, source=SeededSource(7))
+    wanted = simulate(experiment, source=SeededSource(7))
     for peer, model in wanted.models.items():
         for name, tensor in model.items():
-            assert np.array_equal(ended.models[peer][name].numpy(), tensor.numpy()), (peer, name)
+            assert np.array_equal(ended.models[peer][name].numpy(), tensor.numpy(), equal_nan=True), (peer, name)
     assert ended.summary["together"] == wanted.summary["together"]
     assert ended.summary["alone"] == wanted.summary["alone"]
 

@@ -114,3 +114,13 @@ def test_without_test_rows_there_is_no_score():
 def test_what_vertical_runs_refuse_is_one_sentence_before_anything_leaves(changes, kind, sentence):
     with pytest.raises(kind, match=sentence):
         plan(read(changed(**changes)))
+
+
+@pytest.mark.slow
+def test_the_shipped_trial_shows_alone_together_and_pooled():
+    summary = simulate("columns").summary
+    assert summary["metric"] == "auc"
+    assert summary["alone"] == pytest.approx(0.976, abs=2e-3)
+    assert summary["together"] == pytest.approx(0.989, abs=2e-3)
+    assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-4)
+    assert summary["difference"] < 1e-5
