@@ -96,7 +96,8 @@ class CommonTable:
         every = np.where(known[:, None], party.features[positions], mean)  # [n, F]
         if party.may_lack:
             every[:, -2:] = np.stack([known, ~known], axis=1)
-            mean[-2:], deviation[-2:] = every[self.trained, -2:].mean(axis=0), every[self.trained, -2:].std(axis=0)
+            mean[-2:] = every[self.trained, -2:].mean(axis=0)
+            deviation[-2:] = np.sqrt(mean[-2] * mean[-1])
         deviation = np.where(deviation > 0, deviation, 1.0)
         standard, kept = (every - mean) / deviation, kept_columns(party)
         return Scaled(standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept)
