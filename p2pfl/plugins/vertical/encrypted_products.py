@@ -74,7 +74,7 @@ def products_of(
             f"two parties with nobody else encrypt each of {rows:,} rows, which is meant for {MAX_ROWS:,} at most; set "
             "data.options.helper to a third peer that conspires with neither"
         )
-    return EncryptedProducts(roles, source, rows, round=round, purpose=purpose)
+    return EncryptedProducts(roles, source, rows, round=round, purpose=purpose, bits=MODULUS_BITS)
 
 
 @dataclass(eq=False)
