@@ -13,6 +13,7 @@ GROUPS = {
     "models": "use a saved model",
     "study": "one experiment under many settings; the worth of each peer's data",
     "results": "tables, pages and files of a run",
+    "evidence": "what a run proves to others, and what it forgets",
     "operate": "keys, brokers and devices",
 }
 """Groups of ``p2pfl --help``, in its order; a plug-in may add others."""

@@ -124,7 +124,9 @@ class PredictOptions(AccountingOptions, ModelOptions):
     table: Annotated[
         str,
         Argument(
-            "a CSV or Parquet file with the columns of the training, or a .npy file of pictures or tokens", "TABLE"
+            "a CSV or Parquet file with the columns of the training, or a .npy file of pictures or tokens; with {peer} "
+            "in its name for a run directory whose peers have different columns",
+            "TABLE",
         ),
     ]
     out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
@@ -208,7 +210,7 @@ class IdentityOptions(JsonOptions):
     ] = None
 
 
-class BrokerOptions(Options):
+class BrokerOptions(TrustOptions):
     """The embedded broker on its own, or a configuration for mosquitto."""
 
     experiment: Annotated[str, Argument("with --config: whose peers may join, by passwords", "EXPERIMENT")] = ""

@@ -18,7 +18,7 @@ from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
 from p2pfl.experiment.approval import consent_problems
-from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.reading import draft, plain
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 
@@ -47,9 +47,14 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
         changes.append(f"topology.peers={options.peers}")
     if broker:
         changes.append(f"transport.broker={json.dumps(broker if broker[1:] else broker[0])}")
-    if isinstance(options, ReviewOptions | PeerOptions):
-        _check_code(options, changes)
-    experiment = read(options.experiment, changes=changes)
+    trusted = trusts_code(
+        options.experiment,
+        changes=changes,
+        agreed=options.trust_code,
+        name=options.name if isinstance(options, ReviewOptions | PeerOptions) else None,
+        reviews=isinstance(options, ReviewOptions),
+    )
+    experiment = read(options.experiment, changes=changes, trust_code=trusted)
     if options.peers is not None and experiment.topology.files:
         files = ", ".join(experiment.topology.files)
         raise InputError(
@@ -58,37 +63,48 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
     return experiment
 
 
-def _check_code(options: ReviewOptions | PeerOptions, changes: Sequence[str]) -> None:
-    """Refuse to import what an experiment names, unless the policy of the site lists it or the user agrees.
+def trusts_code(
+    source: str | Path, *, changes: Sequence[str] = (), agreed: bool, name: str | None = None, reviews: bool = False
+) -> bool:
+    """Return whether the code that an experiment names may run; it is printed if it may because the user agrees.
+
+    Nothing is imported.
+
+    Parameters
+    ----------
+    source, changes
+        The experiment, and changes of its keys.
+    agreed
+        Whether the user has agreed with ``--trust-code``.
+    name
+        The one peer whose data are here; ``None`` if those of all are.
+    reviews
+        Whether the command shows the experiment alone, so that the user may agree to what a policy does not list.
 
     Raises
     ------
     InputError
-        The experiment names code; the message has each name, with the SHA-256 of the user's own files.
+        The policy of a site does not list the code.
     """
-    drafted = draft(options.experiment, changes=changes)
-    digests = code_digests(plain(drafted))
-    paths = policy_paths(drafted, [] if options.name is None else [options.name])
-    listed = {name: digest for path in paths.values() for name, digest in read_policy(path).code.items()}
-    states = {
-        name: f"SHA-256 {digest}" if digest else "installed"
-        for name, digest in digests.items()
-        if digest is None or listed.get(name) != digest
-    }
-    names = ", ".join(f"{name} ({state})" for name, state in states.items())
-    if isinstance(options, PeerOptions):
-        if names and paths:
-            raise InputError(
-                f"{next(iter(paths.values()))} does not list code that {options.experiment} names: {names}; leave it "
-                "out, or ask the officer to add it"
-            )
-    elif names and not options.trust_code:
+    drafts = [draft(source), *([draft(source, changes=changes)] if changes else [])]
+    peers = drafts[-1].topology.peers
+    names = [name] if name is not None else [] if reviews else _names(peers)
+    paths = policy_paths(drafts[-1], names)
+    listed = {code: digest for path in paths.values() for code, digest in read_policy(path).code.items()}
+    unlisted = list(dict.fromkeys(code for each in drafts for code in unlisted_code(plain(each), listed)))
+    if unlisted and paths and not reviews:
         raise InputError(
-            f"{options.experiment} names code, and this command would run it with your rights: {names}; read it, and "
-            "agree with --trust-code"
+            f"{next(iter(paths.values()))} does not list code that {source} names: {', '.join(unlisted)}; leave it "
+            "out, or ask the officer to add it"
         )
-    elif names:
-        terminal.note(f"p2pfl: runs {names}, as --trust-code agrees")
+    if unlisted and agreed:
+        terminal.note(f"p2pfl: runs {', '.join(unlisted)}, as --trust-code agrees")
+    return agreed or not unlisted
+
+
+def _names(peers: int | Sequence[str]) -> list[str]:
+    """Return the names of the peers of a graph that nobody has made yet."""
+    return [f"peer{number}" for number in range(peers)] if isinstance(peers, int) else [*peers]
 
 
 def check_consent(experiment: Experiment, peers: Sequence[str]) -> None:

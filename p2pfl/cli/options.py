@@ -47,8 +47,14 @@ class AccountingOptions(Options):
     unaccounted: Annotated[bool, Option("run although the account of the data refuses it; it is recorded")] = False
 
 
-class ExperimentOptions(Options):
-    """An experiment, and changes of its keys."""
+class TrustOptions(Options):
+    """Option of commands that read what others have written, and run none of its code unasked."""
+
+    trust_code: Annotated[bool, Option("agree to run the code that the experiment or the directory names")] = False
+
+
+class ExperimentOptions(TrustOptions):
+    """An experiment, and changes of its keys; nothing that it names is imported without consent."""
 
     experiment: Annotated[str, EXPERIMENT]
     changes: Annotated[list[str], Option("such as learning.rate=0.05", "KEY=VALUE", flag="--set")]
@@ -61,14 +67,8 @@ class PeersOptions(ExperimentOptions):
     peers: Annotated[int | None, Option("instead of topology.peers", "N", count)] = None
 
 
-class TrustOptions(Options):
-    """Option of commands that read what others have written, and run none of its code unasked."""
-
-    trust_code: Annotated[bool, Option("agree to run the code that the experiment or the directory names")] = False
-
-
-class ReviewOptions(TrustOptions, ExperimentOptions):
-    """An experiment to review: nothing that it names is imported without consent."""
+class ReviewOptions(ExperimentOptions):
+    """An experiment to review."""
 
     name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
 

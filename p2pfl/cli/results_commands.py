@@ -17,9 +17,11 @@ from p2pfl.cli.core_commands import (
 )
 from p2pfl.cli.experiments import warn_of_table
 from p2pfl.cli.options import ModelOptions
+from p2pfl.core.errors import InputError
+from p2pfl.experiment.partitionings import Written, partitioning
 
-if TYPE_CHECKING:  # they import torch
-    from p2pfl.results.models import Predictions, Predictor
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.results.models import Predictor
 
 REMARKS = (
     "remove columns that are no features, such as names and numbers of patients",
@@ -104,10 +106,12 @@ def _admit(options: PredictOptions | EvaluateOptions) -> None:
     warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
-def _predict_table(options: PredictOptions) -> Predictions:
-    """Return the predictions for a table, or for an array of samples."""
+def _predict_table(options: PredictOptions) -> Written:
+    """Return the predictions for a table, for an array of samples, or for tables of peers with different columns."""
     from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
+    if Path(options.model).is_dir():
+        return _predict_together(Path(options.model), options.table, unaccounted=options.unaccounted)
     if not options.table.endswith(SUFFIX):
         return predictor(options).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
@@ -115,6 +119,16 @@ def _predict_table(options: PredictOptions) -> Predictions:
     return ArrayPredictor.load(options.model, model=options.trust_model).predict(
         options.table, unaccounted=options.unaccounted
     )
+
+
+def _predict_together(folder: Path, table: str, *, unaccounted: bool) -> Written:
+    """Return the predictions of a run whose peers have parts of one model."""
+    from p2pfl.results import Run  # noqa: PLC0415
+
+    divided = partitioning(Run.load(folder).experiment.data)
+    if divided is None:
+        raise InputError(f"{folder} is a run whose peers have whole models; name one of them, in its folder peers/")
+    return divided.predict(folder, table, unaccounted=unaccounted)
 
 
 def predictor(options: ModelOptions) -> Predictor:

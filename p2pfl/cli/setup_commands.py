@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from p2pfl.cli.core_commands import BrokerOptions, IdentityOptions
+from p2pfl.cli.experiments import trusts_code
 from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
 
@@ -74,7 +75,8 @@ def _configure(options: BrokerOptions, folder: Path) -> int:
     port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment:
-        experiment = read(options.experiment)  # neither model nor data need be here
+        trusted = trusts_code(options.experiment, agreed=options.trust_code)
+        experiment = read(options.experiment, trust_code=trusted)  # neither model nor data need be here
         swarm, peers = experiment.name, built(experiment).peers
     elif options.observer:
         raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")

@@ -130,9 +130,11 @@ def facts(pairs: Mapping[str, str]) -> None:
 
 def _usable(folder: Path) -> Iterator[str]:
     """Yield how to use the models of a run directory."""
-    name = json.loads((folder / "model.json").read_text())["model"]["name"]
-    traits = model_traits(name)
-    if traits.predicts:
+    about = json.loads((folder / "model.json").read_text())
+    traits = model_traits(about["model"]["name"])
+    if about.get("private"):
+        yield "each file in peers/ has the part of its peer; p2pfl predict takes the run if all are there"
+    elif traits.predicts:
         yield "model.json there says how raw values become inputs of the models in peers/"
     peer = next(iter(SavedModels(folder / "peers")), None)
     if traits.command and peer is not None:

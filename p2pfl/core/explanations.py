@@ -14,9 +14,9 @@ MANY_CLUSTERS = 40
 """Clusters from which on errors of clusters are close to their limit (Cameron and Miller, 2015)."""
 
 ROBUST_NOTE = "Standard errors are robust to another variance than that of the family ({})."
-POOLED_NOTE = (
-    "Each peer made estimates by itself, which are pooled with {} effects. No peer's estimate is shown, so there is no "
-    "forest plot."
+POOLED_NOTE = "Each peer made estimates by itself, which are pooled with {} effects."
+HIDDEN_NOTE = (
+    "No peer's estimate is shown; model.options.shown_sites names peers whose estimates are, for a forest plot."
 )
 
 ERROR_NOTES = {
@@ -121,6 +121,24 @@ class FittedTest:
 
 
 @dataclass(frozen=True)
+class SiteFit:
+    """Estimates of a peer by itself, which a meta-analysis pools.
+
+    Attributes
+    ----------
+    peer
+    estimates
+        By coefficient; null where the peer has none.
+    errors
+        Their standard errors.
+    """
+
+    peer: str
+    estimates: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
 class FittedRegression:
     """Regression that has converged.
 
@@ -142,6 +160,8 @@ class FittedRegression:
         Meaning of the exponential of a coefficient, such as ``odds ratio``; empty where it has none.
     tests
         Tests of proportional hazards of ``cox``, or of heterogeneity between peers of ``meta_analysis``.
+    sites
+        Estimates of the peers that show theirs in a ``meta_analysis``.
     """
 
     model: str
@@ -152,6 +172,7 @@ class FittedRegression:
     freedom: float | None = None
     ratio: str = ""
     tests: tuple[FittedTest, ...] = ()
+    sites: tuple[SiteFit, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return the fit as JSON values."""
@@ -163,7 +184,8 @@ class FittedRegression:
         more: dict[str, Any] = {"freedom": self.freedom, "ratio": self.ratio or None}
         path = {"path": [dict(each) for each in self.path]} if self.path else {}
         tests = {"tests": [asdict(each) for each in self.tests]} if self.tests else {}
-        more |= path | tests
+        sites = {"sites": [asdict(each) for each in self.sites]} if self.sites else {}
+        more |= path | tests | sites
         return {"model": self.model, "errors": self.errors, "coefficients": coefficients, **self.facts, **more}
 
     @property
@@ -212,6 +234,8 @@ class FittedRegression:
                 notes.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
         elif self.errors in ERROR_NOTES:
             notes.append(ERROR_NOTES[self.errors])
+            if self.errors in {"random", "fixed"} and not self.sites:
+                notes.append(HIDDEN_NOTE)
         elif self.errors == "cluster":
             clusters = self.facts.get("clusters") or 0
             few = (

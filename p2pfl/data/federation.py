@@ -1,5 +1,7 @@
 """:class:`Federation`, the assignment of samples to peers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -10,6 +12,7 @@ import torch
 from p2pfl.core.errors import DataError
 from p2pfl.core.imports import kind_of
 from p2pfl.data.dataset import Dataset, FloatArray, IntArray
+from p2pfl.data.parties import Parties
 from p2pfl.data.sources import nearest
 
 PARTS = ("train", "validation", "test")
@@ -56,6 +59,9 @@ class Federation:
         By local peer, sentences on its table for its owner alone.
     keys
         By local peer, private keys of its people, if peers count those that several have in common.
+    parties
+        Peers with different columns of the same people, who have no samples in the data set; ``None`` if all peers have
+        the same columns.
 
     Examples
     --------
@@ -72,13 +78,14 @@ class Federation:
     elsewhere: Elsewhere | None = None
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parties: Parties | None = None
 
     @property
     def peers(self) -> tuple[str, ...]:
         """Names of the local peers, sorted."""
         return tuple(sorted(self.train))
 
-    def of(self, *peers: str) -> "Federation":
+    def of(self, *peers: str) -> Federation:
         """Return the federation of only these peers, on the same data set."""
         for peer in peers:
             if peer not in self.train:
@@ -87,7 +94,7 @@ class Federation:
         train, validation, test = parts
         return Federation(self.dataset, train, validation, test)
 
-    def pooled(self, name: str = "pooled") -> "Federation":
+    def pooled(self, name: str = "pooled") -> Federation:
         """Return a federation of one peer that holds the samples of all."""
         train, validation, test = ({name: self._union(part)} for part in (self.train, self.validation, self.test))
         return Federation(self.dataset, train, validation, test)

@@ -127,7 +127,7 @@ def federate(
             "shares of the samples"
         )
     check_split(split)
-    source = _source(name, data_dir, options or {})
+    source = source_of(name, data_dir, options or {})
     if isinstance(source, Private):
         if split != "iid":
             raise DataError(
@@ -240,11 +240,24 @@ def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
+def source_of(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
+    """Return the source of a data set, or of a user's function.
+
+    Raises
+    ------
+    DataError
+        The data set or an option is unknown, or an option is missing.
+    """
     if ":" in name:
         return import_source(name, options)
     check_name(name)
     load = SOURCES[name]
+    check_options(name, load, options)
+    return load(data_dir, **options)
+
+
+def check_options(name: str, load: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options of a data set that its loader does not take, and the lack of those that it needs."""
     parameters = inspect.signature(load).parameters.values()
     known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option in options:
@@ -253,7 +266,6 @@ def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Cen
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise DataError(f'the data set "{name}" needs the option "{option}"; add it to the options')
-    return load(data_dir, **options)
 
 
 def _values(source: Central, column: str | None, name: str) -> Any:

@@ -95,6 +95,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Reasons against the run that its owner has overruled.
     signer
         Public key of the owner, whose signature follows the line.
+    predictors
+        Number of linear predictors of each row that the run shows another peer.
     """
 
     run: str
@@ -116,6 +118,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approver: str | None = None
     accepted: tuple[str, ...] = ()
     signer: str | None = None
+    predictors: int = 0
 
     def results(self) -> dict[str, Any]:
         """Return the fields that say something to a reader, as values for JSON."""

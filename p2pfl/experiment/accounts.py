@@ -40,10 +40,13 @@ class PrivacyAccount:
     owned
         True if the data are those of one peer, so that all entries count; else those of the same peers, and in runs of
         others the most of any peer.
+    site
+        True for the ledger of a site, which lists the runs on all of its data, whatever the files are called.
     """
 
     path: Path
     owned: bool = False
+    site: bool = False
 
 
 def data_folder() -> Path | None:

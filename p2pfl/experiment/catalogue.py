@@ -173,6 +173,9 @@ ALGORITHMS = Catalogue(
 MODELS = Catalogue("model.name", optional=False, group="p2pfl.models")
 """Models that follow from exact totals; all others are torch modules."""
 
+SAVED_MODELS = Catalogue("model", optional=False, group="p2pfl.saved_models")
+"""Models that files alone have, such as the part of a model that one peer keeps."""
+
 TOPOLOGIES = Catalogue("topology.kind", optional=False, group="p2pfl.topologies")
 """Functions that make graphs, besides the kinds of :data:`p2pfl.topology.BUILDERS`."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from p2pfl.core.registry import find_entry_points, load
 from p2pfl.core.traits import DataTraits
@@ -29,6 +30,14 @@ class Disclosure:
 
     statement: str
     learned: Mapping[str, str]
+
+
+class Written(Protocol):
+    """Predictions that can be written."""
+
+    def write(self, file: TextIO) -> None:
+        """Write them as CSV."""
+        ...
 
 
 class Partitioning(Protocol):
@@ -57,6 +66,20 @@ class Partitioning(Protocol):
 
     def learner(self, experiment: Experiment, federation: Federation) -> Learner:
         """Return the learner of ``[model]`` on a federation that :meth:`federate` has made."""
+        ...
+
+    def predict(self, folder: Path, table: str, *, unaccounted: bool) -> Written:
+        """Return the predictions of a run whose files are all in its folder, for new tables of all peers.
+
+        Parameters
+        ----------
+        folder
+            Run directory.
+        table
+            Path in which ``{peer}`` stands for the name of a peer.
+        unaccounted
+            True if tables that have an account are read all the same.
+        """
         ...
 
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:

@@ -28,7 +28,7 @@ from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round
 from p2pfl.experiment.parts.learner_parts import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.option_tables import checked_options
-from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph, peer_names
+from p2pfl.experiment.parts.peer_graph import built, check_peers, load_graph, peer_names, remaining
 from p2pfl.experiment.parts.robustness_parts import attack, mislead, rule
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.schema import DataSettings, Experiment, Number, Positive
@@ -92,12 +92,14 @@ def plan(
     check_names(experiment, given=GIVEN)
     given = load_graph(experiment)
     names = peer_names(experiment) if given is None else given.peers
-    check_peers(experiment, names, only or ())
-    reads = takes_data(experiment)
-    federation = no_data(only or names)
+    rest = remaining(experiment, names)
+    check_peers(experiment, rest, only or ())
+    reads, absent = takes_data(experiment), len(names) > len(rest)
+    federation = no_data(only or rest)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
-        federation = data or federate_data(experiment, names, only)
+        federation = data or federate_data(experiment, names, rest if only is None and absent else only)
     topology = built(experiment) if given is None else given
+    topology = topology.without(experiment.learning.without) if absent else topology
     graphs.check_connected(topology)
     weights = mixing_weights(experiment, topology)
     check(asked.on(topology, weights))
@@ -109,8 +111,8 @@ def plan(
     mean_samples, samples = None, dict[str, int]()
     if reads and not experiment.data.owned:  # everybody can tell all sizes
         everybody = federation if only is None else federate_data(experiment, names)
-        counts = everybody.samples(names)
-        mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
+        counts = everybody.samples(rest)
+        mean_samples, samples = float(counts.double().mean()), dict(zip(rest, counts.tolist(), strict=True))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
     mode = mode_of(experiment.privacy)

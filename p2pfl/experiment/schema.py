@@ -423,6 +423,9 @@ class LearningSettings(Section, frozen=True):
     metrics
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
         all samples if it has the attribute ``whole``.
+    without
+        Names of peers that take part in nothing: the run is the one that never had them, with all draws and the data of
+        the others as they were.
     learner
         A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
         the factory besides those of the keys above.
@@ -453,6 +456,7 @@ class LearningSettings(Section, frozen=True):
     stop: Positive | None = None
     patience: Number | None = None
     consensus: bool = False
+    without: tuple[Name, ...] = ()
     learner: Reference | LearnerSettings | None = None
     loss: Reference | None = None
     augment: Reference | None = None

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from p2pfl.core.errors import InputError
-from p2pfl.experiment.accounts import data_files
+from p2pfl.experiment.accounts import ENDING, data_files
 from p2pfl.experiment.catalogue import MODELS, model_traits
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.experiment.file.reading import convert_section, load_table, plain
@@ -68,6 +68,9 @@ class SitePolicy(Section, frozen=True):
         Fewest people in a cell of an exact total; the largest number of all peers counts.
     runs
         Number of runs on the data.
+    ledger
+        Account, relative to the policy, that lists the runs on all data of the policy as well: it knows people by their
+        rows, also in copies of a table and where the account beside the data was deleted or put back.
     epsilon
         Largest ``privacy.epsilon``; then every model needs one, except exact models that ``models`` lists.
     observers
@@ -83,6 +86,7 @@ class SitePolicy(Section, frozen=True):
     columns: tuple[str, ...] | None = None
     least: Annotated[int, Meta(ge=1, le=MAX_LEAST)] = 1
     runs: Number | None = None
+    ledger: str | None = None
     epsilon: Positive | None = None
     observers: tuple[str, ...] | None = None
     code: dict[str, str] = msgspec.field(default_factory=dict)
@@ -123,6 +127,8 @@ def read_policy(path: Path) -> SitePolicy:
             parse_key(key)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    if policy.ledger is not None and not policy.ledger.endswith(ENDING):
+        raise InputError(f'{path}: ledger is "{policy.ledger}"; name a file such as site{ENDING}')
     for name, purpose in policy.purposes.items():
         if not (purpose.legal_basis and purpose.retention):
             raise InputError(f"{path}: purposes.{name} needs legal_basis and retention; write both")

@@ -150,6 +150,8 @@ class ExactModel(ABC):
         Offers of the model.
     column_options
         Names of the options that name columns which are no features, such as weights.
+    places_knots
+        True if it finds the knots of splines in a formula.
 
     See Also
     --------
@@ -162,6 +164,7 @@ class ExactModel(ABC):
     checks: ClassVar[str] = ""
     traits: ClassVar[ModelTraits] = ModelTraits()
     column_options: ClassVar[tuple[str, ...]] = ()
+    places_knots: ClassVar[bool] = False
 
     @property
     @abstractmethod

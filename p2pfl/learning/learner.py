@@ -333,8 +333,48 @@ class KeepsPrivate(Protocol):
         """Return the tensors of a peer's model in one row ``[P]``, for the file that it keeps."""
         ...
 
-    def described(self, peer: str) -> Mapping[str, Any]:
-        """Return the description of a peer's model, which its file holds: JSON values."""
+    def described(self, peer: str | None = None) -> Mapping[str, Any]:
+        """Return the description of a peer's model, which its file holds, or what all may know: JSON values."""
+        ...
+
+
+@runtime_checkable
+class ShowsPredictors(Protocol):
+    """A learner whose runs show one peer a linear predictor of each row of others, from many of which columns follow.
+
+    Attributes
+    ----------
+    max_predictors
+        Most predictors of a row that all runs together may show.
+    """
+
+    max_predictors: int
+
+    def predictors(self, peer: str) -> int:
+        """Return how many predictors of each row of a local peer the run shows another peer."""
+        ...
+
+
+@runtime_checkable
+class SharesValue(Protocol):
+    """A learner whose totals show what each peer adds to the explained variance, so that nothing is trained for it.
+
+    Attributes
+    ----------
+    value_metric
+        Name of the score that is shared out.
+    """
+
+    value_metric: str
+
+    def shares(self, models: Mapping[str, Mapping[str, torch.Tensor]]) -> Mapping[str, float]:
+        """Return Shapley's value of each peer with columns, given the tensors of the models of all peers.
+
+        Raises
+        ------
+        ModelError
+            The model has no such value.
+        """
         ...
 
 

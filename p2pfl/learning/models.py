@@ -1,7 +1,7 @@
 """Models by name, with initial values drawn by a keyed generator."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -121,20 +121,30 @@ def build(
     return model
 
 
-def check_name(name: str) -> None:
-    """Raise :class:`ModelError` unless there is a model of this name; a user's own class is imported."""
+def check_name(name: str, *, others: Iterable[str] = ()) -> None:
+    """Raise :class:`ModelError` unless there is a model of this name; a user's own class is imported.
+
+    Parameters
+    ----------
+    name
+        The name.
+    others
+        Names of models that are built elsewhere, for the error.
+    """
     if name not in MODELS and not is_reference(name):
-        _class(name)
+        _class(name, others)
 
 
-def _class(name: str) -> type[nn.Module]:
+def _class(name: str, others: Iterable[str] = ()) -> type[nn.Module]:
     """Import the class that ``package.module:Class`` names; p2pfl never calls anything else.
 
     An experiment file may come from a third party. p2pfl imports what such a file names, which runs the code of that
     module, but ``subprocess:run`` is not a model, and p2pfl does not call it.
     """
     if ":" not in name:
-        raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
+        raise ModelError(
+            f"model.name {name!r} is unknown; use {', '.join([*MODELS, *others])} or 'package.module:Class'"
+        )
     named = import_callable(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
         kind = named.__name__ if isinstance(named, type) else kind_of(named)

@@ -99,12 +99,18 @@ class Interval:
         Half of its width; ``None`` for a value without an interval.
     colour
         Its colour.
+    weight
+        Share of a pooled value; ``None`` for a value that is not pooled.
+    pooled
+        True for a pooled value, which is a diamond.
     """
 
     label: str
     value: float
     half: float | None
     colour: str
+    weight: float | None = None
+    pooled: bool = False
 
 
 def score(name: str) -> Callable[[Record], float | None]:

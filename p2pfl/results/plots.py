@@ -265,16 +265,34 @@ def intervals(entries: Sequence[Interval], *, x: str) -> Any:
     """Draw intervals below each other, with a line at zero."""
     picture = blank(height=0.55 + 0.42 * len(entries))
     axes = picture.subplots()
-    axes.axvline(0.0, color=GREY, linewidth=1)
+    draw_intervals(axes, entries)
     for line, each in enumerate(entries):
-        axes.errorbar(each.value, line, xerr=each.half, color=each.colour, fmt="o", markersize=5, capsize=3)
         label = textwrap.shorten(each.label, 66, placeholder="…")
         above = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(label, (0, line), (2, 6), bbox={"fc": "white", "ec": "none", "pad": 1.5}, **above)
-    axes.set(ylim=(len(entries) - 0.5, -0.8), yticks=[], xlabel=x)
+    axes.set(yticks=[], xlabel=x)
+    return picture
+
+
+def draw_intervals(axes: Any, entries: Sequence[Interval]) -> None:
+    """Draw intervals below each other into axes, with a line at zero.
+
+    The area of a square is in proportion to its weight; a pooled value is a diamond as wide as its interval.
+    """
+    axes.axvline(0.0, color=GREY, linewidth=1)
+    most = max((each.weight or 0.0 for each in entries), default=0.0)
+    for line, each in enumerate(entries):
+        half = each.half or 0.0
+        if each.pooled:
+            corners = [each.value - half, each.value, each.value + half, each.value]
+            axes.fill(corners, [line, line - 0.25, line, line + 0.25], color=each.colour)
+            continue
+        size = 5.0 if each.weight is None or not most else 2.0 + 7.0 * math.sqrt(each.weight / most)
+        mark = "o" if each.weight is None else "s"
+        axes.errorbar(each.value, line, xerr=each.half, color=each.colour, fmt=mark, markersize=size, capsize=3)
+    axes.set_ylim(len(entries) - 0.5, -0.8)
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.08)
-    return picture
 
 
 def graph(topology: Topology, *, attackers: frozenset[str] = frozenset(), side: float = 4.2) -> Any:

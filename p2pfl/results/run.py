@@ -80,6 +80,7 @@ class Run:
 
     def __init__(self, experiment: Experiment, *, folder: Path | None = None, began: datetime | None = None) -> None:
         self.experiment = experiment
+        self.trusted = True  # False of a directory, whose code nobody has agreed to
         self.folder = folder
         code = None if folder is None or began is None else own_code(named_modules(plain(experiment)))
         where = None if folder is None else Path.cwd() if code is None else code.folder
@@ -292,7 +293,7 @@ class Run:
         from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
         from p2pfl.experiment.parts.robustness_parts import attackers  # noqa: PLC0415 (imports torch)
 
-        return attackers(self.experiment, built(self.experiment).peers)
+        return attackers(self.experiment, built(self.experiment, trusted=self.trusted).peers)
 
     @property
     def honest(self) -> list[Record]:
@@ -377,7 +378,7 @@ class Run:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         run = Run(read_kept(folder / "experiment.toml", whole=False))
-        run.folder = folder
+        run.folder, run.trusted = folder, False
         run.metrics = records_of(folder / "metrics.jsonl")
         run.events = events_of(folder / "events.jsonl")
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")

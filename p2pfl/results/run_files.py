@@ -13,7 +13,8 @@ import msgspec
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import Explained
-from p2pfl.experiment import Experiment
+from p2pfl.experiment import Experiment, plain
+from p2pfl.experiment.file.own_code import references
 from p2pfl.results.content import Evaluated
 from p2pfl.results.notices.kinds import SCHEMA, LossRose, MasksUncancelled, Notice, kinds
 from p2pfl.results.records import Record
@@ -164,6 +165,8 @@ def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
     from p2pfl.experiment.parts.gossip_parts import mixing_weights, steps_of_round  # noqa: PLC0415
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
 
+    if "steps" not in summary and references(plain(experiment)):  # a run directory may name anybody's code
+        return True
     masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
     if not masked or "steps" in summary:
         return masked and summary["steps"] == 1

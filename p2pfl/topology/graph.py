@@ -147,6 +147,18 @@ class Topology:
         edges, weights = tuple(compress(self.edges, here)), tuple(compress(self.weights, here))
         return Topology(self.peers, edges, self.directed, weights)
 
+    def without(self, peers: Collection[str]) -> Topology:
+        """Return the graph of the other peers: no peer of ``peers``, and none of its edges.
+
+        Examples
+        --------
+        >>> Topology.complete(["ada", "bob", "cleo"]).without(["bob"]).edges
+        (('ada', 'cleo'),)
+        """
+        rest = tuple(peer for peer in self.peers if peer not in peers)
+        kept = self.among(rest)
+        return Topology(rest, kept.edges, kept.directed, kept.weights)
+
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Return the peers that share an edge with ``peer``, sorted."""
         if not self.directed:
@@ -303,6 +315,10 @@ class Schedule:
     def among(self, present: Collection[str]) -> Schedule:
         """Return the same peers with only the edges whose two ends are both in ``present``."""
         return Schedule(tuple(topology.among(present) for topology in self.topologies))
+
+    def without(self, peers: Collection[str]) -> Schedule:
+        """Return the graphs of the other peers, see :meth:`Topology.without`."""
+        return Schedule(tuple(topology.without(peers) for topology in self.topologies))
 
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Return the peers that share an edge with ``peer`` in any gossip step, sorted."""

@@ -153,7 +153,7 @@ def test_a_third_party_takes_no_name_of_ours(copy):
     copy.install("acme", {"p2pfl.commands": {"audit": "acme:HELLO", "simulate": "acme:HELLO", "hello": "acme:HELLO"}})
     copy.install("zenith", {"p2pfl.commands": {"hello": "acme:LOST"}})
     for name in ("audit", "simulate"):
-        assert f"usage: p2pfl {name} [-h] [--set" in copy.p2pfl("help", name).stdout
+        assert f"usage: p2pfl {name} [-h] [--trust-code]" in copy.p2pfl("help", name).stdout
     assert copy.p2pfl("hello", "ada").stderr == (
         'p2pfl: "hello" is registered in p2pfl.commands by "acme:HELLO" and "acme:LOST"; uninstall all but one of '
         "their packages\n"

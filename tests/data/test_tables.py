@@ -155,7 +155,10 @@ def test_a_data_frame_names_rows_by_their_number():
         ({"age": 5}, 'column "age" is 5; write "number", "integer" or a list of levels'),
         ({"age": {"type": "number", "mising": 5}}, 'column "age" has the unknown key "mising"; did you mean "missing"'),
         ({"age": {"missing": 5}}, 'column "age" needs either `type` or `levels`; declare one of them'),
-        ({"age": {"type": "number", "missing": "mean"}}, "replaces missing cells by 'mean'; write a number or"),
+        (
+            {"age": {"type": "number", "missing": "mice"}},
+            "'mice', but no multiple imputation, and no statistic, fills cells here; write a number, or .drop. to use",
+        ),
         ({"age": {"type": "integer", "missing": 1.5}}, "replaces missing whole numbers by 1.5; write a whole number"),
         ({"age": {"type": "number", "unknown": 1}}, "is a number and has the rule `unknown`; leave it out"),
         ({"sex": []}, r'column "sex" has the levels \[\]; write a list of texts or whole numbers'),
@@ -316,3 +319,50 @@ def test_a_peer_that_shows_one_class_alone_has_the_declared_number_of_classes(tm
     text = (tmp_path / "bob.csv").read_text().replace(",1\n", ",0\n")
     (tmp_path / "bob.csv").write_text(text)
     assert federate("table", peers=["ada", "bob"], seed=7, options=options, only=["bob"]).dataset.classes == 2
+
+
+# ---------------------------------------------------------------------- withdrawals
+
+
+WITHDRAWING = {"path": "{peer}.csv", "target": "ill", "columns": {"age": "number", "ill": ["no", "yes"]}, "key": "id"}
+
+
+@pytest.fixture
+def withdrawn(tmp_path):
+    """Return a function that loads the table of ada without some people."""
+    lines = [f"{number},{20 + number},{'yes' if number % 3 else 'no'}" for number in range(30)]
+    (tmp_path / "ada.csv").write_text("\n".join(["id,age,ill", *lines]))
+
+    def load(text, **options):
+        (tmp_path / "gone-ada.txt").write_text(text)
+        given = WITHDRAWING | {"without": "gone-{peer}.txt"} | options
+        return federate("table", peers=["ada"], seed=0, data_dir=tmp_path, options=given)
+
+    load.folder = tmp_path
+    return load
+
+
+def test_a_run_without_people_is_that_of_the_table_without_their_rows(withdrawn):
+    loaded = withdrawn("# on Monday\n4\n\n17\n")
+    text = (withdrawn.folder / "ada.csv").read_text().splitlines()
+    (withdrawn.folder / "ada.csv").write_text("\n".join(line for line in text if line[:2] not in ("4,", "17")))
+    never = federate("table", peers=["ada"], seed=0, data_dir=withdrawn.folder, options=WITHDRAWING)
+    assert torch.equal(loaded.dataset.features, never.dataset.features)
+    assert torch.equal(loaded.dataset.targets, never.dataset.targets)
+    assert len(loaded.dataset.targets) == 28
+    for part in ("train", "test"):
+        assert getattr(loaded, part)["ada"].tolist() == getattr(never, part)["ada"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        ("99\n4", {}, '1 of 2 withdrawn identifiers are in no row of the column "id"'),
+        ("4", {"key": None}, 'set the option "key" to its column'),
+        ("\n".join(map(str, range(30))), {}, "has withdrawn, so there is nothing to learn from"),
+        ("4", {"without": "nobody-{peer}.txt"}, 'no file of withdrawals of "ada" at nobody-ada.txt'),
+    ],
+)
+def test_withdrawals_that_would_not_be_followed_are_refused(withdrawn, text, options, sentence):
+    with pytest.raises(DataError, match=sentence):
+        withdrawn(text, **options)

@@ -184,7 +184,10 @@ def test_commands_take_both(tmp_path, capsys):
     assert main(["topology", "own_parts:wheel", "--peers", "5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["edges"] == 8
     for command in ("simulate", "run"):
-        assert main([command, "digits", *changes, "--runs", str(tmp_path / command), "--no-baselines"]) == 0
+        assert (
+            main([command, "digits", *changes, "--trust-code", "--runs", str(tmp_path / command), "--no-baselines"])
+            == 0
+        )
         (folder,) = (tmp_path / command).iterdir()
         assert p2pfl.Run.load(folder).experiment.topology.kind == "own_parts:wheel"
 

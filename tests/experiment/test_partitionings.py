@@ -62,8 +62,8 @@ class NumberLearner(SequentialLearner):
     def kept(self, row, *, peer):
         return {"sum": row[:1], f"number of {peer}": row[1:]}
 
-    def described(self, peer):
-        return {"owner": peer}
+    def described(self, peer=None):
+        return {} if peer is None else {"owner": peer}
 
     def baselines(self, models):
         return OwnBaselines({"peer0": {"auc": 0.5}}, {"auc": float(models["peer0"][0]) / 10}, 2e-9)

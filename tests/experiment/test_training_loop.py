@@ -87,5 +87,5 @@ def test_the_schedule_of_the_page_works_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "rates.py").write_text(code)
     (tmp_path / "page.toml").write_text(f'rounds = 3\n[topology]\npeers = 4\n[model]\nname = "linear"\n{table}')
     monkeypatch.syspath_prepend(str(tmp_path))
-    recipe = plan(read(tmp_path / "page.toml")).learner.recipe
+    recipe = plan(read(tmp_path / "page.toml", trust_code=True)).learner.recipe
     assert (recipe.schedule, recipe.schedule_by, recipe.warmup) == ("rates:cosine", "step", 200)

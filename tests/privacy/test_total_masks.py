@@ -82,6 +82,22 @@ def test_transcripts_show_the_sums_of_the_components_of_honest_masks_and_nothing
     assert seen((1, 0, 2), complete(3), "peer1") == seen((2, 0, 1), complete(3), "peer1")
 
 
+@pytest.mark.parametrize("own", [0, 3])
+def test_what_a_recipient_is_sent_depends_on_the_sum_alone(own):
+    """It has a contribution of its own, which it knows, and no mask."""
+    senders, by_sum = complete(3), {}
+    for values in itertools.product(range(4), repeat=3):
+        seen = Counter()
+        for drawn in itertools.product(range(4), repeat=3):
+            sent = dict(zip(senders.peers, values, strict=True))
+            for (a, b), word in zip(senders.edges, drawn, strict=True):
+                sent[a], sent[b] = (sent[a] + word) % 4, (sent[b] - word) % 4
+            seen[tuple(sent.values()), (sum(sent.values()) + own) % 4] += 1
+        by_sum.setdefault(sum(values) % 4, []).append(seen)
+    assert all(each == same[0] for same in by_sum.values() for each in same)
+    assert len(by_sum) == 4
+
+
 # ---------------------------------------------------------------------- hiding, by chi-square of the real keystream
 
 COUNT = 100_000
@@ -138,6 +154,21 @@ def test_a_mask_graph_that_colluders_could_part_is_refused_with_their_names(grap
 )
 def test_a_mask_graph_that_holds_is_let_pass(graph, colluders):
     masks(graph, colluders=colluders).check(graph.peers)
+
+
+@pytest.mark.parametrize(
+    ("graph", "recipient", "colluders"), [(star(5), "peer0", 1), (ring(5), "peer0", 2), (path(4), "peer0", 2)]
+)
+def test_senders_to_one_peer_whose_masks_do_not_connect_are_refused(graph, recipient, colluders):
+    with pytest.raises(
+        PrivacyError, match=r"peer0, who receives a total of .* could learn sums over some of them alone"
+    ):
+        masks(graph, colluders=colluders).check_recipient(recipient, graph.peers)
+
+
+@pytest.mark.parametrize("senders", [("peer1",), ("peer0", "peer1"), ("peer1", "peer2"), ("peer0", "peer1", "peer2")])
+def test_a_single_sender_and_senders_whose_masks_connect_are_let_pass(senders):
+    masks(complete(3)).check_recipient("peer0", senders)
 
 
 @pytest.mark.parametrize(("peers", "colluders"), [(1, 0), (2, 0), (2, 1), (4, 3)])

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+import p2pfl as package
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import beside_file
@@ -127,6 +128,23 @@ def test_as_many_changes_as_people_must_share_a_total_pass(wards):
     run(wards)
     write(wards, "peer0", rows("peer0")[5:])
     run(wards)
+    assert [each.samples for each in runs(wards)] == [40, 35]
+
+
+def withdrawing(folder, *keys):
+    """Return the experiment without some people of peer0, whose tables have a key."""
+    for peer in PEERS:
+        lines = [f"{line},{peer}-{number}" for number, line in enumerate(rows(peer))]
+        write(folder, peer, lines, header="age,weight,smoke,low,note,id")
+        (folder / f"{peer}.txt").write_text("\n".join(keys if peer == "peer0" else []))
+    return ['data.options.key="id"', f'data.options.without="{folder}/{{peer}}.txt"']
+
+
+def test_people_who_withdraw_leave_in_groups(wards):
+    run(wards, *withdrawing(wards))
+    with pytest.raises(InputError, match="differ in one person, so their difference shows that person"):
+        run(wards, *withdrawing(wards, "peer0-3"))
+    run(wards, *withdrawing(wards, *(f"peer0-{number}" for number in range(5))))
     assert [each.samples for each in runs(wards)] == [40, 35]
 
 
@@ -273,6 +291,98 @@ def test_a_stolen_account_shows_not_even_which_cells_are_equal(wards):
     (wards / "peer0.csv.budget.jsonl.key").unlink()
     with pytest.raises(InputError, match=r"is not the key of"):
         file.reveal(listed.rows)
+
+
+ACCOUNT = (".budget.jsonl", ".budget.jsonl.key")
+
+
+def account(path):
+    """Return the files of the account of a table."""
+    return [path.with_name(f"{path.name}{ending}") for ending in ACCOUNT]
+
+
+def deleted(path, backup):
+    del backup
+    for file in account(path):
+        file.unlink()
+    return path
+
+
+def restored(path, backup):
+    for file in account(path):
+        file.write_bytes((backup / file.name).read_bytes())
+    return path
+
+
+def copied(path, backup):
+    del backup
+    copy = path.parent / "copy" / path.name
+    copy.parent.mkdir()
+    return copy
+
+
+def copied_with_its_account(path, backup):
+    return restored(copied(path, backup), backup)
+
+
+def linked(path, backup):
+    link = copied(path, backup)
+    link.hardlink_to(path)
+    return link
+
+
+INSIDERS = (deleted, restored, copied, copied_with_its_account, linked)
+
+
+def go_around(folder, insider):
+    """Run on people 0 to 39, then on 1 to 39 where an insider has gone around the account beside the table."""
+    lines, path, backup = rows("peer0"), folder / "peer0.csv", folder / "backup"
+    write(folder, "peer0", lines[20:])
+    run(folder, only="peer0")
+    backup.mkdir()
+    for file in account(path):
+        (backup / file.name).write_bytes(file.read_bytes())
+    write(folder, "peer0", lines)
+    run(folder, only="peer0")
+    used = insider(path, backup)
+    write(used.parent, "peer0", lines[1:])
+    run(used.parent, only="peer0")
+
+
+@pytest.mark.parametrize("insider", INSIDERS)
+def test_the_account_beside_a_table_does_not_notice_an_insider_who_goes_around_it(wards, insider):
+    go_around(wards, insider)
+
+
+@pytest.mark.parametrize("insider", INSIDERS)
+def test_the_ledger_of_the_site_knows_people_wherever_their_table_is(wards, insider, monkeypatch):
+    (wards / "officer").mkdir()
+    (wards / "officer" / "site.toml").write_text('ledger = "site.budget.jsonl"\n')
+    monkeypatch.setenv("P2PFL_POLICY", str(wards / "officer" / "site.toml"))
+    with pytest.raises(InputError, match=r"officer/site\.budget\.jsonl: this run and run 2 .* differ in one person"):
+        go_around(wards, insider)
+    assert len(AccountFile(wards / "officer" / "site.budget.jsonl").read()) == 2
+
+
+def test_the_ledger_of_a_site_takes_tables_of_other_people_and_knows_one_under_another_name(wards):
+    (wards / "policy.toml").write_text('ledger = "site.budget.jsonl"\n')
+    write(wards, "peer1", rows("peer1")[1:])
+    run(wards)
+    assert len(AccountFile(wards / "site.budget.jsonl").read()) == len(PEERS)
+    write(wards, "icu", rows("peer0")[1:])
+    with pytest.raises(InputError, match=r"site\.budget\.jsonl: this run and run 1 .* differ in one person"):
+        run(wards, 'topology.peers=["icu", "peer1", "peer2", "peer3"]', only="icu")
+
+
+def test_frames_in_memory_are_listed_in_the_ledger_of_the_site(wards, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    (wards / "policy.toml").write_text('ledger = "site.budget.jsonl"\n')
+    monkeypatch.setenv("P2PFL_POLICY", str(wards / "policy.toml"))
+    frames = {peer: pandas.read_csv(wards / f"{peer}.csv")[["age", "low"]] for peer in PEERS}
+    package.glm("low ~ age", frames)
+    frames["peer0"] = frames["peer0"][1:]
+    with pytest.raises(InputError, match="differ in one person"):
+        package.glm("low ~ age", frames)
 
 
 def test_runs_without_a_common_column_are_not_compared(wards):

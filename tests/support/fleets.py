@@ -15,7 +15,7 @@ NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
 
 
 def bundles(place, *, port=8883, machine="aarch64"):
-    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet")
+    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     wheel = place / "p2pfl_mqtt-0.2.0-py3-none-any.whl"
     fleet.write(broker=f"mqtts://127.0.0.1:{port}", machine=machine, wheel=wheel, now=NOW)
     return fleet

@@ -15,7 +15,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import P2PFLError
-from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.core.neighbourhood import Neighbourhood, Recipient, Released
 from p2pfl.core.traits import Traits
 from p2pfl.experiment import Plan
 from p2pfl.network.peer import Peer
@@ -37,29 +37,52 @@ Taken = dict[tuple[int, int], dict[str, list[int]]]
 
 @dataclass(frozen=True)
 class Adding:
-    """Algorithm that takes two totals in a round, whose first number says who takes part.
+    """Algorithm that takes two totals in a round, whose first number says who takes part, and others to one peer.
 
     Attributes
     ----------
     peers, seed
         All peers, and the seed of their numbers.
-    taken
-        What peers were given.
+    routes
+        Recipients and senders of totals to one peer, which all rounds take, the last of them after the other totals.
+    taken, received
+        What peers were given, and what recipients alone were.
     """
 
     traits: ClassVar[Traits] = Traits()
     peers: tuple[str, ...]
     seed: int
+    routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     taken: Taken = field(default_factory=lambda: defaultdict(dict))
+    received: Taken = field(default_factory=lambda: defaultdict(dict))
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Take both totals."""
         (me,) = net.peers
         await learner.fit(state.rows, peers=net.peers, round=round)
-        found = [await net.total(partial(self.own, round=round, number=number), size=SIZE) for number in (0, 1)]
+        half = len(self.routes) // 2
+        found = [await net.total(partial(self.own, round=round, number=0), size=SIZE)]
+        await self._send(net, round, range(half))
+        found.append(await net.total(partial(self.own, round=round, number=1), size=SIZE))
+        await self._send(net, round, range(half, len(self.routes)))
         for number, total in enumerate(found):  # both or neither: an attempt that ends between them gives none
             self.taken[round, number][me] = total.tolist()
         return State(state.rows.clone(), Released(state.rows).public)
+
+    async def _send(self, net: Neighbourhood, round: int, some: range) -> None:
+        """Take some of the totals to one peer."""
+        for number in some:
+            recipient, senders = self.routes[number]
+
+            def take(total: Ints, slot: tuple[int, int] = (round, number), peer: str = recipient) -> None:
+                self.received[slot][peer] = total.tolist()
+
+            answer = partial(self.word, round=round, number=number)
+            await net.total(answer, size=SIZE, to=Recipient(recipient, take, senders))
+
+    def word(self, peer: str, round: int, number: int) -> Ints:
+        """What a peer adds to a total to one peer: numbers of the whole ring."""
+        return draw(self.seed, f"word {number}", peer, round).integers(-(2**63), 2**63, SIZE)  # [K]
 
     def own(self, peer: str, round: int, number: int) -> Ints:
         """What a peer adds: a bit of its own, and numbers."""
@@ -77,8 +100,15 @@ class Adding:
 
 
 def adding(plan: Plan, *, seed: int) -> Plan:
-    """The plan of a world that takes totals."""
-    return replace(plan, algorithm=Adding(plan.topology.peers, seed))
+    """The plan of a world that takes totals, in two of three worlds some to one peer as well."""
+    graph, random = plan.topology.union, draw(seed, "world recipient")
+    routes = []
+    for _ in range(max(0, int(random.integers(-3, 7)))):
+        recipient = graph.peers[int(random.integers(len(graph.peers)))]
+        near = sorted({*graph.neighbours(recipient), recipient})
+        senders = random.permutation(near)[: int(random.integers(1, len(near) + 1))]
+        routes.append((recipient, tuple(sorted(senders.tolist()))))
+    return replace(plan, algorithm=Adding(plan.topology.peers, seed, tuple(routes)))
 
 
 def wrong(algorithm: Adding, finished: Collection[str]) -> str:
@@ -96,6 +126,23 @@ def wrong(algorithm: Adding, finished: Collection[str]) -> str:
         counted = {peer: total for peer, total in held.items() if peer in later or peer in finished}
         if len({tuple(total) for total in counted.values()}) > 1:
             return f"{', '.join(sorted(counted))} hold different totals {number} of round {round}"
+    return ""
+
+
+def misdirected(algorithm: Adding) -> str:
+    """Why totals to one peer must not be what they are; empty if they may.
+
+    A recipient has the sum in the ring over exactly the senders, and who counts a round has all that it was sent.
+    """
+    for (round, number), held in sorted(algorithm.received.items()):
+        recipient, senders = algorithm.routes[number]
+        expected = np.sum([algorithm.word(peer, round, number) for peer in senders], axis=0)
+        if held != {recipient: expected.tolist()}:
+            return f"the total {number} to {recipient} in round {round} is not the sum over its senders"
+    for (round, _), counted in sorted(algorithm.taken.items()):
+        for number, (recipient, _) in enumerate(algorithm.routes):
+            if recipient in counted and (round, number) not in algorithm.received:
+                return f"{recipient} counts round {round} without the total {number} to it"
     return ""
 
 
@@ -127,8 +174,9 @@ def verdict(
 ) -> str:
     """Why peers that take totals must not have ended like this: all hold the same ones, or end with a sentence."""
     finished = {name for name, result in ended.items() if result.state is not None}
-    if failure := wrong(algorithm, finished):
+    if failure := wrong(algorithm, finished) or misdirected(algorithm):
         return failure
+    faults["totals to one peer"] += sum(len(held) for held in algorithm.received.values())
     faults["totals"] += sum(len(held) for held in algorithm.taken.values())
     for name, result in ended.items():
         if result.state is None and not result.killed:

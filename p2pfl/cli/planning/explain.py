@@ -17,6 +17,7 @@ from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ExplainOptions
 from p2pfl.cli.experiments import experiment_of, note_tables
+from p2pfl.cli.options import JsonOptions
 from p2pfl.cli.planning.sign_off import sign_off_page
 from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
 from p2pfl.core.process import free_memory
@@ -41,9 +42,26 @@ def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
     resolved = p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)
     note_tables(resolved)
-    if options.html is not None:
-        with terminal.output(options.html) as file:
-            file.write(sign_off_page(resolved, name=options.name))
+    return write_plan(options, resolved, html=options.html, name=options.name)
+
+
+def write_plan(options: JsonOptions, resolved: Plan, *, html: str | None, name: str | None) -> int:
+    """Print a plan, write the page that an officer signs, and return the exit status.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    resolved
+        The plan.
+    html
+        Path of the page; ``None`` writes none.
+    name
+        The peer whose officer signs; ``None`` if all data are here.
+    """
+    if html is not None:
+        with terminal.output(html) as file:
+            file.write(sign_off_page(resolved, name=name))
     return terminal.answer(options, explain(resolved), show)
 
 
@@ -59,6 +77,7 @@ def explain(resolved: Plan) -> dict[str, Any]:
         "data": _data(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
+        "learned": dict(resolved.protection.learned),
     }
 
 
@@ -78,6 +97,10 @@ def show(results: Mapping[str, Any]) -> None:
         console.print()
         console.print(Text(title, style="bold"))
         facts(pairs)
+    if results["learned"]:
+        console.print()
+        console.print(Text("Who learns what, and what a malicious peer can do", style="bold"))
+        facts(results["learned"])
     console.print()
     console.print(Text(f"privacy: {results['privacy']}"), soft_wrap=not console.is_terminal)
     if results["mask"] is not None:
@@ -176,6 +199,13 @@ def _participants(resolved: Plan) -> int | None:
 
 def _data(resolved: Plan) -> dict[str, Any]:
     federation, data = resolved.federation, resolved.experiment.data
+    if federation.parties is not None:
+        parties = federation.parties.own.items()
+        return {
+            "name": data.name,
+            "split": "own" if data.owned else data.split,
+            "parties": {peer: {"rows": len(own), "columns": own.features.shape[1]} for peer, own in parties},
+        }
     classes = federation.dataset.classes
     counts = {peer: len(federation.train[peer]) for peer in federation.peers}
     everybody = sum(counts.values())
@@ -197,6 +227,13 @@ def _data(resolved: Plan) -> dict[str, Any]:
 
 
 def _show_data(data: Mapping[str, Any], console: Console) -> None:
+    if "parties" in data:
+        console.print(Text("Who has what (different columns of the same people)", style="bold"))
+        table = grid("peer", "rows", "columns")
+        for peer, own in data["parties"].items():
+            table.add_row(peer, f"{own['rows']:,}", str(own["columns"]))
+        console.print(table)
+        return
     table = grid("peer", "samples", "share", *(["classes", "label distance", ""] if data["classes"] else []))
     division = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"
     console.print(Text(f"Who has what ({division})", style="bold"))

@@ -32,16 +32,16 @@ MAX_SHOWN = 5
 def run(options: RepeatOptions) -> int:
     """Repeat a run and print the comparison; return the exit status, with ``--check`` 1 if the two differ."""
     folder = Path(options.run)
-    _check_repeatable(folder)
+    check_repeatable(folder)
     _check_changes(options.changes)
-    _check_trust(folder, trust=options.trust_code)
+    check_trust(folder, trust=options.trust_code, command="repeat")
 
     from p2pfl.results import Run  # noqa: PLC0415 (reading an experiment imports the modules that it names)
     from p2pfl.results.repetitions.repetition import repetition  # noqa: PLC0415
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
     before = Run.load(folder)
-    experiment = read(folder / "experiment.toml", changes=options.changes)
+    experiment = read(folder / "experiment.toml", changes=options.changes, trust_code=True)  # as checked above
 
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
@@ -67,8 +67,8 @@ def run(options: RepeatOptions) -> int:
     return 0 if comparison.same or not options.check else 1
 
 
-def _check_repeatable(folder: Path) -> None:
-    """Refuse what is not the directory of a simulation that has ended.
+def check_repeatable(folder: Path, *, live: bool = False) -> None:
+    """Refuse what is not the directory of a simulation that has ended, or of live peers where they are asked for.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _check_repeatable(folder: Path) -> None:
     """
     if not folders.begun(folder):
         raise InputError(f"{folder} is no run directory, because it has no experiment.toml; check the path")
-    if (folder / RUN_LOCK).exists() or (folder / PEER_LOCK).exists():
+    if not live and ((folder / RUN_LOCK).exists() or (folder / PEER_LOCK).exists()):
         raise InputError(
             f"{folder} holds live peers, whose masks and messages no second run repeats; simulate the experiment with "
             f"p2pfl simulate {folder / 'experiment.toml'}"
@@ -100,7 +100,7 @@ def _check_changes(changes: Sequence[str]) -> None:
             raise InputError(f"--set {key} would make another run; repeat sets paths alone, such as data.options.path")
 
 
-def _check_trust(folder: Path, *, trust: bool) -> None:
+def check_trust(folder: Path, *, trust: bool, command: str) -> None:
     """Let own modules be imported from the run directory, which whoever made it has written; nothing was imported yet.
 
     Raises
@@ -118,8 +118,8 @@ def _check_trust(folder: Path, *, trust: bool) -> None:
     source = f"{', '.join(files)} of {kept}" if files else ", ".join(names)
     if not trust:
         raise InputError(
-            f"{folder} names code of its own, and repeat would run it with your rights: {source}; read it, and agree "
-            "with --trust-code"
+            f"{folder} names code of its own, and {command} would run it with your rights: {source}; read it, and "
+            "agree with --trust-code"
         )
     terminal.note(f"p2pfl: runs {source}, as --trust-code agrees")
     sys.path.insert(0, str(kept.resolve() if files else Path.cwd()))

@@ -45,7 +45,7 @@ def run(options: RunOptions) -> int:
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     lines = view.Lines(resolved, peers=len(resolved.topology.peers), quiet=options.json, compares=compare)
-    with _kept(folder, again=f"p2pfl run --resume {folder}"):
+    with _kept(folder, again=f"p2pfl run --resume {folder}{_trust(options)}"):
         result = swarm.run(
             experiment,
             folder=folder,
@@ -85,7 +85,7 @@ def simulate(options: SimulateOptions) -> int:
             note_tables(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
-            again = f"p2pfl simulate --resume {folder}{shared}"
+            again = f"p2pfl simulate --resume {folder}{shared}{_trust(options)}"
             stack.enter_context(_kept(folder, again=again, needs="simulation.state"))
             shown.append(stack.enter_context(view.RoundsView(resolved, quiet=options.json)))
             return folder
@@ -158,7 +158,7 @@ def peer(options: PeerOptions) -> int:
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
-    from p2pfl.network.peer.launch.brokers import brokers, password_warnings  # noqa: PLC0415
+    from p2pfl.network.peer.launch.brokers import password_warnings  # noqa: PLC0415
     from p2pfl.network.peer.launch.ended import summarise_peer  # noqa: PLC0415
     from p2pfl.network.peer.launch.event_log import EventLog  # noqa: PLC0415
     from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
@@ -167,12 +167,7 @@ def peer(options: PeerOptions) -> int:
     from p2pfl.results import Record  # noqa: PLC0415
 
     experiment = experiment_of(options, broker=options.broker)
-    urls = brokers(experiment)
-    if "embedded" in urls:
-        raise InputError(
-            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
-            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
-        )
+    urls = brokers_of_peer(experiment)
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if last is not None and folders.has_ended(last):
         return _over(last, options)
@@ -225,6 +220,25 @@ def peer(options: PeerOptions) -> int:
     return _finish(own.summary, folder, options)
 
 
+def brokers_of_peer(experiment: Experiment) -> tuple[str, ...]:
+    """Return the addresses of the brokers of a single peer.
+
+    Raises
+    ------
+    InputError
+        The broker is embedded.
+    """
+    from p2pfl.network.peer.launch.brokers import brokers  # noqa: PLC0415
+
+    urls = brokers(experiment)
+    if "embedded" in urls:
+        raise InputError(
+            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
+            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
+        )
+    return urls
+
+
 def _own_tables(
     options: PeerOptions, experiment: Experiment, stack: ExitStack, *, last: Path | None
 ) -> tuple[Path, Run, Former | None]:
@@ -266,6 +280,11 @@ def _resumed_folder(options: SwarmOptions, *, check: Callable[[Path], None] = fo
     check(folder)
     options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
+
+
+def _trust(options: SwarmOptions) -> str:
+    """Return the option with which the user has agreed to run code; empty if they have not."""
+    return " --trust-code" if options.trust_code else ""
 
 
 @contextmanager

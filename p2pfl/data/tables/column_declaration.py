@@ -109,7 +109,11 @@ def _check_filler(name: str, missing: Any, *, integer: bool) -> None:
     if isinstance(missing, float) and np.isnan(missing):
         return
     if not _is_number(missing):
-        raise _wrong(name, f"replaces missing cells by {missing!r}", 'write a number or "drop", or leave `missing` out')
+        raise _wrong(
+            name,
+            f"replaces missing cells by {missing!r}, but no multiple imputation, and no statistic, fills cells here",
+            'write a number, or "drop" to use complete rows',
+        )
     if integer and missing != int(missing):
         raise _wrong(name, f"replaces missing whole numbers by {missing!r}", "write a whole number")
 

@@ -1,6 +1,6 @@
 """:class:`Table`, the declaration of columns that the tables of all peers fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import OwnSamples, Private, nearest
-from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing, read
+from p2pfl.data.tables.cells import MISSING, TextCells, drop_decimal_point, is_missing
+from p2pfl.data.tables.cells import read as read_cells
 from p2pfl.data.tables.column_declaration import check_target, field_of
 from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
 
@@ -150,7 +151,7 @@ class Table:
         DataError
             As for :meth:`read`.
         """
-        cells = source if isinstance(source, TextCells) else read(source)
+        cells = source if isinstance(source, TextCells) else read_cells(source)
         notes = [] if self.key is None else repeated_values(cells, self.key)
         rows = len(cells)
         cells, lacking = self.complete(cells)
@@ -161,6 +162,36 @@ class Table:
         scaled = (features - self.mean) / self.deviation
         keys = tuple(known_values(cells, self.key)) if self.key is not None and self.key_across else None
         return OwnSamples(scaled, self._targets(cells), tuple(notes), keys)
+
+    def remaining(self, cells: TextCells, withdrawn: Collection[str]) -> TextCells:
+        """Return the rows of people who have not withdrawn.
+
+        Parameters
+        ----------
+        cells
+            A table.
+        withdrawn
+            Values of the key that name the others.
+
+        Raises
+        ------
+        DataError
+            There is no key, an identifier is in no row, or nobody remains.
+        """
+        if not withdrawn:
+            return cells
+        if self.key is None:
+            raise DataError('the option "without" names people by a key; set the option "key" to its column')
+        values = [drop_decimal_point(cell) for cell in cells.column(self.key)]
+        if unknown := {*withdrawn} - {*values}:
+            raise DataError(
+                f'{len(unknown)} of {len(withdrawn)} withdrawn identifiers are in no row of the column "{self.key}" of '
+                f"{cells.source}; correct the file of withdrawals"
+            )
+        rows = [row for row, value in enumerate(values) if value not in withdrawn]
+        if not rows:
+            raise DataError(f"everybody in {cells.source} has withdrawn, so there is nothing to learn from")
+        return cells.keep(rows)
 
     def complete(self, cells: TextCells) -> tuple[TextCells, dict[str, int]]:
         """Return the rows that are used, and the missing cells of each column that leaves others out.
@@ -265,6 +296,7 @@ def table(
     event: str | None = None,
     key: str | None = None,
     key_across: bool = False,
+    without: str | None = None,
 ) -> Private:
     """Read the table of each peer: a CSV file, or a Parquet file.
 
@@ -283,6 +315,9 @@ def table(
         Column whose value names a person; each owner learns how many rows of its table repeat one.
     key_across
         True to count the people that several peers have in common before a model from totals; all learn the number.
+    without
+        Path of the file of each peer, ``{peer}`` its name, with the keys of people who have withdrawn, one a line; it
+        stays there. The run is the one of the tables without their rows.
 
     Returns
     -------
@@ -307,9 +342,39 @@ def table(
                 f'peers "{read[file]}" and "{peer}" would both own {file}; write {PEER} in `path` for the name of the '
                 'peer, or use the data set "csv", which shares out one table'
             )
-        return declared.load(file)
+        withdrawn = () if without is None else withdrawals(without, data_dir, peer=peer)
+        return declared.load(declared.remaining(read_cells(file), withdrawn))
 
     return declared.source(load)
+
+
+def withdrawals(path: str, data_dir: Path | None, *, peer: str) -> frozenset[str]:
+    """Return the keys of people who have withdrawn from the table of a peer.
+
+    Parameters
+    ----------
+    path
+        Path of a text file with one key a line, in which ``{peer}`` stands for the name of the peer; empty lines and
+        lines that begin with # do not count.
+    data_dir
+        Folder in which to look up a relative path that does not exist as it stands.
+    peer
+        Name of the peer.
+
+    Raises
+    ------
+    DataError
+        There is no such file, which would let people stay who have withdrawn.
+    """
+    named = str(path).replace(PEER, peer)
+    file = next((each for each in (Path(named), *([data_dir / named] if data_dir else [])) if each.is_file()), None)
+    if file is None:
+        raise DataError(f'no file of withdrawals of "{peer}" at {named}; make an empty one if nobody has withdrawn')
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise DataError(f"{file} is no text; write one key a line") from None
+    return frozenset(drop_decimal_point(line) for line in lines if line and not line.startswith("#"))
 
 
 def locate_file(path: str | Path, data_dir: Path | None, *, peer: str | None = None) -> Path:

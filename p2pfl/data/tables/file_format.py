@@ -54,7 +54,8 @@ class FileFormat:
         Encoding of the text, as Python names it.
     dates
         Form of dates: ``%d``, ``%m`` and ``%Y`` stand for day, month and year, ``%y`` for its last two digits, of which
-        69 to 99 mean the last century. A time of the day may follow.
+        69 to 99 mean the last century. A time of the day may follow. Several forms have vertical bars between them; the
+        first one that fits a cell counts.
     factors
         By name of a column of numbers, the factor from the unit of the file to the declared one.
 
@@ -110,7 +111,10 @@ class FileFormat:
             codecs.lookup(self.encoding)
         except LookupError:
             errors.append((f"encoding {self.encoding!r} is unknown", 'write one of Python, such as "latin-1"'))
-        if any(self.dates.count(part) != 1 for part in ("%d", "%m")) or len(re.findall("%[Yy]", self.dates)) != 1:
+        if not all(
+            each.count("%d") == each.count("%m") == len(re.findall("%[Yy]", each)) == 1
+            for each in self.dates.split("|")
+        ):
             errors.append((f"dates is {self.dates!r}", "write %d, %m and %Y, such as %d.%m.%Y"))
         named = self.factors if isinstance(self.factors, Mapping) else {"": None}
         if not all(isinstance(each, int | float) and 0 < each < math.inf for each in named.values()):
@@ -134,23 +138,25 @@ class FileFormat:
 
     def days(self, cell: str, *, since: str) -> float:
         """Return the days from a date in ISO 8601 to the date in a cell; NaN if it is none."""
-        match = self._date.fullmatch(cell)
-        if match is None:
-            return float("nan")
-        parts = match.groupdict()
-        year = parts.get("Y") or f"{'19' if parts['y'] >= CENTURY else '20'}{parts['y']}"
-        try:
-            day = np.datetime64(f"{year}-{parts['m']:>02}-{parts['d']:>02}T{parts['time'] or '00:00'}", "us")
-        except ValueError:
-            return float("nan")
-        return float((day - np.datetime64(since)) / np.timedelta64(1, "D"))
+        for form in self._dates:
+            match = form.fullmatch(cell)
+            if match is None:
+                continue
+            parts = match.groupdict()
+            year = parts.get("Y") or f"{'19' if parts['y'] >= CENTURY else '20'}{parts['y']}"
+            try:
+                day = np.datetime64(f"{year}-{parts['m']:>02}-{parts['d']:>02}T{parts['time'] or '00:00'}", "us")
+            except ValueError:
+                continue
+            return float((day - np.datetime64(since)) / np.timedelta64(1, "D"))
+        return float("nan")
 
     @cached_property
-    def _date(self) -> re.Pattern[str]:
-        pattern = re.escape(self.dates)
+    def _dates(self) -> list[re.Pattern[str]]:
+        patterns = [re.escape(each.strip()) for each in self.dates.split("|")]
         for part, digits in DATE_PARTS.items():
-            pattern = pattern.replace(part, digits)
-        return re.compile(pattern + TIME)
+            patterns = [pattern.replace(part, digits) for pattern in patterns]
+        return [re.compile(pattern + TIME) for pattern in patterns]
 
     def other_separator(self, rows: Sequence[Sequence[str]]) -> dict[str, str]:
         """Return the keys that a file needs whose rows have one cell each, because another character separates them.

@@ -1,10 +1,11 @@
-r"""Formulae: ``low ~ age * smoke + ns(lwt, knots=[110, 121]) + C(race, ref="white")`` as columns of a design.
+r"""Formulae: ``low ~ age * smoke + ns(lwt, 3) + C(race, ref="white")`` as columns of a design.
 
 A formula has the operators ``+``, ``-``, ``:``, ``*``, ``^`` and parentheses of R with their meaning, ``1`` and ``0``
 for the intercept, and these calls: ``C(column, ref=level)``, ``I(arithmetic)``, ``log``, ``sqrt``, ``exp``, and
-``ns(x, knots=[...], range=[low, high])``, the natural spline of R with these interior and boundary knots. A column with
-levels is compared with its first level, and coded in full where R does so, for example in an interaction without its
-main effect. Levels and knots come from the experiment file, so that no owner's data decide them.
+``ns(x, knots=[...], range=[low, high])`` and ``bs``, the splines of R with these interior and boundary knots. A column
+with levels is compared with its first level, and coded in full where R does so, for example in an interaction without
+its main effect. Levels and such knots come from the experiment file, so that no owner's data decide them;
+``ns(x, 3)`` and ``bs(x, df=5)`` leave knots open, which a model finds as quantiles of all data.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from operator import add, mul, sub, truediv
 from typing import NoReturn
 
 import torch
 
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.data.data_description import Field
-from p2pfl.data.tables.splines import natural_spline
+from p2pfl.data.tables.splines import DEGREE, b_spline, natural_spline, spline_values
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_.][\w.]*)|`(?P<quoted>[^`]+)`"""
@@ -44,11 +46,57 @@ ARITHMETIC: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] =
 MAX_POWER = 6
 """Largest power of terms."""
 
+MAX_DF = 20
+"""Most degrees of freedom of a spline."""
+
 Evaluate = Callable[[torch.Tensor], torch.Tensor]
 """Function from encoded columns ``[n, F]`` to a column of the design ``[n]``."""
 
 Term = tuple[str, ...]
 """Names of the factors of a term."""
+
+
+SPLINES: Mapping[str, Callable[[Sequence[float], tuple[float, float]], Floats]] = {
+    "ns": natural_spline,
+    "bs": b_spline,
+}
+"""Functions that return the rows of a spline, by the name of the call."""
+
+
+@dataclass(frozen=True)
+class SplineField(Field):
+    """Column of a spline whose knots are quantiles of all data; its values are those of the variable.
+
+    Parameters
+    ----------
+    kind
+        ``ns`` or ``bs``.
+    columns
+        Number of columns of the spline.
+    number
+        Number of this one.
+    ends
+        Boundary knots, if the formula has them.
+    """
+
+    kind: str = "ns"
+    columns: int = 1
+    number: int = 0
+    ends: tuple[float, float] | None = None
+
+    @property
+    def spline(self) -> str:
+        """Name of the spline."""
+        return self.name.removesuffix(str(self.number + 1))
+
+    @property
+    def inner(self) -> int:
+        """Number of inner knots."""
+        return self.columns - (1 if self.kind == "ns" else DEGREE)
+
+    def rows(self, knots: Sequence[float], ends: tuple[float, float]) -> Floats:
+        """Return the rows of all columns, see :mod:`p2pfl.data.tables.splines`."""
+        return SPLINES[self.kind](knots, ends)
 
 
 @dataclass(frozen=True)
@@ -65,12 +113,15 @@ class Factor:
         Place of the column of the level that the others are compared with; ``None`` for numbers.
     field
         The column of the table, its reference last, where the factor is a column with levels.
+    splines
+        Columns of a spline whose knots are not known yet; their values are those of the variable.
     """
 
     name: str
     columns: tuple[tuple[str, Evaluate], ...]
     reference: int | None = None
     field: Field | None = None
+    splines: tuple[SplineField, ...] = ()
 
     def coded(self, *, full: bool) -> list[tuple[str, Evaluate]]:
         """Return the columns, in full or without the reference."""
@@ -134,6 +185,19 @@ class Formula:
     def apply(self, encoded: torch.Tensor) -> torch.Tensor:
         """Return the design ``[n, D]`` of encoded columns ``[n, F]``."""
         return torch.stack([each(encoded) for each in self.evaluate], dim=1)
+
+
+def leaves_knots_open(text: str) -> bool:
+    """Return whether a spline of a formula has no knots, so that a model finds them.
+
+    Examples
+    --------
+    >>> leaves_knots_open("y ~ ns(log(x), 3) + ns(z, knots=[1])"), leaves_knots_open("y ~ ns(z, knots=[1]) + bs")
+    (True, False)
+    """
+    words = [match.group().strip() for match in TOKEN.finditer(text)]
+    calls = sum(one in SPLINES and two == "(" for one, two in pairwise(words))
+    return calls > words.count("knots")
 
 
 def _pick(encoded: torch.Tensor, column: int) -> torch.Tensor:
@@ -219,6 +283,14 @@ class _Parser:
     def _columns(self, term: Term, terms: set[frozenset[str]]) -> tuple[list[Field], list[Evaluate]]:
         """Return the columns of a term, coded as R does."""
         parts = [self.factors[name] for name in term]
+        open_knots = [part for part in parts if part.splines]
+        if open_knots and len(parts) > 1:
+            self._refuse(
+                f"the knots of {open_knots[0].name} in an interaction are not known beforehand",
+                f"write {open_knots[0].name[:2]}(x, knots=[...], range=[low, high])",
+            )
+        if open_knots:
+            return [*open_knots[0].splines], [each for _, each in open_knots[0].columns]
         coded = [
             part.coded(full=part.reference is None or frozenset(term) - {part.name} not in terms) for part in parts
         ]
@@ -312,8 +384,8 @@ class _Parser:
             return self._column(name)
         if name == "C":
             made = self._levels()
-        elif name == "ns":
-            made = self._spline()
+        elif name in SPLINES:
+            made = self._spline(name)
         elif name == "I" or name in MATHS:
             start = len(self.words)
             words = [*self.words]
@@ -323,7 +395,7 @@ class _Parser:
             made = Factor(f"{name}({text})", ((f"{name}({text})", function),))
         else:
             self._refuse(
-                f"{name}() is no function here", f"use C, I, ns, {', '.join(MATHS)}, or add a column to the table"
+                f"{name}() is no function here", f"use C, I, ns, bs, {', '.join(MATHS)}, or add a column to the table"
             )
         self._expect(")")
         return made
@@ -361,38 +433,55 @@ class _Parser:
             )
         return self._column(name, reference)
 
-    def _spline(self) -> Factor:
-        """Read ``ns(x, knots=[...], range=[...])`` after its parenthesis."""
+    def _spline(self, kind: str) -> Factor:
+        """Read ``ns(x, 3)``, ``ns(x, knots=[...], range=[...])``, or the same of ``bs``, after its parenthesis."""
         words = [*self.words]
         inner = self._arithmetic()
         text = "".join(word for _, word in words[: len(words) - len(self.words)])
         options: dict[str, list[float]] = {}
         while self._next(","):
-            if self.words and self.words[0][0] == "number":
-                self._refuse(
-                    f"ns({text}, {self.words[0][1]}) does not say where its knots are",
-                    f"write ns({text}, knots=[...]), for example at quantiles that p2pfl describe prints",
-                )
-            name = self._keyword("knots", "range")
-            options[name] = self._list()
+            plain = self.words[:1] != [] and self.words[0][0] == "number"
+            name = "df" if plain else self._keyword("df", "knots", "range")
+            options[name] = [self._number()] if name == "df" else self._list()
+        if "df" in options or "knots" not in options:
+            return self._open_spline(kind, text, inner, options)
         declared = self.starts[text][0].range if text in self.starts else None
         ends = options.get("range") or [*(declared or ())]
-        knots = options.get("knots", [])
+        knots = options["knots"]
         inside = len(ends) == 2 and all(
             low < high for low, high in zip([ends[0], *knots], [*knots, ends[1]], strict=True)
         )
         if not inside:
             self._refuse(
-                f"the knots of ns({text}) do not ascend between two ends",
-                f"write ns({text}, knots=[...], range=[low, high]), or declare the range of the column",
+                f"the knots of {kind}({text}) do not ascend between two ends",
+                f"write {kind}({text}, knots=[...], range=[low, high]), or declare the range of the column",
             )
-        spline = natural_spline(knots, (ends[0], ends[1]))
-        name = f"ns({text})"
+        name = f"{kind}({text})"
         columns = [
-            (f"{name}{number + 1}", partial(_combined, parts=[inner], combine=partial(spline.column, number)))
-            for number in range(spline.columns)
+            (f"{name}{number}", partial(_combined, parts=[inner], combine=partial(spline_values, row=row.tolist())))
+            for number, row in enumerate(SPLINES[kind](knots, (ends[0], ends[1])), start=1)
         ]
         return Factor(f"{name}{knots}{ends}", tuple(columns))
+
+    def _open_spline(self, kind: str, text: str, inner: Evaluate, options: Mapping[str, list[float]]) -> Factor:
+        """Return a spline of some degrees of freedom, whose knots are quantiles of all data."""
+        least = 1 if kind == "ns" else DEGREE
+        [count] = options.get("df", [least])
+        ends = options.get("range")
+        if "knots" in options or count != int(count) or not least <= count <= MAX_DF:
+            self._refuse(
+                f"{kind}({text}) takes knots, or a whole number of degrees of freedom from {least} to {MAX_DF}",
+                f"write {kind}({text}, {least + 2}), or {kind}({text}, knots=[...], range=[low, high])",
+            )
+        if ends is not None and not (len(ends) == 2 and ends[0] < ends[1]):
+            self._refuse(f"the range of {kind}({text}) is no interval", "write range=[low, high]")
+        name = f"{kind}({text}, {int(count)})"
+        known = None if ends is None else (ends[0], ends[1])
+        splines = tuple(
+            SplineField(f"{name}{number + 1}", kind=kind, columns=int(count), number=number, ends=known)
+            for number in range(int(count))
+        )
+        return Factor(name, tuple((each.name, inner) for each in splines), splines=splines)
 
     def _keyword(self, *names: str) -> str:
         _, name = self.words.pop(0) if self.words else ("", "")
@@ -405,12 +494,15 @@ class _Parser:
         numbers = list[float]()
         while not self._next("]"):
             sign = -1.0 if self._next("-") else 1.0
-            kind, word = self.words.pop(0) if self.words else ("", "the end")
-            if kind != "number":
-                self._refuse(f'"{word}" stands in a list of numbers', "write numbers between [ and ]")
-            numbers.append(sign * float(word))
+            numbers.append(sign * self._number())
             self._next(",")
         return numbers
+
+    def _number(self) -> float:
+        kind, word = self.words.pop(0) if self.words else ("", "the end")
+        if kind != "number":
+            self._refuse(f'"{word}" stands where a number belongs', "write numbers, in lists between [ and ]")
+        return float(word)
 
     # Arithmetic.
 

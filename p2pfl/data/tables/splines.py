@@ -1,57 +1,53 @@
-r"""Natural cubic splines with given knots, in the basis of R's ``ns``."""
+r"""Cubic splines with given knots, in the bases of R's ``ns`` and ``bs``.
+
+A column is a row of numbers: low, width, a, b, c, d, and then each knot :math:`t_k` with its :math:`e_k`. With
+:math:`u = (x - \text{low}) / \text{width}` its value is
+
+.. math:: a + b u + c u^2 + d u^3 + \sum_k e_k \Bigl(\frac{x - t_k}{\text{width}}\Bigr)_+^3
+
+All is computed by additions, multiplications, divisions and square roots of Python's floats, one after another, so that
+every computer finds the same rows.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
-import torch
 
 from p2pfl.core.encodings import Floats
 
 DEGREE = 3
 
+HEAD = 6
+"""Numbers of a row before its knots."""
 
-@dataclass(frozen=True, eq=False)
-class NaturalSpline:
-    r"""Columns of a natural cubic spline.
+IDENTITY = (0.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+"""Row of a column that is its variable."""
 
-    With u the position between the ends, from 0 to 1, and :math:`t_k` the knots with the ends, a column is
 
-    .. math:: a + b u + \sum_k c_k (u - t_k)_+^3
+def spline_values(values: Any, row: Any) -> Any:
+    """Return the values of a column, ``[n]``; or of F columns ``[n, F]`` with rows ``[numbers, F]``; numpy or torch.
 
-    Parameters
-    ----------
-    ends
-        Ends, beyond which the columns are straight lines.
-    knots
-        :math:`t_k`, ``[K]``.
-    coefficients
-        a, b and :math:`c_k` of each column, ``[columns, 2 + K]``.
+    Examples
+    --------
+    >>> spline_values(np.array([-2.0, 0.5]), IDENTITY).tolist()
+    [-2.0, 0.5]
     """
-
-    ends: tuple[float, float]
-    knots: Floats
-    coefficients: Floats
-
-    @property
-    def columns(self) -> int:
-        """Number of columns: one more than inner knots."""
-        return len(self.coefficients)
-
-    def column(self, number: int, values: torch.Tensor) -> torch.Tensor:
-        """Return a column for values ``[n]``."""
-        first, slope, *cubes = self.coefficients[number].tolist()
-        position = (values - self.ends[0]) / (self.ends[1] - self.ends[0])
-        total: torch.Tensor = first + slope * position
-        for knot, cube in zip(self.knots.tolist(), cubes, strict=True):
-            total = total + cube * (position - knot).clamp(min=0.0) ** 3
-        return total
+    low, width, first, slope, square, cube = (row[place] for place in range(HEAD))
+    position = (values - low) / width
+    total = first + position * (slope + position * (square + position * cube))
+    for place in range(HEAD, len(row), 2):
+        beyond = (values - row[place]) / width
+        total = total + row[place + 1] * (beyond * beyond * beyond) * (beyond > 0)
+    return total
 
 
-def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> NaturalSpline:
-    """Return the columns of R's ``ns(x, knots = knots, Boundary.knots = ends)``.
+def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> Floats:
+    """Return the rows of the columns of R's ``ns(x, knots = knots, Boundary.knots = ends)``, one more than knots.
 
     They are B-splines without the first, turned so that two of them have the second derivatives at the ends, which are
     left out.
@@ -65,27 +61,107 @@ def natural_spline(knots: Sequence[float], ends: tuple[float, float]) -> Natural
 
     Examples
     --------
-    >>> spline = natural_spline([0.5], (0.0, 1.0))
-    >>> spline.columns, round(float(spline.column(1, torch.tensor([1.0], dtype=torch.float64))), 6)
+    >>> rows = natural_spline([0.5], (0.0, 1.0))
+    >>> len(rows), round(float(spline_values(1.0, rows[1])), 6)
     (2, 0.770602)
 
     References
     ----------
     Hastie, Generalized additive models, in Chambers and Hastie, Statistical models in S, 1992.
     """
-    from scipy.interpolate import BSpline  # noqa: PLC0415 (it takes a third of a second)
+    every = _knots(knots, ends)
+    curvature = [[_basis(every, place, end, order=2) for place in _places(every)] for end in (0.0, 1.0)]
+    mixed = _complement(curvature)
+    rows = []
+    for weights in mixed:
+        value, slope, _, *thirds = _piecewise(every, weights)
+        jumps = [after - before for before, after in zip([0.0, *thirds], [*thirds, 0.0], strict=True)]
+        rows.append(_row(ends, (value, slope, 0.0, 0.0), [ends[0], *knots, ends[1]], jumps))
+    return np.array(rows)
 
-    low, width = ends[0], ends[1] - ends[0]
-    inner = (np.asarray(knots, np.float64) - low) / width
-    every = np.concatenate([[0.0] * (DEGREE + 1), inner, [1.0] * (DEGREE + 1)])
-    count = len(every) - DEGREE - 1
-    basis = BSpline(every, np.eye(count), DEGREE)
-    curvature = basis.derivative(2)(np.array([0.0, 1.0]))[:, 1:]  # [2, count - 1]
-    turned, _ = np.linalg.qr(curvature.T, mode="complete")
-    chosen = turned[:, 2:].T  # [columns, count - 1]
-    all_knots = np.concatenate([[0.0], inner, [1.0]])
-    middles = 0.5 * (all_knots[:-1] + all_knots[1:])
-    thirds = basis.derivative(3)(middles)[:, 1:]  # [intervals, count - 1]
-    jumps = np.diff(np.concatenate([np.zeros((1, count - 1)), thirds, np.zeros((1, count - 1))]), axis=0) / 6
-    lines = np.stack([basis(0.0)[1:], basis.derivative(1)(0.0)[1:]])
-    return NaturalSpline(ends, all_knots, chosen @ np.concatenate([lines, jumps]).T)
+
+def b_spline(knots: Sequence[float], ends: tuple[float, float]) -> Floats:
+    """Return the rows of the columns of R's ``bs(x, knots = knots, Boundary.knots = ends)``, three more than knots.
+
+    Examples
+    --------
+    >>> rows = b_spline([0.5], (0.0, 1.0))
+    >>> [round(float(spline_values(0.5, row)), 3) for row in rows]
+    [0.25, 0.5, 0.25, 0.0]
+    """
+    every = _knots(knots, ends)
+    rows = []
+    for weights in np.eye(len(_places(every))).tolist():
+        value, slope, bend, *thirds = _piecewise(every, weights)
+        jumps = [after - before for before, after in pairwise(thirds)]
+        rows.append(_row(ends, (value, slope, bend, thirds[0]), knots, jumps))
+    return np.array(rows)
+
+
+def _knots(knots: Sequence[float], ends: tuple[float, float]) -> list[float]:
+    """Return all knots of the B-splines between 0 and 1."""
+    inner = [(knot - ends[0]) / (ends[1] - ends[0]) for knot in knots]
+    return [*[0.0] * (DEGREE + 1), *inner, *[1.0] * (DEGREE + 1)]
+
+
+def _places(knots: Sequence[float]) -> range:
+    """Return the numbers of all B-splines but the first."""
+    return range(1, len(knots) - DEGREE - 1)
+
+
+def _basis(knots: Sequence[float], place: int, x: float, *, order: int = 0, degree: int = DEGREE) -> float:
+    """Return the value of a B-spline at x, or of its derivative of an order, by the recursion of de Boor."""
+    if degree == 0:
+        last = x == knots[-1] == knots[place + 1] > knots[place]
+        return float(order == 0 and (knots[place] <= x < knots[place + 1] or last))
+    rise, fall = knots[place + degree] - knots[place], knots[place + degree + 1] - knots[place + 1]
+    lower = {"order": max(0, order - 1), "degree": degree - 1}
+    first = _basis(knots, place, x, **lower) / rise if rise else 0.0
+    second = _basis(knots, place + 1, x, **lower) / fall if fall else 0.0
+    if order:
+        return degree * (first - second)
+    return (x - knots[place]) * first + (knots[place + degree + 1] - x) * second
+
+
+def _complement(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return orthonormal vectors that are orthogonal to some rows, as the last columns of Q in Householder's QR."""
+    size, reflections = len(rows[0]), list[list[float]]()
+    for start, row in enumerate(rows):
+        rest = [0.0] * start + _reflected([*row], reflections)[start:]
+        norm = math.sqrt(_dot(rest, rest))
+        rest[start] += math.copysign(norm, rest[start])
+        reflections.append(rest)
+    units = np.eye(size)[len(rows) :].tolist()
+    return [_reflected(unit, reflections[::-1]) for unit in units]
+
+
+def _reflected(vector: list[float], reflections: Sequence[Sequence[float]]) -> list[float]:
+    for normal in reflections:
+        share = 2 * _dot(normal, vector) / _dot(normal, normal)
+        vector = [value - share * each for value, each in zip(vector, normal, strict=True)]
+    return vector
+
+
+def _dot(one: Sequence[float], two: Sequence[float]) -> float:
+    total = 0.0
+    for a, b in zip(one, two, strict=True):
+        total += a * b
+    return total
+
+
+def _piecewise(knots: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Return value, slope and half the second derivative at 0 of a sum of B-splines, and its cubes by interval."""
+
+    def at(x: float, order: int) -> float:
+        return _dot(weights, [_basis(knots, place, x, order=order) for place in _places(knots)])
+
+    corners = knots[DEGREE : len(knots) - DEGREE]
+    middles = [0.5 * (one + two) for one, two in pairwise(corners)]
+    return [at(0.0, 0), at(0.0, 1), at(0.0, 2) / 2, *(at(middle, 3) / 6 for middle in middles)]
+
+
+def _row(
+    ends: tuple[float, float], polynomial: Sequence[float], knots: Sequence[float], jumps: Sequence[float]
+) -> list[float]:
+    pairs = [number for pair in zip(knots, jumps, strict=True) for number in pair]
+    return [ends[0], ends[1] - ends[0], *polynomial, *pairs]

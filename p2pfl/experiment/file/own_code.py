@@ -124,6 +124,39 @@ def code_digests(table: Mapping[str, Any]) -> dict[str, str | None]:
     return digests
 
 
+def unlisted_code(table: Mapping[str, Any], listed: Mapping[str, str] | None = None) -> list[str]:
+    """Return each ``package.module:name`` in the table of an experiment that is not listed with its SHA-256.
+
+    Parameters
+    ----------
+    table
+        Table of the experiment, which may come from anybody: nothing is imported.
+    listed
+        SHA-256 of the code that may run, by its name.
+
+    Returns
+    -------
+    list
+        The names, each with the SHA-256 of the user's own files in parentheses, or with what has none.
+    """
+    return [
+        f"{name} ({f'SHA-256 {digest}' if digest else _origin(name)})"
+        for name, digest in code_digests(table).items()
+        if digest is None or (listed or {}).get(name) != digest
+    ]
+
+
+def _origin(name: str) -> str:
+    """Return whether code without a digest is installed, too large, or missing."""
+    module = name.partition(":")[0]
+    if _root(module) is not None:
+        return "too large or missing"
+    try:
+        return "missing" if importlib.util.find_spec(module.partition(".")[0]) is None else "installed"
+    except ValueError:  # it is imported already, and has no spec
+        return "installed"
+
+
 def references(table: Mapping[str, Any]) -> list[str]:
     """Return each ``package.module:name`` in the table of an experiment that a run would import, sorted.
 

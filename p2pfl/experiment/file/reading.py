@@ -17,9 +17,11 @@ import msgspec
 import tomli_w
 
 from p2pfl.core.errors import ExperimentError
+from p2pfl.core.registry import find_entry_points
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
+from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
-from p2pfl.experiment.schema import Experiment, Section, Split, graph_files
+from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
@@ -69,8 +71,12 @@ def draft(source: str | Path, *, changes: Sequence[str] = ()) -> Experiment:
     return check(table, origin=str(path))
 
 
-def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = ()) -> Experiment:
-    """Read an experiment.
+def read(
+    source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequence[str] = (), trust_code: bool = False
+) -> Experiment:
+    """Read an experiment; nothing that a file names is imported unless the user trusts it.
+
+    This is the one way from a file to a run: whoever has an experiment has agreed to the code that it names.
 
     Parameters
     ----------
@@ -78,6 +84,9 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         A file, the name of a shipped experiment, a dictionary, or an experiment already read.
     changes
         ``section.key=value`` as on the command line.
+    trust_code
+        Whether the code that a file names as ``package.module:name`` may run. A dictionary and an experiment are the
+        caller's own.
 
     Returns
     -------
@@ -87,7 +96,8 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     Raises
     ------
     ExperimentError
-        The file is missing, a key is unknown or has no effect, or a value has the wrong type or is out of range.
+        The file is missing, or names code that is not trusted; a key is unknown or has no effect, or a value has the
+        wrong type or is out of range.
 
     Notes
     -----
@@ -109,7 +119,8 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         path = find(source)
         table, origin = load_table(path), str(path)
         _resolve(table, path.parent)
-    experiment = check(table, origin=origin)
+    experiment, trusted = check(table, origin=origin), trust_code or isinstance(source, Experiment | Mapping)
+    _check_code(experiment, trusted=trusted, origin=origin)
     _refuse(idle(experiment), experiment, origin=origin)
     if not changes:
         _choose(table, experiment, origin=origin)
@@ -118,6 +129,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     _drop_options(table, experiment, named)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
+    _check_code(changed, trusted=trusted, origin="--set")
     _choose(table, changed, origin=origin)
     stale = idle(changed)
     named += HELD
@@ -127,6 +139,15 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         section, _, name = key.partition(".")
         del table[section][name]
     return check(table, origin="--set")
+
+
+def _check_code(experiment: Experiment, *, trusted: bool, origin: str) -> None:
+    """Refuse to import what a file names, unless the user trusts it."""
+    if not trusted and (names := unlisted_code(plain(experiment))):
+        raise ExperimentError(
+            f"{origin} names code, which would run with your rights: {', '.join(names)}; read it, and agree with "
+            "--trust-code, in Python with p2pfl.read(..., trust_code=True)"
+        )
 
 
 OPTIONS_OF = {
@@ -220,7 +241,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
 def _check_split(name: str, *, origin: str) -> None:
     """Refuse a split that is neither known nor a function."""
     known = get_args(Split)
-    if name not in known and ":" not in name:
+    if name not in known and ":" not in name and name not in find_entry_points(PARTITIONINGS):
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise ExperimentError(

@@ -12,7 +12,7 @@ import numpy as np
 from p2pfl.core.errors import DataError, ExperimentError
 from p2pfl.data import Federation
 from p2pfl.data.data_description import Field, feature_names
-from p2pfl.data.tables.formula import Formula
+from p2pfl.data.tables.formula import Formula, SplineField
 from p2pfl.experiment.catalogue import MODELS, traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning.exact_model import ExactModel
@@ -45,7 +45,14 @@ def formula_of(name: str, options: Mapping[str, Any], fields: Sequence[Field]) -
     ):
         raise ExperimentError(f"model.options.formula has no effect with {name}; leave it out, or take glm or cox")
     kept = [options[option] for option in kind.column_options if options.get(option) is not None]
-    return Formula.of(options[FORMULA], fields, kept=kept)
+    formula = Formula.of(options[FORMULA], fields, kept=kept)
+    for field in formula.fields:
+        if isinstance(field, SplineField) and not kind.places_knots:
+            raise ExperimentError(
+                f"model.options.formula: {name} does not find the knots of {field.spline}; write knots=[...] and "
+                "range=[low, high], or take glm or cox"
+            )
+    return formula
 
 
 def with_formula(experiment: Experiment, federation: Federation) -> Federation:

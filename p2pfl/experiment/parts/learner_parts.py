@@ -394,7 +394,7 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         MODELS.kind(experiment.model.name)
         return
     if experiment.model.name not in MODELS:  # of totals, which other algorithms refuse with a sentence of their own
-        check_model_name(experiment.model.name)
+        check_model_name(experiment.model.name, others=MODELS)
     _loss(experiment)
     choose_metrics(learning.metrics, find=import_reference)
     recipe = Recipe(

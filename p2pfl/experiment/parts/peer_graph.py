@@ -12,6 +12,7 @@ from p2pfl.core.imports import translate_errors
 from p2pfl.experiment.catalogue import TOPOLOGIES, import_reference
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
+from p2pfl.topology.graph import brief
 
 
 def is_own(kind: str) -> bool:
@@ -39,8 +40,24 @@ def load_graph(experiment: Experiment) -> graphs.Topology | graphs.Schedule | No
     return _named(own_graph(kind, peers=settings.count, options=options), experiment)
 
 
-def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
-    """Return the topology that the section ``[topology]`` defines."""
+def built(experiment: Experiment, *, trusted: bool = True) -> graphs.Topology | graphs.Schedule:
+    """Return the topology that the section ``[topology]`` defines.
+
+    Parameters
+    ----------
+    experiment
+        The experiment.
+    trusted
+        False for the file of a run directory, which may come from anybody: then a function that it names is not called.
+
+    Raises
+    ------
+    ExperimentError
+        The topology cannot be built or read, or is that of a function that nobody trusts.
+    """
+    kind = str(experiment.topology.kind)
+    if not trusted and ":" in kind:
+        raise ExperimentError(f'topology.kind = "{kind}" names code, which reading a run does not import')
     given = load_graph(experiment)
     if given is not None:
         return given
@@ -99,6 +116,23 @@ def check_options(experiment: Experiment) -> dict[str, Any]:
         types = {name: types[name] for name in known}
     types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
     return checked_options(settings.options, types, key="topology.options", name=kind)
+
+
+def remaining(experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the peers that take part, without those of ``learning.without``.
+
+    Raises
+    ------
+    ExperimentError
+        There is no such peer, or nobody is left.
+    """
+    absent = experiment.learning.without
+    if unknown := sorted({*absent} - {*names}):
+        raise ExperimentError(f'learning.without names "{unknown[0]}", which is no peer; choose one of {brief(names)}')
+    rest = tuple(name for name in names if name not in absent)
+    if not rest:
+        raise ExperimentError("learning.without names all peers, so nobody would learn; leave some out of it")
+    return rest
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:

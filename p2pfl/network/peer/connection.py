@@ -73,7 +73,7 @@ class Connection:
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: deque[Post] = deque()  # not yet taken by a publisher
-        self._idle: deque[asyncio.Future[Post]] = deque()  # of publishers that wait for work
+        self._idle: deque[asyncio.Future[None]] = deque()  # of publishers that wait for work
         self._publishers = 0
         self._flushed: asyncio.Future[None] | None = None
         self._retaining = asyncio.Lock()  # serial, so that the broker retains the last one
@@ -236,12 +236,15 @@ class Connection:
             work.close()
 
     def _post(self, post: Post) -> None:
-        """Pass a message to an idle publisher, or queue it, and start a publisher if fewer than the maximum run."""
+        """Queue a message, and wake an idle publisher, or start one if fewer than the maximum run.
+
+        Publishers take messages in order: a piece of a total that overtakes another is sent again, after a timeout.
+        """
+        self._posts.append(post)
         while self._idle and (waiting := self._idle.popleft()):
             if not waiting.done():
-                waiting.set_result(post)
+                waiting.set_result(None)
                 return
-        self._posts.append(post)
         if self._publishers < MAX_PUBLISHERS:
             self._publishers += 1
             self._start(self._publisher())
@@ -249,17 +252,19 @@ class Connection:
     async def _publisher(self) -> None:
         """Publish one message after another while the connection lasts."""
         while True:
-            post = self._posts.popleft() if self._posts else await self._next()
+            while not self._posts:
+                await self._next()
+            post = self._posts.popleft()
             await (self.publish(post) if isinstance(post, Publish) else self._clear(post))
 
-    async def _next(self) -> Post:
+    async def _next(self) -> None:
         """Wait for the next message to publish."""
-        waiting: asyncio.Future[Post] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
         flushed = self._flushed
         if flushed is not None and not flushed.done() and len(self._idle) == self._publishers:
             flushed.set_result(None)
-        return await waiting
+        await waiting
 
     # ------------------------------------------------------------------ slow effects
 

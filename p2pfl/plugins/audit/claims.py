@@ -76,10 +76,16 @@ SENTENCES = {
     ),
     "masks of a total never repeat": "A mask differs from itself, moved, by uniform numbers (standard deviations off).",
     "keys of totals are of one use": "A key names round, attempt, number and participants of the total, and both ends.",
+    "a total to one peer is exact": "The masks of what peers send to one peer leave the exact sum in the ring.",
+    "one peer learns the sum alone": (
+        "What peers send to one peer, and every sum over some of them, is uniform whatever they contribute."
+    ),
     "noise of a total, {observer}": "The accountant counts the noise of all peers but the colluders, and no more (mu).",
     "nobody is alone in a cell": "No cell of the totals, as the check of small cells leaves it, has one (cells).",
     "nobody is alone beside the samples of a peer": "No peer that subtracts its samples leaves one person (cells).",
     "nobody has nearly a whole sum": "No mean that is stated tells the largest value to within 10 % (means).",
+    "nobody has nearly all of a combination of columns": "No sum of products is one row, but for a tenth (rows).",
+    "no bin of the first tree has one person": "No sum of derivatives below a root is that of one person (bins).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
     "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",

@@ -1,4 +1,4 @@
-"""Attacks on the exact totals of an experiment: people who are alone in a cell, and sums of one person.
+"""Attacks on the exact totals of an experiment: people who are alone in a cell, sums of one person, and rows alone.
 
 A peer reads each cell that the totals of a model single out: levels, codes, classes, cells of time. Whoever is alone in
 one shows by what else is summed over it. A peer that has samples in a cell subtracts them first. The cells are counted
@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import DataError
+from p2pfl.core.errors import DataError, LearningError
 from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, Questions, answer_questions
 from p2pfl.learning.exact_learner import ExactLearner
-from p2pfl.learning.exact_model import Own
+from p2pfl.learning.exact_model import Own, Owns, Tensors
 from p2pfl.learning.small_cells import AgreedCheck, CellCheck, Cells
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
-from p2pfl.plugins.exact.leverage import DOMINANT
+from p2pfl.plugins.exact.boosting import EXTRAS, Boosting, BoostingRound
+from p2pfl.plugins.exact.leverage import DOMINANT, MAX_LEVERAGE
 from p2pfl.plugins.exact.statistics.column_statistics import Description
+from p2pfl.plugins.exact.tensor_model import TensorModel
 
 
 def attack_cells(plan: Plan) -> list[ExactClaim]:
@@ -37,9 +39,13 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
         return np.asarray(np.sum([question.answer(peer) for peer in peers], axis=0))
 
     check = ReadingCheck(learner.raw, peers, learner.wanted, None)
-    sums_of_one = 0
+    sums_of_one = rows = bins = 0
     try:
         tensors = answer_questions(learner.model.check_cells(learner.model.start(), check), total)
+        if isinstance(learner.model, TensorModel):
+            rows = count_dominant_rows(learner, learner.model, tensors, rounds=plan.experiment.rounds, total=total)
+        if isinstance(learner.model, Boosting):
+            bins = count_single_bins(learner.model, tensors, learner.own, total=total)
         if isinstance(learner.model, Description):
             outcome = answer_questions(learner.model.advance(tensors, learner.own), total)
             values = learner.model.merged_values(tensors, learner.own)
@@ -52,7 +58,55 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
         claim(TOTALS, "nobody is alone in a cell", alone),
         claim(TOTALS, "nobody is alone beside the samples of a peer", others),
         claim(TOTALS, "nobody has nearly a whole sum", sums_of_one),
+        claim(TOTALS, "nobody has nearly all of a combination of columns", rows),
+        *([claim(TOTALS, "no bin of the first tree has one person", bins)] * isinstance(learner.model, Boosting)),
     ]
+
+
+def count_single_bins(model: Boosting, tensors: Tensors, own: Owns, *, total: Callable[[Question], Ints]) -> int:
+    """Return how many bins of the nodes of the first trees have one person, whom derivatives link over features."""
+    merged = model.seen.owned(model.merged_own(tensors, own))
+    tensors = answer_questions(model.begin(tensors, merged), total)
+    if not tensors["samples"][0]:
+        return 0
+    work, single = BoostingRound(model, tensors, merged), 0
+    while work.growing:
+        answer_questions(work.merging(), total)
+        first, sums = work.at_roots, total(work.question())
+        single += int((work.table(sums[: len(sums) - EXTRAS * first])[..., -1] == 1).sum())
+        (work.root if first else work.level)(sums)
+    return single
+
+
+def count_dominant_rows(
+    learner: ExactLearner,
+    model: TensorModel,
+    tensors: Tensors,
+    *,
+    rounds: int,
+    total: Callable[[Question], Ints],
+) -> int:
+    """Return the largest number of people whose rows follow, but for a tenth, from a sum of products of a round."""
+    peers, most = tuple(learner.federation.peers), 0
+    check = CellCheck(learner.own, peers, learner.wanted, None)
+    for _ in range(rounds):
+        sums = model.row_sums(tensors)
+        if sums is None:
+            break
+        try:
+            answer_questions(model.check_rows(tensors, check), total)
+        except DataError:  # nothing leaves
+            break
+        rows = [sums.rows(learner.own(peer)) for peer in peers]
+        for number, products in enumerate(np.sum([each.products() for each in rows], axis=0)):
+            alone = [int((each.leverage(products, number) > MAX_LEVERAGE).sum()) for each in rows]
+            most = max(most, sum(alone))
+        try:
+            outcome = answer_questions(model.advance(tensors, learner.own), total)
+        except LearningError:  # the fit ends here
+            break
+        tensors = outcome.tensors
+    return most
 
 
 def count_dominated(values: np.ndarray, means: np.ndarray) -> int:

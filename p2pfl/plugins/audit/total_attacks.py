@@ -40,8 +40,9 @@ from p2pfl.plugins.audit.statistical_tests import separation
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.normal_stream import VALUES_PER_BLOCK
-from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, zeros
+from p2pfl.privacy.total_masks import WIDTHS, Ring, TotalMasks, TotalSlot, to_signed, to_unsigned, zeros
 from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import cut
 
 MAX_CHANGE = 2.0**20
 """Largest change by one sample, in integers."""
@@ -151,7 +152,44 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
         uniform(TOTALS, "no two totals share masks", apart),
         uniform(TOTALS, "masks of a total never repeat", within),
         _check_keys(one, peer),
+        *_check_recipient(one, seed=seed),
     ]
+
+
+def _check_recipient(masks: TotalMasks, *, seed: int) -> list[ExactClaim]:
+    """Check that what several senders send to one peer depends on nothing but their sum: every other sum is uniform.
+
+    The recipient sees each masked contribution, as senders send to it alone. Where masks connect the senders of no
+    peer, no such total is taken.
+    """
+    senders = _senders_of_one(masks)
+    if not senders:
+        return []
+    slot, parts, off = TotalSlot(1, 0, 0), list[Ring](), 0
+    for bits in WIDTHS:
+        rng, most = draw(seed, "audit of one recipient", round=bits), 2 ** (bits - 1)
+        own = {peer: rng.integers(-most, most, TOTAL_SIZE) for peer in senders}
+        own |= {senders[0]: np.zeros(TOTAL_SIZE, np.int64)}
+        sent = {
+            peer: masks.hide(values, peer=peer, slot=slot, participants=senders, bits=bits)
+            for peer, values in own.items()
+        }
+        total = sum((to_unsigned(values.copy(), bits) for values in own.values()), zeros(TOTAL_SIZE, bits))
+        off += int(np.count_nonzero(sum(sent.values(), zeros(TOTAL_SIZE, bits)) != total))
+        for count in range(1, len(senders)):
+            for some in itertools.combinations(senders, count):
+                known = sum((to_unsigned(own[peer].copy(), bits) for peer in some), zeros(TOTAL_SIZE, bits))
+                parts.append(_widen(sum((sent[peer] for peer in some), zeros(TOTAL_SIZE, bits)) - known))
+    return [claim(TOTALS, "a total to one peer is exact", off), uniform(TOTALS, "one peer learns the sum alone", parts)]
+
+
+def _senders_of_one(masks: TotalMasks) -> tuple[str, ...]:
+    """Return some senders to the first peer whose neighbours the masks connect; nobody if there is no such peer."""
+    for recipient in masks.graph.peers:
+        senders = sorted(masks.graph.neighbours(recipient))[:SLOT_RANGE]
+        if len(senders) > 1 and cut(masks.graph, among=senders, least=max(1, masks.colluders)) is None:
+            return tuple(senders)
+    return ()
 
 
 def _largest_rest(masks: TotalMasks, *, bits: int, seed: int) -> float:

@@ -279,6 +279,7 @@ class Boosting(CheckedTreeModel):
         if done >= self.rounds or not samples:
             return Outcome(tensors, over=True)
         work = BoostingRound(self, tensors, own)
+        yield from work.merging()
         work.root((yield work.question()))
         loss = work.training_loss if self.objective.valued else None
         losses = {"training_loss": work.training_loss, "validation_loss": work.validation_loss}
@@ -288,6 +289,7 @@ class Boosting(CheckedTreeModel):
             if stopped(model["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
                 return Outcome(model, loss, over=True)
         while work.growing:
+            yield from work.merging()
             work.level((yield work.question()))
         trees = work.growth.arrays(work.bins, size=self.nodes, rate=self.learning_rate)
         if self.objective.share is not None:
@@ -366,7 +368,7 @@ class BoostingRound:
         self.fraction = fraction(self.samples, bound=model.objective.steepest)
         self.bins = model.bins(tensors)
         limits = Limits(
-            min_samples_leaf=model.min_samples_leaf,
+            min_samples_leaf=max(model.min_samples_leaf, model.least),
             min_hessian=model.min_hessian,
             l2=model.l2_regularization,
             slope=self.units.slope * 2.0**-self.fraction,
@@ -394,13 +396,30 @@ class BoostingRound:
         """True if there is another level."""
         return self.growth.task is not None
 
+    @property
+    def at_roots(self) -> bool:
+        """True if the roots are counted next."""
+        return self.growth.task is not None and not self.growth.task.splits
+
     def question(self) -> Question:
         """Return the question of a level."""
         task = self.growth.task
         assert task is not None  # noqa: S101 (it is growing)
-        extras = 0 if task.splits else EXTRAS
+        extras = EXTRAS * self.at_roots
         size = len(task.counted) * len(self._counted) * self._words + extras
         return Question(lambda peer: self._answer(peer, task), size=size)
+
+    def merging(self) -> Asked[None]:
+        """Merge bins of the nodes of a level in which few samples are, by a total that counts them."""
+        task = self.growth.task
+        if self.model.least == 1 or task is None:
+            return
+        self.growth.begin_merging()
+        size = len(task.counted) * len(self._counted)
+        total = yield Question(lambda peer: self._counts(peer, task), size=size)
+        counts = np.zeros((len(task.counted), self._cells), np.int64)
+        counts[:, self._counted] = total.reshape(-1, len(self._counted))
+        self.growth.merge(counts, self.model.least)
 
     def root(self, total: Ints) -> None:
         """Continue with the total of the roots."""
@@ -462,18 +481,33 @@ class BoostingRound:
 
     def _answer(self, peer: str, task: GrowthTask) -> Ints:
         """Return what a peer adds to the total of a level."""
+        counted = self._histograms(peer, task, self._derived(peer)).ravel()
         if task.splits:
-            routes = self._routes[peer]
-            routes.move(task.splits)
-            return routes.count(task, self._values[peer])[:, self._counted].ravel()
+            return counted
         own = self.own(peer)
-        binned = BinnedSamples.of(own.train, self.bins)
-        drawn = self.model.sampling.samples(own.train, round=self.round)
-        self._routes[peer] = BoostedSamples(binned, self.model.columns, drawn)
-        self._values[peer] = self._derivatives(own.train)
-        counted = self._routes[peer].count(task, self._values[peer])[:, self._counted].ravel()
         extras = [self._lost(own.train), self._lost(own.validation), len(own.validation)]
         return np.concatenate([counted, np.array(extras, np.int64)])
+
+    def _counts(self, peer: str, task: GrowthTask) -> Ints:
+        """Return the number of samples of a peer by node and bin."""
+        return self._histograms(peer, task, self._derived(peer)[-1:]).ravel()
+
+    def _histograms(self, peer: str, task: GrowthTask, values: Sequence[Floats]) -> Ints:
+        """Return sums of values of a peer by node and bin, merged as those of the nodes are."""
+        if not task.splits:
+            binned = BinnedSamples.of(self.own(peer).train, self.bins)
+            drawn = self.model.sampling.samples(self.own(peer).train, round=self.round)
+            self._routes[peer] = BoostedSamples(binned, self.model.columns, drawn)
+        routes, merged = self._routes[peer], self.growth.merged
+        routes.move(task.splits)
+        found = routes.count(task, values)
+        return (found if merged is None else merged.of(found))[:, self._counted]
+
+    def _derived(self, peer: str) -> list[Floats]:
+        """Return the derivatives and counts of the samples of a peer, kept for the round."""
+        if peer not in self._values:
+            self._values[peer] = self._derivatives(self.own(peer).train)
+        return self._values[peer]
 
     def _ends(self, features: Ints) -> list[tuple[int, int]]:
         """Return the first and the end of the cells of some features."""

@@ -22,6 +22,9 @@ class StatisticsOptions(PageOptions, AccountingOptions, ReviewOptions):
 
     experiment: Annotated[str, Argument("an experiment, or such a model of a run", "EXPERIMENT|MODEL")]
     least: Annotated[int | None, Option("show nothing of fewer samples (default: 5)", "N", count)] = None
+    plan: Annotated[
+        bool, Option("count nothing, but show what peers would learn; with --html the page that an officer signs")
+    ] = False
 
 
 class DescribeOptions(StatisticsOptions):
@@ -70,6 +73,7 @@ class ComponentsOptions(StatisticsOptions):
 class CoefficientsOptions(PageOptions, ModelOptions):
     """Coefficients of a saved regression, with standard errors and tests."""
 
+    plot: Annotated[str | None, Option("draw a forest plot: .svg, .pdf or .png", "FILE")] = None
     against: Annotated[
         str | None, Option("test against a saved model with fewer or more columns, by the likelihood ratio", "MODEL")
     ] = None

@@ -179,7 +179,7 @@ class RandomForest(CheckedTreeModel):
         useful = np.flatnonzero(bins.sizes > 1)
         useful = useful if len(useful) else np.zeros(1, np.int64)
         wanted = min(self.wanted, len(useful))
-        purity = Purity(self.classes is not None, self.min_samples_leaf)
+        purity = Purity(self.classes is not None, max(self.min_samples_leaf, self.least))
         growing = GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
         samples, scale = int(tensors["samples"][0]), float(tensors["scale"][0])
         unit = scale * 2.0 ** -fraction(samples, bound=MAX_WEIGHT)  # in which targets are integers

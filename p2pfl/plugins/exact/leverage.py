@@ -27,7 +27,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
-from p2pfl.learning.exact_model import Asked, Own, symmetric
+from p2pfl.learning.exact_model import Asked, Own, Part, symmetric
 from p2pfl.learning.small_cells import FEWEST_PEERS, AgreedCheck, Bools
 from p2pfl.plugins.exact import sums
 
@@ -92,6 +92,12 @@ class WeightedRows:
 
         return sums.summed(len(self.columns), self.weights.shape[1] * len(one), each)
 
+    def leverage(self, products: Floats, number: int) -> Floats:
+        """Return the share of a person of each row in a sum of products ``[p, p]`` under some weights, ``[n]``."""
+        scale, root = _root(products)
+        inner = (self.columns * scale) @ root  # [n, r]
+        return np.asarray(self.weights[:, number] / self.people * (inner * inner).sum(axis=1))
+
     def crowding(self, bounds: Floats) -> Bools:
         """Return the columns whose combinations have nearly all of their square from one row, ``[p]``.
 
@@ -101,21 +107,26 @@ class WeightedRows:
             Sums of products of at most all rows of all peers and at least these rows, ``[B, p, p]``.
         """
         found = np.zeros(self.columns.shape[1], dtype=bool)
-        for bound, weights in zip(bounds, self.weights.T, strict=True):
-            scale = 1 / np.sqrt(np.maximum(np.diag(bound), np.finfo(float).tiny))
-            values, vectors = np.linalg.eigh(bound * scale[:, None] * scale)
-            kept = values > SMALLEST * len(values)
-            root = vectors[:, kept] / np.sqrt(values[kept])
+        for number, bound in enumerate(bounds):
+            scale, root = _root(bound)
             inner = (self.columns * scale) @ root  # [n, r]
-            each = weights / self.people
-            leverage = each * (inner * inner).sum(axis=1)
+            leverage = self.leverage(bound, number)
             high = leverage > MAX_LEVERAGE
+            each = self.weights[high, number, None] / self.people[high, None]
             inverse = np.maximum(np.diag(root @ root.T), np.finfo(float).tiny)
-            parts = each[high, None] * (inner[high] @ root.T) ** 2 / inverse  # what leaving out a column takes away
+            parts = each * (inner[high] @ root.T) ** 2 / inverse  # what leaving out a column takes away
             enough = leverage[high, None] - parts <= MAX_LEVERAGE
             most = parts >= parts.max(axis=1, initial=0.0, keepdims=True) / 2
             found |= np.where(enough.any(axis=1, keepdims=True), enough, most).any(axis=0)
         return found
+
+
+def _root(products: Floats) -> tuple[Floats, Floats]:
+    """Return scales ``[p]`` of columns, and a root ``[p, r]`` of the inverse of a sum of products of scaled columns."""
+    scale = 1 / np.sqrt(np.maximum(np.diag(products), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(products * scale[:, None] * scale)
+    kept = values > SMALLEST * len(values)
+    return scale, vectors[:, kept] / np.sqrt(values[kept])
 
 
 def similar_rows(columns: Floats, least: int) -> list[Ints]:
@@ -144,45 +155,72 @@ def similar_rows(columns: Floats, least: int) -> list[Ints]:
     return parted(np.arange(len(columns)))
 
 
-def check_leverage(
-    check: AgreedCheck[Own], rows: Callable[[Own], WeightedRows], *, names: Sequence[str], number: int = 1
-) -> Asked[None]:
-    """Refuse a design in which one person could have nearly all of a combination of columns.
-
-    With two peers, of which each learns the total of the other, no other rows count.
+@dataclass(frozen=True)
+class RowSums:
+    """Sums of products of columns that totals of a round show.
 
     Parameters
     ----------
-    check
-        Check under the least number of all peers, of which a group has as many rows.
     rows
         Function that returns the rows of a peer; private.
     names
         Names of the p columns.
     number
         B, number of sums.
-
-    Raises
-    ------
-    DataError
-        There is such a combination at a peer; the message names its columns.
     """
-    width = len(names)
-    upper = width * (width + 1) // 2
-    lower = np.zeros((number, width, width))
-    several = len(check.peers) >= FEWEST_PEERS
-    if several:
-        total = yield from sums.total(lambda peer: rows(check.own(peer)).grouped(check.least).encoded(), number * upper)
-        lower = np.stack([symmetric(each, size=width) for each in total.reshape(number, upper)])
 
-    def crowded(own: Own) -> Bools:
-        mine = rows(own)
-        grouped = mine.grouped(check.least).products() if several else 0.0
-        return mine.crowding(lower - grouped + mine.products())
+    rows: Callable[[Own], WeightedRows]
+    names: Sequence[str]
+    number: int = 1
 
-    crowding = yield from check.any_of(crowded, size=width)
-    if crowding.any():
-        raise one_person([name for name, each in zip(names, crowding, strict=True) if each])
+    @classmethod
+    def unweighted(cls, columns: Callable[[Part], Floats], names: Sequence[str]) -> Self:
+        """Return the sum over columns and a constant, each row of which has the same weight."""
+
+        def rows(own: Own) -> WeightedRows:
+            constant = np.ones((len(own.train), 1))
+            return WeightedRows.of(np.column_stack([columns(own.train), constant]), constant)
+
+        return cls(rows, [*names, "(intercept)"])
+
+    def check(self, check: AgreedCheck[Own]) -> Asked[None]:
+        """Refuse columns if one person could have nearly all of a combination of them.
+
+        Raises
+        ------
+        DataError
+            There is such a combination at a peer; the message names its columns.
+        """
+        crowding = yield from self.crowding(check)
+        if crowding.any():
+            raise one_person([name for name, each in zip(self.names, crowding, strict=True) if each])
+
+    def crowding(self, check: AgreedCheck[Own]) -> Asked[Bools]:
+        """Ask for the columns of combinations of which one person could have nearly all, ``[p]``.
+
+        With two peers, of which each learns the total of the other, no other rows count.
+
+        Parameters
+        ----------
+        check
+            Check under the least number of all peers, of which a group has as many rows.
+        """
+        width = len(self.names)
+        upper = width * (width + 1) // 2
+        lower = np.zeros((self.number, width, width))
+        several = len(check.peers) >= FEWEST_PEERS
+        if several:
+            total = yield from sums.total(
+                lambda peer: self.rows(check.own(peer)).grouped(check.least).encoded(), self.number * upper
+            )
+            lower = np.stack([symmetric(each, size=width) for each in total.reshape(self.number, upper)])
+
+        def crowded(own: Own) -> Bools:
+            mine = self.rows(own)
+            grouped = mine.grouped(check.least).products() if several else 0.0
+            return mine.crowding(lower - grouped + mine.products())
+
+        return (yield from check.any_of(crowded, size=width))
 
 
 def one_person(names: Sequence[str]) -> DataError:

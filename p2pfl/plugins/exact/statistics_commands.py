@@ -15,6 +15,7 @@ from rich.text import Text
 
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
+from p2pfl.cli.planning.explain import write_plan
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
@@ -45,6 +46,7 @@ from p2pfl.plugins.exact.statistics_pages import (
     strongest,
 )
 from p2pfl.results.facts import FactTable
+from p2pfl.results.forest_plot import draw_forest
 from p2pfl.results.models.model_file import SavedModel, load
 from p2pfl.results.pages.features import coefficient_rows, regression_blocks, regression_tables
 from p2pfl.results.pages.rendering import page
@@ -86,6 +88,8 @@ def describe(options: DescribeOptions) -> int:
         "by": options.by,
         "strata": options.strata,
     }
+    if options.plan:
+        return print_plan(options, "description", given)
     name, model, tensors, meaning = computed(options, "description", given)
     results = described(tensors, model, meaning)
     disclosed = model.shown({"by": results.get("groups")})
@@ -102,6 +106,8 @@ def describe(options: DescribeOptions) -> int:
 def find_components(options: ComponentsOptions) -> int:
     """Print the components of an experiment, or those that peers have found."""
     given = {"components": options.components, "standardise": options.standardise or None, "least": options.least}
+    if options.plan:
+        return print_plan(options, "pca", given)
     name, model, tensors, meaning = computed(options, "pca", given)
     results = projected(tensors, model, meaning)
     return terminal.write(
@@ -124,6 +130,9 @@ def print_coefficients(options: CoefficientsOptions) -> int:
         test = compare_nested(regression, regression_of(load(options.against)))
         results["against"] = test.results()
         compared = [f"Test of {', '.join(test.lacking)} (against {options.against}): {test.sentence()}."]
+
+    if options.plot:
+        draw_forest(regression, path=options.plot)
 
     def show(_: Mapping[str, Any]) -> None:
         tables.regression(regression)
@@ -184,18 +193,55 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
     experiment = experiment_of(options)
     if options.name is not None:
         experiment = _of_one(experiment, options.name)
-    if experiment.model.name == model and not chosen and options.name is None:  # as its officer has approved it
-        return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
-    if experiment.model.name != private:
-        if model == "description" and experiment.data.options.get("event") is not None:
-            chosen["event"] = True
-        target = experiment.data.options.get("target", TARGET)
-        chosen |= {key: TARGET for key in ("by", "strata") if chosen.get(key) == target}
-        return experiment.name, *_run(_exact_plan(experiment, model, chosen, unaccounted=options.unaccounted))
-    if chosen:
+    wanted = _wanted(experiment, model, chosen, alone=options.name is not None)
+    return experiment.name, *_run(plan(wanted, unaccounted=options.unaccounted))
+
+
+def print_plan(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -> int:
+    """Print what a statistic needs and what every peer would learn, as ``p2pfl explain`` does, and count nothing.
+
+    Parameters
+    ----------
+    options, model, given
+        As of :func:`computed`.
+
+    Raises
+    ------
+    InputError
+        A saved model or an option has no effect.
+    """
+    files = {"--csv": options.csv, "--tex": options.tex, "--docx": options.docx}
+    if named := ", ".join(option for option, path in files.items() if path):
+        raise InputError(f"--plan counts nothing, so {named} has no effect; leave it out, or take --html")
+    if Path(options.experiment).suffix == ".safetensors":
+        raise InputError(f"{options.experiment} is saved, so --plan comes too late; name an experiment")
+    chosen = {key: value for key, value in given.items() if value is not None}
+    resolved = plan(_wanted(experiment_of(options), model, chosen), only=options.only, unaccounted=True)
+    return write_plan(options, resolved, html=options.html, name=options.name)
+
+
+def _wanted(experiment: Experiment, model: str, chosen: Mapping[str, Any], *, alone: bool = False) -> Experiment:
+    """Return the experiment whose run has a statistic with some options; one peer that is ``alone`` needs no masks.
+
+    Raises
+    ------
+    InputError
+        Options are given of a model with private noise, which has its own.
+    """
+    private = f"private_{model}"
+    if experiment.model.name == private and not chosen:
+        return experiment
+    if experiment.model.name == model and not chosen and not alone:  # as its officer has approved it
+        return experiment
+    if experiment.model.name == private:
         named = ", ".join(map(_option, chosen))
         raise InputError(f"options of {private} are in model.options, so {named} has no effect; leave it out")
-    return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
+    options = dict(chosen)
+    if model == "description" and experiment.data.options.get("event") is not None:
+        options["event"] = True
+    target = experiment.data.options.get("target", TARGET)
+    options |= {key: TARGET for key in ("by", "strata") if options.get(key) == target}
+    return _exact(experiment, model, options)
 
 
 def _of_one(experiment: Experiment, peer: str) -> Experiment:
@@ -250,13 +296,13 @@ def tensors_of(saved: SavedModel) -> Mapping[str, np.ndarray]:
     return {key: value.numpy() for key, value in saved.module.state_dict().items()}
 
 
-def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], *, unaccounted: bool) -> Plan:
-    """Return the plan of a model from totals over the data of an experiment.
+def _exact(experiment: Experiment, model: str, options: Mapping[str, Any]) -> Experiment:
+    """Return the experiment of a model from totals over the data of another one.
 
-    What the experiment says on learning and its protection has no part in it, except the account of its data, which
-    cannot count exact totals.
+    What that says on learning and its protection has no part in it, except the account of its data, which cannot count
+    exact totals.
     """
-    wanted = Experiment(
+    return Experiment(
         name=experiment.name,
         seed=experiment.seed,
         rounds=1,
@@ -266,7 +312,6 @@ def _exact_plan(experiment: Experiment, model: str, options: Mapping[str, Any], 
         learning=LearningSettings(algorithm="exact"),
         privacy=PrivacySettings(mode="none", budget=experiment.privacy.budget),
     )
-    return plan(wanted, unaccounted=unaccounted)
 
 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:

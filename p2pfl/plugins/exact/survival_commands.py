@@ -15,7 +15,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.exact.exact_commands import SurvivalOptions
 from p2pfl.plugins.exact.statistics.survival_results import survival
-from p2pfl.plugins.exact.statistics_commands import computed, tensors_of
+from p2pfl.plugins.exact.statistics_commands import computed, print_plan, tensors_of
 from p2pfl.plugins.exact.survival.cox import Cox
 from p2pfl.plugins.exact.survival.predicted_survival import predicted_survival
 from p2pfl.plugins.exact.survival_page import (
@@ -51,6 +51,8 @@ def estimate_survival(options: SurvivalOptions) -> int:
             "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "
             "every peer learns the times of all samples"
         )
+    if options.plan:
+        return print_plan(options, "kaplan_meier", given)
     name, model, tensors, meaning = computed(options, "kaplan_meier", given)
     results = survival(tensors, model, interval=options.interval, rmean=options.rmean)
     results |= {"horizon": model.horizon or float(max(tensors["times"], default=0.0))}
@@ -73,6 +75,7 @@ def _predict(options: SurvivalOptions, saved: SavedModel, model: Cox) -> int:
         "--rmean": options.rmean,
         "--union": options.union or None,
         "--set": options.changes or None,
+        "--plan": options.plan or None,
     }
     if named := ", ".join(option for option, value in unused.items() if value is not None):
         raise InputError(f"{saved.path} is a model cox, so {named} has no effect; leave it out")

@@ -13,10 +13,16 @@ from torch import nn
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
-from p2pfl.learning.exact_model import ExactModel, Own, Part, Tensors, zeros
+from p2pfl.data.tables.splines import spline_values
+from p2pfl.learning.exact_model import Asked, ExactModel, Own, Part, Tensors, zeros
+from p2pfl.learning.small_cells import CellCheck
+from p2pfl.plugins.exact.leverage import RowSums
 
 DEFAULT_LEAST = 5
 """Least number of samples of whatever a total singles out."""
+
+SPLINES = "splines"
+"""Name of the tensor that has rows of splines by feature, see :mod:`p2pfl.data.tables.splines`."""
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of tensors by name."""
@@ -35,6 +41,15 @@ class TensorModule(nn.Module):
         super().__init__()
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+        self.splined = SPLINES in shapes
+
+    def inputs(self, features: torch.Tensor) -> torch.Tensor:
+        """Return features ``[n, F]`` in double precision, those of splines with their values."""
+        flat = features.flatten(1).double()
+        if not self.splined:
+            return flat
+        valued: torch.Tensor = spline_values(flat, self.get_buffer(SPLINES))
+        return valued
 
 
 class TensorModel(ExactModel):
@@ -61,6 +76,26 @@ class TensorModel(ExactModel):
     def start(self) -> Tensors:
         """Return the numbers of no samples."""
         return zeros(self.layout)
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sums of products of columns that the next round shows; ``None`` if it shows none."""
+        del tensors
+        return None
+
+    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
+        """Refuse columns of which one person could have nearly all of a combination.
+
+        Raises
+        ------
+        DataError
+            One person could.
+        """
+        sums = self.row_sums(tensors)
+        if sums is None:
+            return
+        agreed = yield from check.agree()
+        if agreed.least > 1:
+            yield from sums.check(agreed)
 
 
 class StatisticModule(TensorModule):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders
+from p2pfl.cli.experiments import trusts_code
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.operate.operate_commands import DeployOptions
 
@@ -24,7 +25,8 @@ def deploy(options: DeployOptions) -> int:
     from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     folders.add_present()
-    fleet = Fleet.open(options.experiment, out=Path(options.out))
+    trusted = trusts_code(options.experiment, agreed=options.trust_code)
+    fleet = Fleet.open(options.experiment, out=Path(options.out), trust_code=trusted)
     now = dt.datetime.now(dt.UTC)
     if options.collect is not None:
         return _collect(fleet, options.collect, options, now=now)

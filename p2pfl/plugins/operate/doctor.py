@@ -36,6 +36,7 @@ async def examine(
     runs: Path,
     environment: Mapping[str, str],
     changes: Sequence[str] = (),
+    trust_code: bool = False,
 ) -> list[Finding]:
     """Check everything that concerns this device, and return the findings.
 
@@ -51,10 +52,16 @@ async def examine(
         Environment variables, such as ``os.environ``.
     changes
         Changes of the experiment, each ``section.key=value``.
+    trust_code
+        Whether the code that the experiment names may run.
     """
     report, parameters = Report(), None
     report.add(machine.check_torch())
-    device = None if source is None else _read(report, source, changes, peer=peer, environment=environment)
+    device = (
+        None
+        if source is None
+        else _read(report, source, changes, peer=peer, environment=environment, trust_code=trust_code)
+    )
     if device is not None and device.peer:
         device.check_files(report)
         parameters = device.parameters
@@ -68,11 +75,17 @@ async def examine(
 
 
 def _read(
-    report: Report, source: str, changes: Sequence[str], *, peer: str | None, environment: Mapping[str, str]
+    report: Report,
+    source: str,
+    changes: Sequence[str],
+    *,
+    peer: str | None,
+    environment: Mapping[str, str],
+    trust_code: bool,
 ) -> _Device | None:
     """Read the experiment and its graph, which need neither data nor model."""
     try:
-        experiment = read(source, changes=changes)
+        experiment = read(source, changes=changes, trust_code=trust_code)
         graph = built(experiment)
         check_peers(experiment, graph.peers, () if peer is None else (peer,))
     except InputError as error:

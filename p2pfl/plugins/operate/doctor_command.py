@@ -42,6 +42,7 @@ def _examine(options: DoctorOptions) -> list[Finding]:
         peer=options.peer,
         runs=Path(options.runs),
         environment=os.environ,
+        trust_code=options.trust_code,
     )
     return asyncio.run(examined)
 

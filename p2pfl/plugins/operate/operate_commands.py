@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import EXPERIMENT, ExperimentOptions, JsonOptions, OutputOptions
+from p2pfl.cli.options import EXPERIMENT, ExperimentOptions, JsonOptions, OutputOptions, TrustOptions
 
 
-class DeployOptions(JsonOptions):
+class DeployOptions(JsonOptions, TrustOptions):
     """Bundles that install the peers on devices, and their broker."""
 
     experiment: Annotated[str, Argument("a TOML file", "EXPERIMENT")]

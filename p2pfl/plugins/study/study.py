@@ -171,8 +171,15 @@ def load(path: Path) -> Study | None:
     return msgspec.structs.replace(study, experiment=str(beside)) if beside.is_file() else study
 
 
-def cells(study: Study) -> list[Cell]:
+def cells(study: Study, *, trust_code: bool = False) -> list[Cell]:
     """Return all runs of a study, validated, settings first and then seeds.
+
+    Parameters
+    ----------
+    study
+        The study.
+    trust_code
+        Whether the code that its experiment and its settings name may run.
 
     Raises
     ------
@@ -182,14 +189,19 @@ def cells(study: Study) -> list[Cell]:
         Two parts of the study set one key, or nothing is left of it.
     """
     _check(study)
-    base = read(study.experiment, changes=[change(key, value) for key, value in study.set.items()])
+    base = read(
+        study.experiment, changes=[change(key, value) for key, value in study.set.items()], trust_code=trust_code
+    )
     seeds = range(base.seed, base.seed + study.seeds) if isinstance(study.seeds, int) else study.seeds
     runs = []
     reasons: list[tuple[dict[str, str], str | None]] = []
     for values, settings in _settings(study):
         changes = [change(key, value) for key, value in {**study.set, **settings}.items()]
         try:
-            runs += [Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"])) for seed in seeds]
+            runs += [
+                Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"], trust_code=trust_code))
+                for seed in seeds
+            ]
         except ExperimentError as error:
             reasons.append((values, str(error)))
         else:

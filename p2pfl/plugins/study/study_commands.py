@@ -38,6 +38,10 @@ class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
         200
     )
     metric: Annotated[str | None, Option("score (default: that of the summary)", "NAME")] = None
+    credits: Annotated[int | None, Option("share whole credits by the positive values", "N", count)] = None
+    key: Annotated[str | None, Option("private key that signs the credits", "FILE")] = None
+    out: Annotated[str | None, Option("write the signed credits", "FILE")] = None
+    check: Annotated[str | None, Option("compute the credits of a signed file again and compare", "FILE")] = None
 
 
 def sweep(options: SweepOptions) -> int:

@@ -45,7 +45,9 @@ Observe = Callable[[RunOutcome, int, int], object]
 """Called with what a run gave, the number of runs that are done, and that of all runs."""
 
 
-def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None = None) -> SweepFile:
+def sweep(
+    study: Study, folder: Path, *, processes: int, observe: Observe | None = None, trust_code: bool = False
+) -> SweepFile:
     """Make all runs of a study that are not in the directory yet, and compare them.
 
     Parameters
@@ -58,6 +60,8 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
         Number of processes.
     observe
         Called after each run, those of an earlier sweep first.
+    trust_code
+        Whether the code that its experiment and its settings name may run.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     RunError
         All runs failed.
     """
-    runs = cells(study)
+    runs = cells(study, trust_code=trust_code)
     budget = None if study.budget is None else parse_budget(study.budget)
     keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in runs]
     outcomes: dict[int, RunOutcome] = {}

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli.experiments import trusts_code
 from p2pfl.core.errors import InputError
-from p2pfl.experiment import read
+from p2pfl.experiment.file.reading import draft
 from p2pfl.plugins.study.study import (
     Study,
     load,
@@ -33,7 +34,8 @@ def run(options: SweepOptions) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = study_of(options)
-    name = read(study.experiment).name
+    trusts_code(study.experiment, agreed=options.trust_code)
+    name = draft(study.experiment).name
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
     console = terminal.console(stderr=True, quiet=options.json)
 
@@ -44,7 +46,9 @@ def run(options: SweepOptions) -> int:
         console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
     try:
-        result = sweep(study, folder, processes=options.jobs or _cores(), observe=observe)
+        result = sweep(
+            study, folder, processes=options.jobs or _cores(), observe=observe, trust_code=options.trust_code
+        )
     except KeyboardInterrupt as interrupt:
         done, count = done_of
         interrupt.add_note(f"{done} of {count} runs are done" if count else "no run is done")

@@ -18,8 +18,10 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
+from p2pfl.learning.learner import SharesValue
 from p2pfl.results.comparisons.comparison import lower_is_better
 from p2pfl.results.spending.ledger import check_runs, record_runs
+from p2pfl.simulation import simulate
 
 MAX_EXACT_PEERS = 10
 """Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
@@ -50,6 +52,8 @@ class Value:
         By how much the score rises.
     low, high
         95 % interval of what drawing coalitions leaves open; ``None`` where all of them were trained.
+    alone
+        Score of the model of its data alone; ``None`` if nobody asked.
     """
 
     peer: str
@@ -57,6 +61,7 @@ class Value:
     value: float
     low: float | None
     high: float | None
+    alone: float | None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Valuation:
         Score of the model of all data, and of the untrained one.
     coalitions
         Number of models that were trained.
+    exact
+        True if the values follow from the totals of one run, and no model was trained for them.
     """
 
     method: str
@@ -81,6 +88,7 @@ class Valuation:
     everybody: float
     nobody: float
     coalitions: int
+    exact: bool = False
 
 
 def valuation(
@@ -89,6 +97,7 @@ def valuation(
     method: str = "shapley",
     draws: int = 200,
     metric: str | None = None,
+    alone: bool = False,
     unaccounted: bool = False,
     now: datetime | None = None,
 ) -> Valuation:
@@ -112,6 +121,8 @@ def valuation(
         ten peers.
     metric
         Score; by default that of the summary of a run.
+    alone
+        True if each peer's own model is scored, too.
     unaccounted
         True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
     now
@@ -132,6 +143,9 @@ def valuation(
     if method not in VALUE_METHODS:
         raise InputError(f'there is no value "{method}"; choose from {", ".join(VALUE_METHODS)}')
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
+    bare = plan.learner.bare
+    if isinstance(bare, SharesValue):
+        return _shared_value(plan, bare, method=method, unaccounted=unaccounted)
     accepting, now = replace(plan, unaccounted=plan.unaccounted or unaccounted), now or datetime.now(UTC)
     check_runs(accepting, plan.federation.peers, now=now)
     game = Game(plan, metric=metric)
@@ -149,12 +163,23 @@ def valuation(
         estimates, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
     sizes = plan.learner.samples(game.peers).tolist()
     ends = [(None, None)] * count if errors is None else _ends(estimates, errors)
+    own = game([1 << peer for peer in range(count)]).tolist() if alone else [None] * count
     values = tuple(
-        Value(peer, size, float(value), low, high)
-        for peer, size, value, (low, high) in zip(game.peers, sizes, estimates, ends, strict=True)
+        Value(peer, size, float(value), low, high, score)
+        for peer, size, value, (low, high), score in zip(game.peers, sizes, estimates, ends, own, strict=True)
     )
     everybody, nobody = game([(1 << count) - 1, 0])
     return Valuation(method, game.metric, values, float(everybody), float(nobody), game.trained)
+
+
+def _shared_value(plan: Plan, learner: SharesValue, *, method: str, unaccounted: bool) -> Valuation:
+    """Return the values of columns, which follow from the totals of one run."""
+    if method != "shapley":
+        raise InputError(f'columns of the same people have no value "{method}"; leave --method out')
+    shares = learner.shares(simulate(plan, baselines=False, unaccounted=unaccounted).models)
+    sizes = dict(zip(shares, plan.learner.samples([*shares]).tolist(), strict=True))
+    values = tuple(Value(peer, sizes[peer], share, None, None, None) for peer, share in shares.items())
+    return Valuation(method, learner.value_metric, values, sum(shares.values()), 0.0, 1 << len(shares), exact=True)
 
 
 class Game:

@@ -33,6 +33,8 @@ class VerticalRun:
         Most predictors of a row over all runs.
     noisy
         True if all but the last predictors have noise.
+    tested
+        True if rows are held out for scores.
     shown
         True if all coefficients and products of columns are shown to all.
     rows, columns
@@ -49,6 +51,7 @@ class VerticalRun:
     steps: int = 0
     most: int = 14
     noisy: bool = True
+    tested: bool = True
     shown: bool = False
     rows: int
     columns: float
@@ -72,38 +75,44 @@ class VerticalRun:
         return Disclosure(self._statement(), self._learned() | self._malicious() | {"bytes": self._cost()})
 
     def _statement(self) -> str:
-        seen = f"{self.label} sees {self.sums} of each test row"
-        if self.steps:
-            seen = f"{self.label} sees {self.sums} of each row"
+        rows = "row" if self.steps else "test row" if self.tested else ""
+        seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
         return (
-            f"no row leaves its owner; {self.solver} receives sums of products of columns, and {seen}; this holds if "
-            f"all peers follow the protocol and no two of those who deal, hold and receive the columns of a product "
-            "conspire"
+            f"no row leaves its owner; {self.solver} receives sums of products of columns{seen}; this holds if all "
+            "peers follow the protocol and no two of those who deal, hold and receive the columns of a product conspire"
         )
 
     def _learned(self) -> dict[str, str]:
         """Return what peers learn that follow the protocol."""
-        common = "which of its rows all have, and how many rows each has"
+        common = "which of its rows all have"
         learned = {f"{self.label}, the label holder": "; ".join([common, *self._of_label()])}
-        own = "its own coefficients" + (f", at each of {self.steps + 1} points" if self.steps else "")
+        own = "its own coefficients and their covariance, and its share of the explained variance"
+        if self.steps:
+            own = f"its own coefficients at each of {self.steps + 1} points, and at last their covariance"
         for peer in self.features:
             more = [self._solved()] if peer == self.solver else []
             learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more, *self._of_all()])
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
+        everybody = "numbers of rows and columns of each party, and of common rows by key"
+        learned["every peer"] = f"{everybody}; the deviance with and without columns, and the dispersion"
         broker = "sizes, times and numbers of messages"
         return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
 
     def _of_label(self) -> list[str]:
-        tested = f"{self.sums} of each test row"
+        tested = [f"{self.sums} of each test row"] if self.tested else []
         if not self.steps:
-            return ["its own coefficients", tested, *self._of_all()]
+            own = "its own coefficients, their covariance, and its share of the explained variance"
+            return [own, *tested, *self._of_all()]
         if self.noisy:
-            seen = f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that ends"
+            seen = (
+                f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
+                f"or {self.most - 1} times where steps are slow; anew if the round is played again"
+            )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
-        return [seen, tested, "its own coefficients", *self._of_all()]
+        return [seen, *tested, "its own coefficients and their covariance", *self._of_all()]
 
     def _of_all(self) -> list[str]:
         return ["as open = true says, all coefficients and all products of columns"] if self.shown else []

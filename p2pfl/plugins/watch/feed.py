@@ -36,8 +36,10 @@ Places = dict[str, tuple[float, float]]
 """Positions of the peers in the drawing; empty if there are too many."""
 
 
-def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
+def graph_of(experiment: Experiment, *, trusted: bool = True) -> tuple[Setting, Places]:
     """Return the facts that the events of an experiment do not repeat, and the positions of its peers.
+
+    Code that an experiment names is imported only if it is ``trusted``.
 
     Raises
     ------
@@ -47,8 +49,8 @@ def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
     from p2pfl.topology.networkx_graphs import positions  # noqa: PLC0415
 
-    setting = setting_of(experiment)
-    return setting, positions(built(experiment).union) if len(setting.peers) <= MAX_DRAWN_PEERS else {}
+    setting = setting_of(experiment, trusted=trusted)
+    return setting, positions(built(experiment, trusted=trusted).union) if len(setting.peers) <= MAX_DRAWN_PEERS else {}
 
 
 class Timeline:
@@ -127,10 +129,12 @@ class Feed:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sink: Callable[[Entry], None] | None = None,
+        trust_code: bool = False,
     ) -> None:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         self.folder = folder
+        self._trusted = trust_code
         self._experiment = read_kept(folder / "experiment.toml", whole=False)
         self._now = now
         self.sink = sink
@@ -228,8 +232,8 @@ class Feed:
     def _graph(self) -> tuple[Setting, Places]:
         """Return the facts that events do not repeat, and the positions of peers."""
         try:
-            return graph_of(self._experiment)
-        except P2PFLError:  # a graph file of another place
+            return graph_of(self._experiment, trusted=self._trusted)
+        except P2PFLError:  # a graph file of another place, or a function
             wanted = self._experiment
             return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
 

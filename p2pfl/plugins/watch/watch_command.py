@@ -42,7 +42,7 @@ def run(options: WatchOptions) -> int:
         return _swarm(options, name=options.name, sink=sink)
     if options.changes or options.broker:
         raise InputError("--set and --broker are for a live swarm; add --name with the name of an observer")
-    with Feed(Path(options.experiment), sink=sink) as feed:
+    with Feed(Path(options.experiment), sink=sink, trust_code=options.trust_code) as feed:
         return _once(feed, options) if options.once else _serve(feed, options)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from p2pfl.data.data_description import feature_names
+from p2pfl.data.data_description import Description, feature_names
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
 from p2pfl.learning.learner import KeepsPrivate
@@ -45,11 +45,13 @@ def describe_model(plan: Plan) -> dict[str, Any]:
     dict
         JSON values; empty for a user-defined learner, whose model and inputs only its owner knows.
     """
+    bare = plan.learner.bare
+    if isinstance(bare, KeepsPrivate):
+        return dict(bare.described())
     if not learner_traits(plan.learner).torch_model:
         return {}
     dataset, experiment = plan.federation.dataset, plan.experiment
     description = dataset.description
-    table = description.columns if description.table is None else description.table
     usual = "squared_error" if dataset.classes is None else "cross_entropy"
     return {
         "version": VERSION,
@@ -58,18 +60,7 @@ def describe_model(plan: Plan) -> dict[str, Any]:
         "task": "regression" if dataset.classes is None else "classification",
         "loss": experiment.learning.loss or usual,
         "data": experiment.data.name,
-        "inputs": {
-            "raw": description.raw,
-            "shape": list(dataset.shape) if description.table is None else [len(feature_names(0, table))],
-            "cells": None
-            if description.cells is None
-            else asdict(description.cells) | {"missing": list(description.cells.missing)},
-            "columns": None if table is None else [_column(column) for column in table],
-            "mean": np.asarray(description.mean).tolist(),
-            "deviation": np.asarray(description.deviation).tolist(),
-            "declared": description.declared,
-            "whole": not dataset.features.is_floating_point(),
-        },
+        "inputs": describe_inputs(description, shape=dataset.shape, whole=not dataset.features.is_floating_point()),
         "outputs": {
             "classes": dataset.classes,
             "class_names": None if description.classes is None else list(description.classes),
@@ -78,6 +69,31 @@ def describe_model(plan: Plan) -> dict[str, Any]:
             "deviation": description.target_deviation,
         },
         "formula": FORMULA,
+    }
+
+
+def describe_inputs(description: Description, *, shape: Sequence[int], whole: bool = False) -> dict[str, Any]:
+    """Return the part on inputs.
+
+    Parameters
+    ----------
+    description
+        Meaning of the features.
+    shape, whole
+        Shape of the features of a sample, and whether they are whole numbers.
+    """
+    table = description.columns if description.table is None else description.table
+    return {
+        "raw": description.raw,
+        "shape": list(shape) if description.table is None else [len(feature_names(0, table))],
+        "cells": None
+        if description.cells is None
+        else asdict(description.cells) | {"missing": list(description.cells.missing)},
+        "columns": None if table is None else [_column(column) for column in table],
+        "mean": np.asarray(description.mean).tolist(),
+        "deviation": np.asarray(description.deviation).tolist(),
+        "declared": description.declared,
+        "whole": whole,
     }
 
 

@@ -20,6 +20,7 @@ from p2pfl.data.data_description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.data.tables.formula import Formula
 from p2pfl.experiment.catalogue import MODELS as EXACT
+from p2pfl.experiment.catalogue import SAVED_MODELS
 from p2pfl.experiment.parts.formula_parts import FORMULA, formula_of
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
@@ -348,9 +349,10 @@ def exact_model(
     path: Path, about: ModelContent, fields: tuple[Field, ...], formula: Formula | None = None
 ) -> ExactModel | None:
     """Return the model that follows from totals which a file describes; ``None`` for other models."""
-    if about.model.name not in EXACT:
+    kinds = next((kinds for kinds in (EXACT, SAVED_MODELS) if about.model.name in kinds), None)
+    if kinds is None:
         return None
-    kind = EXACT.kind(about.model.name)
+    kind = kinds.kind(about.model.name)
     arguments: dict[str, Any] = {
         "features": math.prod(about.inputs.shape),
         "classes": about.outputs.classes,

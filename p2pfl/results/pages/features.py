@@ -7,6 +7,7 @@ from typing import Any
 
 from p2pfl.core.explanations import FeatureImportance, FittedCoefficient, FittedRegression
 from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, pairs, shorten
+from p2pfl.results.forest_plot import forest_figure
 from p2pfl.results.run_files import explanation_of
 
 MAX_IMPORTANCES, MAX_COEFFICIENTS = 20, 200
@@ -44,6 +45,7 @@ def regression_blocks(regression: FittedRegression) -> list[Block | None]:
     coefficients, fit, *tests = regression_tables(regression)
     return [
         BlockGroup([coefficients, fit], "beside"),
+        *([forest_figure(regression)] if regression.sites else []),
         *tests,
         *(Note(text, style="small") for text in regression.notes()),
     ]

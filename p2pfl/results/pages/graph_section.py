@@ -27,7 +27,7 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     if not settings.files and settings.count > MAX_DRAWN_PEERS:
         return []
     try:
-        topology = built(run.experiment)
+        topology = built(run.experiment, trusted=run.trusted)
     except InputError as error:
         return [f"The topology is not shown: {error}."]  # its file may be where the run was
     union = topology.union

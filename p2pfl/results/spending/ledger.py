@@ -28,6 +28,7 @@ from p2pfl.experiment.accounts import PrivacyAccount, accounts, data_files
 from p2pfl.experiment.approval import approval_of, check_consent, experiment_digest
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.learner import ShowsPredictors
 from p2pfl.privacy.accounting.differencing import Exposure, KnownSum, find_exposures
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.spending.account_file import AccountFile
@@ -45,13 +46,27 @@ ACCEPTANCE = "or add --unaccounted to accept it, which the account records"
 
 
 def run_ledgers(plan: Plan, peers: Sequence[str]) -> list[RunLedger]:
-    """Return the ledgers of the data of some peers; none where no totals leave, or the data have no account."""
+    """Return the ledgers of the data of some peers, and of their sites; none where no totals leave."""
     if not _shows_totals(plan):
         return []
-    recorded = accounts(plan.experiment, peers)
-    if plan.experiment.data.owned:
-        return [RunLedger(plan, (peer,), account) for peer, account in recorded.items()]
-    return [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(recorded.values())]
+    ledgers = list[RunLedger]()
+    if plan.federation.parties is not None:  # a helper has no data
+        peers = [peer for peer in peers if peer in plan.federation.parties.own]
+    for recorded in (accounts(plan.experiment, peers), _site_accounts(plan, peers)):
+        if plan.experiment.data.owned:
+            ledgers += [RunLedger(plan, (peer,), account) for peer, account in recorded.items()]
+        else:
+            ledgers += [RunLedger(plan, tuple(peers), account) for account in dict.fromkeys(recorded.values())]
+    return ledgers
+
+
+def _site_accounts(plan: Plan, peers: Sequence[str]) -> dict[str, PrivacyAccount]:
+    """Return the ledger that the policy of each peer's data names."""
+    recorded = dict[str, PrivacyAccount]()
+    for peer, path in policy_paths(plan.experiment, peers).items():
+        if (ledger := read_policy(path).ledger) is not None:
+            recorded[peer] = PrivacyAccount((path.parent / ledger).resolve(), site=True)
+    return recorded
 
 
 def find_objections(plan: Plan, peers: Sequence[str]) -> list[str]:
@@ -178,6 +193,8 @@ class RunLedger:
     def columns(self) -> tuple[str, ...]:
         """Columns that the run uses."""
         experiment, description = self.plan.experiment, self.plan.federation.dataset.description
+        if (parties := self.plan.federation.parties) is not None:
+            return tuple(sorted(name for peer in self.members for name in parties.party(peer).columns))
         declared = experiment.data.options.get("columns")
         named = declared if isinstance(declared, Mapping) else [each.name for each in description.columns or ()]
         target = [] if description.target is None else [description.target]
@@ -257,6 +274,7 @@ class RunLedger:
             approver=None if approval is None else approval.officer,
             accepted=accepted,
             signer=None if signer is None else signer.public.hex(),
+            predictors=self.predictors,
         )
 
     def _packed(self) -> tuple[dict[str, str], str]:
@@ -287,8 +305,31 @@ class RunLedger:
             raise InputError(f"{self.account.path}: {reasons[0]}, {ACCEPTANCE}")
         return reasons if self.plan.accounted else ("no cost of this run is counted", *reasons)
 
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors of each row that the run shows another peer."""
+        learner = self.plan.learner.bare
+        return learner.predictors(self.members[0]) if isinstance(learner, ShowsPredictors) else 0
+
+    def _shown_predictors(self) -> Iterator[str]:
+        """Yield why the run would show too many linear predictors; one that was interrupted once may begin again."""
+        learner = self.plan.learner.bare
+        if not isinstance(learner, ShowsPredictors):
+            return
+        earlier = {run.experiment: run.predictors for run in self.runs if run.experiment != self.digest}
+        seen, most = sum(earlier.values()), learner.max_predictors
+        if self.predictors and seen + self.predictors > most:
+            yield (
+                f"earlier runs have shown {seen} linear predictors of each row, and the {self.predictors} of this run "
+                f"exceed {most}, beyond which the columns follow; fit no other model to these rows"
+            )
+        begun = sum(run.experiment == self.digest for run in self.runs)
+        if self.predictors and begun > 1:
+            yield f"this run has begun {begun} times, and shows its linear predictors anew each time; keep its result"
+
     def _reasons(self) -> Iterator[str]:
         """Yield why the run must not start, each in a clause with a remedy."""
+        yield from self._shown_predictors()
         if self.runs and self.account.owned and (former := self.runs[-1].table) != self.table:
             yield f"this is the account of {former}, not of {self.table}; put the account of each table beside it"
         earlier = [(run, number) for number, run in enumerate(self.runs, 1) if self._compares(run)]
@@ -301,6 +342,7 @@ class RunLedger:
             KnownRows(self.runs, self.file.reveal),
             key_column=self.key_column,
             least=self.least,
+            one_table=not self.account.site,
         )
         new = [
             KnownSum(rows.own(part), self._others(self.peers, self._peer, name, self._split))
@@ -330,7 +372,11 @@ class RunLedger:
     def _compares(self, run: RunEntry) -> bool:
         """Return whether the totals of a run can be subtracted from those of this one."""
         peers = self.peers
-        alike = self.account.owned or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
+        alike = (
+            self.account.owned
+            or self.account.site
+            or (run.peer == self._peer and (self.own or not run.peer or run.peers == peers))
+        )
         shared = not {*run.columns}.isdisjoint(self.columns) or run.columns == self.columns
         return run.exact and alike and shared
 

@@ -21,8 +21,9 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError
 from p2pfl.data import Federation, Table
 from p2pfl.data.tables.cells import read
+from p2pfl.data.tables.declaration import withdrawals
 from p2pfl.experiment.account_entries import RunEntry
-from p2pfl.experiment.accounts import data_files
+from p2pfl.experiment.accounts import data_files, data_folder
 from p2pfl.experiment.schema import Experiment
 
 CELL_BYTES = 4
@@ -95,17 +96,26 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
     DataError
         The file has changed since it was read.
     """
+    if federation.parties is not None:
+        (peer,) = peers
+        party = federation.parties.party(peer)
+        rows = [*map(tuple, party.features.tolist())]
+        return People(party.columns, rows, {"all": np.arange(len(rows))})
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     held = {name: np.unique(np.concatenate([part[peer] for peer in peers])) for name, part in parts.items()}
     if whole:
         counted = [held["train"], held["validation"], *([] if federation.common else [held["test"]])]
         held = {"all": np.unique(np.concatenate(counted))}
-    if experiment.data.name == "table":
+    files = data_files(experiment, peers)
+    if experiment.data.name == "table" and files:
         (peer,) = peers
         first = min(int(part[peer].min()) for part in parts.values() if len(part[peer]))
         count = sum(len(part[peer]) for part in parts.values())
-        declared = {key: value for key, value in experiment.data.options.items() if key != "path"}
-        cells, _ = Table(**declared).complete(read(data_files(experiment, [peer])[peer]))
+        options = dict(experiment.data.options)
+        without = options.pop("without", None)
+        declared = Table(**{key: value for key, value in options.items() if key != "path"})
+        withdrawn = () if without is None else withdrawals(without, data_folder(), peer=peer)
+        cells, _ = declared.complete(declared.remaining(read(files[peer]), withdrawn))
         if len(cells) != count:
             raise DataError(f"{cells.source} has changed since it was read; start again")
         columns = [cells.column(name) for name in cells.names]

@@ -58,6 +58,8 @@ class RowComparison:
         Column that names people; empty if there is none.
     least
         Least number of people that two runs may differ in.
+    one_table
+        True if all runs used this table, so that rows of which none is left were rewritten; else they are of another.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class RowComparison:
         *,
         key_column: str = "",
         least: int,
+        one_table: bool = True,
     ) -> None:
         self.people, self.header, self.key_column, self.least = people, header, key_column, least
+        self._one_table = one_table
         self._key, self._known, self._gone = key, known, dict[tuple[str, ...], int]()
         self._columns: dict[str, Cells] = {}
         self._links: list[_RunLinks] = []
@@ -113,7 +117,8 @@ class RowComparison:
         kept = [number for number, name in enumerate(header) if name in self.people.columns]
         names = [header[number] for number in kept]
         now = np.stack([self._now(name) for name in names], axis=1) if names else np.empty((len(self.people.cells), 0))
-        links, every = _Links(self._known.cells(header)[used][:, kept], now.astype(np.uint32)), [*range(len(names))]
+        old, every = self._known.cells(header)[used][:, kept], [*range(len(names))]
+        links = _Links(old, now.astype(np.uint32), one_table=self._one_table)
         times = [time for _, time in self._known.numbers(header)]
         links.link(every, times=[times[number] for number in used.tolist()])
         links.link(every)
@@ -140,10 +145,12 @@ class _Links:
     ----------
     old, now
         Digests of their cells in the same columns, ``[n, C]`` and ``[m, C]``.
+    one_table
+        Whether they are of one table.
     """
 
-    def __init__(self, old: Cells, now: Cells) -> None:
-        self.old, self.now = old, now
+    def __init__(self, old: Cells, now: Cells, *, one_table: bool) -> None:
+        self.old, self.now, self.one_table = old, now, one_table
         self.partners = np.full(len(old), -1, np.int64)
         self._free = np.ones(len(now), bool)
         self._exact = 0
@@ -180,7 +187,8 @@ class _Links:
         """Link the rest by some columns that tell most people apart, or by any if most rows were rewritten."""
         if (columns or empty) and self.left.any():
             different = len(set(row_texts(self.old[:, columns])))
-            if 2 * different >= len(self.old) or 2 * self._exact < len(self.old):
+            rewritten = self.one_table and 2 * self._exact < len(self.old)
+            if 2 * different >= len(self.old) or rewritten:
                 self.link(columns)
 
     def gone(self, column: int) -> int:

@@ -42,8 +42,8 @@ def merge_entries(entries: Iterable[Entry], *, began: datetime | None) -> list[t
     return sorted(((seconds_of(entry, began=began), entry) for entry in entries), key=lambda pair: pair[0])
 
 
-def setting_of(experiment: Experiment) -> Setting:
-    """Return the facts that the events of an experiment do not repeat.
+def setting_of(experiment: Experiment, *, trusted: bool = True) -> Setting:
+    """Return the facts that the events of an experiment do not repeat; its code is imported only if ``trusted``.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def setting_of(experiment: Experiment) -> Setting:
     """
     from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (it needs the library of graphs)
 
-    topology = built(experiment).union
+    topology = built(experiment, trusted=trusted).union
     return Setting(
         name=experiment.name,
         peers=topology.peers,

@@ -73,3 +73,56 @@ def test_a_table_of_all_peers_has_no_single_owner(p2pfl):
     said = p2pfl("describe", "small.toml", "--name", "peer0")
     assert said.status == 2
     assert "is one table of all peers, so --name has no effect; leave it out" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize("command", [("describe", "--by", "smoke"), ("components",), ("survival", "--horizon", "9")])
+def test_the_plan_of_a_statistic_is_shown_and_nothing_is_counted(p2pfl, ward, command):
+    if command[0] == "survival":
+        (ward / "ward.toml").write_text(WARD.replace('target = "low"', 'target = "age"\nevent = "low"'))
+    before = {path.name for path in ward.iterdir()}
+    said = p2pfl(command[0], "ward.toml", *command[1:], "--plan", "--name", "north", "--html", "plan.html")
+    assert said.status == 0, said.err
+    assert "every peer learns the exact totals" in " ".join(said.out.split())
+    assert "signature" in (ward / "plan.html").read_text()
+    assert {path.name for path in ward.iterdir()} == before | {"plan.html"}  # no ledger
+
+
+@pytest.mark.usefixtures("ward")
+def test_the_plan_states_options_of_the_command_and_imports_no_code(p2pfl, ward):
+    said = p2pfl("describe", "ward.toml", "--by", "smoke", "--plan", "--name", "north", "--json")
+    plan = json.loads(said.out)
+    assert plan["model"]["name"] == "description"
+    assert "also by group" in plan["privacy"]
+    (ward / "own.py").write_text("raise SystemExit(9)")
+    said = p2pfl("describe", "ward.toml", "--plan", "--name", "north", "--set", "data.split=own:split")
+    assert said.status == 2
+    assert "own:split" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+def test_files_of_results_have_no_part_in_a_plan(p2pfl):
+    said = p2pfl("describe", "ward.toml", "--plan", "--name", "north", "--csv", "plan.csv")
+    assert said.status == 2
+    assert "--plan counts nothing, so --csv has no effect; leave it out, or take --html" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            'model.options={formula="low ~ age + (1 | site)"}',
+            "random effects such as (1 | site) follow from no totals that peers could add up; add the site as a column",
+        ),
+        (
+            'data.options.columns.age={type="number", missing="mice"}',
+            "missing cells by 'mice', but no multiple imputation, and no statistic, fills cells here; write a number",
+        ),
+        ("model.name=glmm", "model.name 'glmm' is unknown; use linear, mlp, cnn, boosting, "),
+    ],
+)
+def test_random_intercepts_and_multiple_imputation_are_refused_in_a_sentence(p2pfl, change, sentence):
+    said = p2pfl("explain", "ward.toml", "--name", "north", "--set", change)
+    assert said.status == 2
+    assert sentence in said.err

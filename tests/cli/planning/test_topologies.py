@@ -71,4 +71,4 @@ def test_commands_find_a_graph_of_the_users_own_in_the_present_folder(p2pfl, pla
     assert said.status == 0, said.err
     assert "diameter               3" in said.out
     (place / "graph.toml").write_text('[topology]\npeers = 4\nkind = "own_graphs_of_here:paths"\n')
-    assert "--broker and --wheel are missing" in p2pfl("deploy", "graph.toml", "--out", "fleet").err
+    assert "--broker and --wheel are missing" in p2pfl("deploy", "graph.toml", "--out", "fleet", "--trust-code").err

@@ -1,9 +1,14 @@
-"""Commands that review an experiment show the code that it names, and run it only with consent."""
+"""Commands show the code that an experiment file names, and run it only with consent."""
 
 import hashlib
 import sys
+import typing
 
 import pytest
+
+import p2pfl as package
+from p2pfl.cli.command_catalogue import find, names
+from p2pfl.cli.options import TrustOptions
 
 EVIL = """from pathlib import Path
 
@@ -35,13 +40,108 @@ NAMES = (
 )
 
 
+LINES = {
+    "run": (),
+    "simulate": (),
+    "peer": ("--name", "peer0", "--broker", "mqtt://127.0.0.1:1"),
+    "explain": (),
+    "privacy": (),
+    "approve": ("--name", "peer0", "--key", "officer.pem", "--purpose", "care"),
+    "describe": (),
+    "survival": ("--horizon", "9"),
+    "components": (),
+    "audit": (),
+    "value": (),
+    "sweep": ("--seeds", "1"),
+    "watch": ("--name", "peer0", "--broker", "mqtt://127.0.0.1:1", "--once"),
+    "doctor": ("--as", "peer0"),
+    "deploy": ("--out", "fleet", "--broker", "mqtts://127.0.0.1:8883", "--wheel", "p2pfl.whl"),
+    "broker": ("--config", "broker"),
+}
+"""Arguments of each command that takes an experiment file."""
+
+
 @pytest.fixture
-def evil(place):
-    """A module, and the file that importing it makes."""
+def evil(place, monkeypatch):
+    """A module that can be imported, and the file that importing it makes."""
+    monkeypatch.syspath_prepend(place)
     marker = place / "imported"
     (place / "evil.py").write_text(EVIL.format(marker=str(marker)))
     yield marker
     sys.modules.pop("evil", None)
+
+
+def name_code(place, change):
+    """Write an experiment file that names code, as somebody else does."""
+    section, key = change.partition("=")[0].rsplit(".", 1)
+    line = f'{key} = "{change.partition("=")[2]}"'
+    text = (place / "small.toml").read_text()
+    header = f"[{section}]\n"
+    if header in text:
+        own = "\n".join(each for each in text.partition(header)[2].splitlines() if not each.startswith(f"{key} ="))
+        text = f"{text.partition(header)[0]}{header}{line}\n{own}\n"
+    else:
+        text += f"\n{header}{line}\n"
+    (place / "evil.toml").write_text(text)
+
+
+def test_every_command_that_takes_an_experiment_is_tried():
+    options = {name: find(name).options for name in names()}
+    taking = {name for name, kind in options.items() if issubclass(kind, TrustOptions)}
+    named = {name for name, kind in options.items() if "experiment" in typing.get_type_hints(kind)}
+    assert {*LINES} == taking - {"repeat"}  # which takes a directory, and has tests of its own
+    assert named <= taking
+
+
+@pytest.mark.parametrize("change", ["model.name=evil:M", "topology.kind=evil:M", "learning.algorithm=evil:M"])
+@pytest.mark.parametrize("command", LINES)
+def test_no_command_runs_the_code_of_a_file_without_consent(p2pfl, place, evil, command, change):
+    name_code(place, change)
+    said = p2pfl(command, "evil.toml", *LINES[command])
+    assert said.status == (1 if command == "doctor" else 2)
+    assert "evil:M (SHA-256 " in said.err + said.out
+    assert "read it, and agree with --trust-code" in said.err + said.out
+    assert not evil.exists()
+    assert "evil" not in sys.modules
+
+
+def test_a_change_of_what_a_file_names_does_not_run_it(p2pfl, place, evil):
+    name_code(place, "learning.algorithm=evil:M")
+    assert p2pfl("explain", "evil.toml", "--set", "learning.algorithm=fedavg").status == 2
+    assert not evil.exists()
+
+
+def test_a_study_may_name_code_in_its_settings_with_consent_alone(p2pfl, place, evil):
+    (place / "study.toml").write_text('experiment = "small.toml"\nseeds = 1\n[over]\n"model.name" = ["evil:M"]\n')
+    said = p2pfl("sweep", "study.toml")
+    assert said.status == 2
+    assert "agree with --trust-code" in said.err
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        package.read,
+        package.simulate,
+        lambda file: package.glm("low ~ age", file),
+        package.describe,
+    ],
+    ids=["read", "simulate", "glm", "describe"],
+)
+def test_python_runs_the_code_of_a_file_with_consent_alone(place, evil, call):
+    name_code(place, "model.name=evil:M")
+    with pytest.raises(package.errors.InputError, match=r"in Python with p2pfl\.read\(\.\.\., trust_code=True\)"):
+        call(place / "evil.toml")
+    assert not evil.exists()
+
+
+def test_python_runs_the_code_of_a_trusted_file_and_of_a_dictionary(place, evil):
+    name_code(place, "model.name=evil:M")
+    experiment = package.read(place / "evil.toml", trust_code=True)
+    package.plan(experiment)
+    assert evil.exists()
+    assert package.read({"model": {"name": "evil:M"}}).model.name == "evil:M"
 
 
 @pytest.mark.parametrize("change", NAMES)

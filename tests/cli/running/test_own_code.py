@@ -65,7 +65,7 @@ def test_own_code_is_found_where_the_command_runs_by_spawned_peers_too(start, pl
     (place / "my").mkdir()
     (place / "my" / "code.py").write_text(MINE)
     (place / "mine.toml").write_text(EXPERIMENT)
-    said = start(command, "mine.toml", "--json").end()
+    said = start(command, "mine.toml", "--trust-code", "--json").end()
     assert said.status == 0, said.err
     summary = json.loads(said.out)
     assert summary["metric"] == "near"
@@ -221,12 +221,13 @@ WRONG = {
 @pytest.mark.parametrize(("function", "said"), WRONG.values(), ids=WRONG)
 def test_own_code_that_is_wrong_is_one_sentence_before_anything_starts(p2pfl, place, clinic, function, said):
     clinic(function)
-    result = p2pfl("simulate", "clinic.toml")
+    result = p2pfl("simulate", "clinic.toml", "--trust-code")
     assert result.status == 2, result.err
-    assert len(result.err.splitlines()) == 1
-    assert result.err.startswith("p2pfl: ")
+    agreed, sentence = result.err.splitlines()
+    assert agreed.endswith("as --trust-code agrees")
+    assert sentence.startswith("p2pfl: ")
     for words in said:
-        assert words in result.err
+        assert words in sentence
     assert [*place.glob("runs/*")] == []
 
 
@@ -242,7 +243,7 @@ LATE = {
 @pytest.mark.parametrize(("function", "name"), LATE.values(), ids=LATE)
 def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(start, clinic, command, function, name):
     clinic(function)
-    said = start(command, "clinic.toml", "--set", "data.options.classes=2").end()
+    said = start(command, "clinic.toml", "--trust-code", "--set", "data.options.classes=2").end()
     assert said.status == 1
     assert "Traceback" not in said.err
     last = said.err.splitlines()[-1]
@@ -254,6 +255,6 @@ def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(start, clin
 
 def test_a_loss_and_metric_that_are_right_are_used(p2pfl, clinic):
     clinic("")
-    said = p2pfl("simulate", "clinic.toml", "--json")
+    said = p2pfl("simulate", "clinic.toml", "--trust-code", "--json")
     assert said.status == 0, said.err
     assert json.loads(said.out)["metric"] == "right"

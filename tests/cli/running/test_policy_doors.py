@@ -14,6 +14,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.keys import Identity, SeededSource, key_text
+from p2pfl.results.spending.account_file import AccountFile
 
 EXPERIMENT = """
 name = "ward"
@@ -43,7 +44,7 @@ COMMANDS = {
     "describe": (),
     "describe of one": ("--name", "peer0"),
     "components": (),
-    "survival": ("--set", "data.options.target=age", "--set", "data.options.event=low"),
+    "survival": ("--set", "data.options.target=age", "--set", "data.options.event=low", "--horizon", "40"),
     "value": (),
     "audit": (),
 }
@@ -125,15 +126,8 @@ def test_a_review_shows_an_experiment_that_the_policy_refuses(p2pfl, ward, comma
 @pytest.mark.parametrize("model", ["glm", "description"])
 @pytest.mark.parametrize("door", ["simulate", "live", "describe"])
 def test_what_the_officer_has_approved_runs_at_every_door(ward, p2pfl, model, door):
-    (ward / "policy.toml").write_text(
-        f'officer = "{key_text(OFFICER.public)}"\n'
-        '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
-    )
     save(ward, model)
-    experiment = read(ward / "ward.toml")
-    policy = read_policy(ward / "policy.toml")
-    given = approve(experiment, policy, OFFICER, purpose="care", today=dt.date(2026, 1, 1))
-    path = write_approval(given, ward / "policy.toml")
+    path = approve_all(ward)
     if door == "describe":
         assert p2pfl("describe", "ward.toml").status == (0 if model == "description" else 2)
         return
@@ -144,24 +138,51 @@ def test_what_the_officer_has_approved_runs_at_every_door(ward, p2pfl, model, do
         CALLS[door](ward / "ward.toml")
 
 
-def test_calibrated_noise_needs_no_other_approval(ward):
+PRIVATE = """
+[model]
+name = "private_description"
+options = { bounds = { age = [0, 99], weight = [0, 99] } }
+[privacy]
+mode = "pairwise"
+epsilon = 2.0
+mask_graph = "complete"
+"""
+
+
+@pytest.fixture
+def private_ward(ward):
+    """The ward with one more peer, and a private model whose noise is calibrated."""
+    (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
+    text = EXPERIMENT.partition("[model]")[0].replace("rounds = 2", "rounds = 1").replace("peers = 3", "peers = 4")
+    (ward / "ward.toml").write_text(text + PRIVATE)
+    approve_all(ward)
+    return ward
+
+
+def approve_all(ward):
+    """Let the officer approve the experiment of the ward, and return the path of the approval."""
     (ward / "policy.toml").write_text(
         f'officer = "{key_text(OFFICER.public)}"\n'
         '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
     )
-    (ward / "peer3.csv").write_bytes((ward / "peer0.csv").read_bytes())
-    options = read(ward / "ward.toml").data.options
-    private = {
-        "rounds": 1,
-        "topology": {"kind": "complete", "peers": 4},
-        "data": {"name": "table", "options": dict(options)},
-        "model": {"name": "private_description", "options": {"bounds": {"age": [0, 99], "weight": [0, 99]}}},
-        "privacy": {"mode": "pairwise", "epsilon": 2.0, "mask_graph": "complete"},
-    }
-    experiment = read(private)
-    assert plan(experiment, live=True).pinned != experiment
-    policy = read_policy(ward / "policy.toml")
+    experiment, policy = read(ward / "ward.toml"), read_policy(ward / "policy.toml")
     given = approve(experiment, policy, OFFICER, purpose="care", today=dt.date(2026, 1, 1))
-    write_approval(given, ward / "policy.toml")
+    return write_approval(given, ward / "policy.toml")
+
+
+def approved_runs(ward):
+    return [AccountFile(file).read()[0].purpose for file in sorted(ward.glob("*.budget.jsonl"))]
+
+
+def test_calibrated_noise_needs_no_other_approval(private_ward):
+    experiment = read(private_ward / "ward.toml")
+    assert plan(experiment, live=True).pinned != experiment
     asyncio.run(live(experiment, baselines=False))
-    assert len(used(ward)) == 4
+    assert approved_runs(private_ward) == ["care"] * 4
+
+
+@pytest.mark.slow
+def test_processes_of_a_run_have_the_approval_of_what_was_written(p2pfl, private_ward):
+    said = p2pfl("run", "ward.toml", "--no-baselines")
+    assert said.status == 0, said.err
+    assert approved_runs(private_ward) == ["care"] * 4

@@ -131,7 +131,7 @@ def own(p2pfl, place):
     (place / "own_helpers" / "patients.csv").write_text("secret")
     (place / "own_part.py").write_text(PART)
     (place / "own.toml").write_text(OWN.format())
-    run = simulated(p2pfl, place, "own.toml", "--no-baselines")
+    run = simulated(p2pfl, place, "own.toml", "--trust-code", "--no-baselines")
     yield run, marker
     forget()
 

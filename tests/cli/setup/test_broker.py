@@ -154,7 +154,9 @@ def test_a_configuration_needs_neither_the_model_nor_the_data_of_the_peers(p2pfl
     (place / "clinic.toml").write_text(
         text.replace('"linear"', '"not.here:Model"').replace('"wine"', '"not.here:data"')
     )
-    said = p2pfl("broker", "clinic.toml", "--config", "broker", "--host", "::", "--public", "broker.example")
+    said = p2pfl(
+        "broker", "clinic.toml", "--trust-code", "--config", "broker", "--host", "::", "--public", "broker.example"
+    )
     assert said.status == 0, said.err
     assert "its certificate is for localhost, 127.0.0.1," in said.err
     assert "broker.example: name other hosts with --public" in said.err

@@ -9,13 +9,14 @@ import torch
 from p2pfl.core.errors import PeerError, RunError, foremost
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.incoming.mailbox import Mailbox
-from p2pfl.network.protocol.interface.effects import Gathered, Missing, Publish
+from p2pfl.network.protocol.interface.effects import Flush, Gathered, Missing, Publish
 from p2pfl.network.protocol.interface.requests import Begin, Expect, Gather, Leave, Open
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
 from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.total_messages import Again
 from p2pfl.network.protocol.wire.wire_codec import decode
 from p2pfl.network.protocol.wire.wire_rows import row_bytes
 from p2pfl.network.transport import MemoryTransport
@@ -74,6 +75,35 @@ class Interrupted:
         await self.channel.publish(topic, data, retain=retain)
         if retain and not self.away:
             self.away = 0.25
+
+
+class Uneven:
+    """A channel on which some publishes take longer than others, and which notes their order."""
+
+    limit, away, lost, grace = 2**20, 0.0, False, 0.0
+
+    def __init__(self):
+        self.sent = []
+
+    async def publish(self, _topic, data, *, retain=False):
+        """Note the message, and take a few turns of the loop."""
+        assert not retain
+        self.sent.append(decode(data).number)
+        await pass_turns(self.sent[-1] % 7)
+
+
+async def test_messages_leave_in_the_order_in_which_they_are_posted():
+    channel = Uneven()
+    end = connection(channel)
+    async with asyncio.TaskGroup() as tasks:
+        end._tasks = tasks
+        for number in range(200):
+            end.post("in/bob", Again(1, 0, number, 0))
+            if number % 3 == 0:
+                await pass_turns(number % 4)
+        await end._perform(Flush())
+        end.close()
+    assert channel.sent == [*range(200)]
 
 
 async def test_a_goodbye_is_the_last_word_though_an_announcement_is_still_on_its_way():

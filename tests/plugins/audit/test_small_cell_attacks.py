@@ -23,19 +23,20 @@ def clinic(tmp_path_factory):
             "90000.5" if number == 11 else f"{rng.uniform(1, 9):.2f}",
             int(rng.exponential(300)) + 1,
             int(rng.random() < 0.6),
+            0.5 if number == 11 else 1.5,
         ]
         for number in range(150)
     ]
     for peer in range(PEERS):
         with (folder / f"peer{peer}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([["icd", "age", "income", "day", "died"], *rows[peer::PEERS]])
+            csv.writer(file).writerows([["icd", "age", "income", "day", "died", "mutant"], *rows[peer::PEERS]])
     levels = ["C50", "E84", "O80"]
     return {"path": str(folder / "{peer}.csv")}, {"icd": levels, "age": "number", "income": "number"}
 
 
 def found(clinic, name, options, *, target):
     path, columns = clinic
-    more = {"day": "number", "died": [0, 1]} if target == "day" else {}
+    more = {"day": "number", "died": [0, 1]} if target == "day" else {"died": [0, 1]} if target == "died" else {}
     event = {"event": "died"} if target == "day" else {}
     table = {
         "topology": {"kind": "complete", "peers": PEERS},
@@ -68,7 +69,29 @@ def test_an_attack_finds_nobody_in_what_the_check_has_merged(clinic, name, optio
     if target == "day":
         options = {"horizon": 2000, "width": "auto", "merge": "rare"}
     on = found(clinic, name, options, target=target)
-    assert [claim.measured for claim in on.values()] == [0, 0, 0]
+    assert [claim.measured for claim in on.values()] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "target"), [("glm", "died"), ("cox", "day"), ("pca", "age")])
+def test_an_attack_finds_the_person_alone_in_a_combination_of_columns_only_where_the_check_is_off(clinic, name, target):
+    """A column of 0.5 and 1.5, which has no code that the check of cells knows, is 0.5 for one person alone."""
+    path, columns = clinic
+    columns = {"age": "number", "mutant": "number", "income": "number"}
+    claims = []
+    for least in (5, 1):
+        options = {"least": least} | ({"horizon": 2000, "width": "auto"} if name == "cox" else {})
+        claims.append(found((path, columns), name, options, target=target))
+    on, off = (each["nobody has nearly all of a combination of columns"] for each in claims)
+    assert on.measured == 0
+    assert off.broken
+    assert off.measured == 1
+
+
+def test_an_attack_finds_people_alone_in_a_bin_of_a_node_only_where_the_check_is_off(clinic):
+    options = {"min_samples_leaf": 2}
+    on, off = (found(clinic, "boosting", options | {"least": least}, target="age") for least in (5, 1))
+    assert on["no bin of the first tree has one person"].measured == 0
+    assert off["no bin of the first tree has one person"].measured > 50
 
 
 def test_an_attack_finds_the_person_with_nearly_a_whole_sum_where_its_mean_is_stated(clinic):

@@ -146,6 +146,8 @@ def test_exact_totals_are_audited_without_a_promise():
         "nobody is alone in a cell",
         "nobody is alone beside the samples of a peer",
         "nobody has nearly a whole sum",
+        "nobody has nearly all of a combination of columns",
+        "no bin of the first tree has one person",
     ]
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
     assert found.results()["exposures"][-1]["observer"] == "everybody"

@@ -89,7 +89,7 @@ def ward(place, monkeypatch):
 
 
 def written(*added, observers=()):
-    fleet = Fleet.open("plant.toml", out=Path("fleet"))
+    fleet = Fleet.open("plant.toml", out=Path("fleet"), trust_code=True)
     how = {"broker": "mqtts://127.0.0.1:8883", "machine": "aarch64", "wheel": Path(WHEEL), "now": NOW}
     return fleet, fleet.write(**how, observers=observers, added=[Path(each) for each in added])
 
@@ -140,7 +140,7 @@ def test_an_observer_can_read_their_experiment_without_the_code_of_the_peers(mon
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
     monkeypatch.delitem(sys.modules, "ward_code")
     with pytest.raises(ExperimentError, match="No module named 'ward_code'"):
-        read(fleet.out / "ada" / "ward.toml")
+        read(fleet.out / "ada" / "ward.toml", trust_code=True)
     found = read(fleet.out / "observers" / "ops" / "ward.toml")
     assert found.data == Experiment().data
     assert found.model == Experiment().model
@@ -197,7 +197,17 @@ def test_models_keys_and_data_of_a_device_are_refused_in_a_bundle(tmp_path, stra
 @pytest.mark.slow
 @pytest.mark.usefixtures("ward")
 def test_the_command_prints_what_each_folder_has_and_what_stays(capsys):
-    command = ["deploy", "plant.toml", "--out", "fleet", "--broker", "mqtts://127.0.0.1:8883", "--wheel", WHEEL]
+    command = [
+        "deploy",
+        "plant.toml",
+        "--trust-code",
+        "--out",
+        "fleet",
+        "--broker",
+        "mqtts://127.0.0.1:8883",
+        "--wheel",
+        WHEEL,
+    ]
     assert main([*command, "--with", "words.txt", "--observer", "ops"]) == 0
     printed = capsys.readouterr()
     lines = dict(line.split(": ") for line in printed.out.splitlines())

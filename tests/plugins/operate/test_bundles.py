@@ -115,10 +115,20 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / name).parent.mkdir(exist_ok=True)
     (place / name).write_text("theirs")
     (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
-    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet")
+    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet", trust_code=True)
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
         fleet.write(broker="mqtts://127.0.0.1:8883", machine="aarch64", wheel=wheel, now=NOW)
     assert not fleet.out.exists()
+
+
+def test_a_device_trusts_the_code_that_its_operator_has_trusted(place):
+    unit, flag = place / "fleet" / "peer0" / "p2pfl-peer.service", "--resume --trust-code\n"
+    bundles(place)
+    assert "--resume\n" in unit.read_text()
+    (place / "own.py").write_text("")
+    (place / "plant.toml").write_text(PLANT.replace('"wine"', '"own:data"'))
+    bundles(place)
+    assert flag in unit.read_text()
 
 
 def test_a_link_beside_the_experiment_is_not_followed(place):

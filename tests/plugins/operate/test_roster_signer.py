@@ -36,7 +36,7 @@ share = "health"
 """
 PEERS = ("peer0", "peer1")
 NOW = dt.datetime.now(dt.UTC)
-COLLECT = ["deploy", "plant.toml", "--out", "fleet", "--collect"]
+COLLECT = ["deploy", "plant.toml", "--out", "fleet", "--trust-code", "--collect"]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def fleet(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "own.py").write_text("data = None\n")
     monkeypatch.chdir(tmp_path)
-    return written(Fleet.open("plant.toml", out=Path("fleet")), observers=["ops"])
+    return written(Fleet.open("plant.toml", out=Path("fleet"), trust_code=True), observers=["ops"])
 
 
 def written(fleet, **how):
@@ -117,7 +117,18 @@ def test_a_revoked_device_is_in_the_list_of_the_broker_and_in_the_roster_of_all(
     number = x509.load_pem_x509_certificate((fleet.out / "peer1" / "certificate.pem").read_bytes()).serial_number
     key = Roster.read(fleet.out / "roster.toml").peers["peer1"]
     assert revoked(fleet) == set()
-    command = ["deploy", "plant.toml", "--out", "fleet", "--revoke", "peer1", "--reason", "stolen", "--json"]
+    command = [
+        "deploy",
+        "plant.toml",
+        "--out",
+        "fleet",
+        "--trust-code",
+        "--revoke",
+        "peer1",
+        "--reason",
+        "stolen",
+        "--json",
+    ]
     assert main(command) == 0
     assert set(json.loads(capsys.readouterr().out)["fingerprints"]) == {"peer0", "ops"}
     assert revoked(fleet) == {number}
@@ -150,7 +161,7 @@ def test_a_new_certificate_of_one_key_revokes_the_one_before(fleet):
 
 def test_a_list_of_revoked_certificates_that_another_authority_made_is_refused(fleet):
     path = fleet.out / "authority" / "revoked.pem"
-    other = Fleet.open("plant.toml", out=Path("other"))
+    other = Fleet.open("plant.toml", out=Path("other"), trust_code=True)
     written(other)
     for data in ((other.out / "authority" / "revoked.pem").read_bytes(), b"nothing"):
         path.write_bytes(data)
@@ -199,7 +210,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
 def test_an_observer_gets_a_folder_and_devices_get_the_list_of_observers(fleet):
     folder = fleet.out / "observers" / "ops"
     assert {path.name for path in folder.iterdir()} == {"plant.toml", "broker.pem", "README.txt"}
-    assert read(fleet.out / "peer0" / "plant.toml").telemetry.observers is not None
+    assert read(fleet.out / "peer0" / "plant.toml", trust_code=True).telemetry.observers is not None
     assert Roster.read(fleet.out / "peer0" / "observers.toml").peers == {}
     found = collected(fleet)
     key = DeviceRequest.load(asked("ops")).public
@@ -228,4 +239,4 @@ def test_a_name_that_cannot_be_that_of_an_observer_is_refused(fleet, name):
 def test_an_observer_of_peers_that_share_nothing_is_refused():
     Path("plant.toml").write_text(PLANT.replace('"health"', '"none"'))
     with pytest.raises(InputError, match=r"set telemetry\.share"):
-        written(Fleet.open("plant.toml", out=Path("other")), observers=["ops"])
+        written(Fleet.open("plant.toml", out=Path("other"), trust_code=True), observers=["ops"])

@@ -283,7 +283,7 @@ def jobs(small, tmp_path, *losses):
     return [
         Job(
             str(number),
-            write(read(small, changes=[f"learning.loss=own_loss_{number}:loss"])),
+            write(read(small, changes=[f"learning.loss=own_loss_{number}:loss"], trust_code=True)),
             tmp_path / str(number),
             baselines=False,
             budget=None,

@@ -3,14 +3,18 @@
 import dataclasses
 import json
 
+import msgspec
 import numpy as np
 import pytest
+import tomli_w
 
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.data import Federation
 from p2pfl.experiment import plan, read
+from p2pfl.plugins.study.credits import credits_of, whole_credits
 from p2pfl.plugins.study.valuation import sampled_banzhaf, sampled_shapley, semivalue, valuation
+from p2pfl.privacy.keys import Identity
 
 SMALL = {
     "name": "small",
@@ -168,3 +172,89 @@ def test_the_command_prints_and_writes_values(tmp_path, capsys):
     assert "7 models" in capsys.readouterr().out
     assert "Banzhaf" in page.read_text()
     assert table.read_text().startswith("peer,samples,value,low,high")
+
+
+# ---------------------------------------------------------------------- credits
+
+
+def test_whole_credits_add_up_and_are_within_one_of_their_shares():
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        values = rng.normal(0.2, 1, rng.integers(2, 9))
+        values[0] = abs(values[0]) + 0.1
+        total = int(rng.integers(1, 2000))
+        credits = whole_credits(values.tolist(), total)
+        positive = values.clip(0)
+        assert sum(credits) == total
+        assert (np.abs(np.array(credits) - total * positive / positive.sum()) < 1).all()
+        assert all(credit == 0 for credit, value in zip(credits, values, strict=True) if value <= 0)
+
+
+def test_without_a_positive_value_there_are_no_credits():
+    with pytest.raises(InputError, match="no peer has a positive value"):
+        whole_credits([-0.1, 0.0], 10)
+
+
+def made(tmp_path, *arguments, experiment=SMALL):
+    """Return the status of `p2pfl value` on an experiment."""
+    file = tmp_path / "small.toml"
+    file.write_bytes(tomli_w.dumps(experiment).encode())
+    return main(["value", str(file), *arguments])
+
+
+def test_signed_credits_are_computed_again_by_anybody_with_the_data(tmp_path, capsys):
+    key, out = tmp_path / "keys" / "ada.key", tmp_path / "credits.json"
+    key.parent.mkdir()
+    Identity(bytes(range(32))).save(key)
+    given = ["--credits", "100", "--key", str(key), "--out", str(out)]
+    assert made(tmp_path, *given) == 0
+    table = json.loads(out.read_text())
+    assert sum(each["credits"] for each in table["credits"]) == 100
+    assert made(tmp_path, "--check", str(out)) == 0
+    assert "rows in common" not in capsys.readouterr().out
+    other = SMALL | {"seed": 5}
+    assert made(tmp_path, "--check", str(out), experiment=other) == 1
+    assert (
+        "is not what these data give: the experiment differs; the test data differ; the seed" in capsys.readouterr().err
+    )
+
+
+def test_credits_that_somebody_changed_are_refused(tmp_path, capsys):
+    key, out = tmp_path / "keys" / "ada.key", tmp_path / "credits.json"
+    key.parent.mkdir()
+    Identity(bytes(range(32))).save(key)
+    assert made(tmp_path, "--credits", "100", "--key", str(key), "--out", str(out)) == 0
+    table = json.loads(out.read_text())
+    table["credits"][0]["credits"] += 1
+    out.write_text(json.dumps(table))
+    assert made(tmp_path, "--check", str(out)) == 2
+    assert "has been changed since it was signed" in capsys.readouterr().err
+
+
+def test_copies_and_peers_that_lose_by_taking_part_are_named():
+    federation = plan(read(SMALL)).federation
+    peers = sorted(federation.train)
+    doubled = dict(federation.train) | {peers[1]: federation.train[peers[0]]}
+    resolved = plan(read(SMALL))
+    copied = dataclasses.replace(
+        resolved, federation=Federation(federation.dataset, doubled, federation.validation, federation.test)
+    )
+    result = valuation(copied, alone=True)
+    credits = credits_of(copied, result, total=10, draws=200)
+    (copies,) = credits.copies
+    assert (copies.one, copies.other, copies.rows) == (peers[0], peers[1], len(federation.train[peers[0]]))
+    lower = msgspec.structs.replace(credits, together=min(each.alone for each in credits.credits) - 0.1)
+    assert set(lower.losing) == set(peers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--key", "ada.key"], "signed credits need --credits, --key and --out"),
+        (["--check", "credits.json", "--credits", "5"], "--check takes everything from the file"),
+        (["--check", "absent.json"], "absent.json cannot be read"),
+    ],
+)
+def test_options_of_credits_that_do_not_go_together_are_refused(tmp_path, capsys, arguments, sentence):
+    assert made(tmp_path, *arguments) == 2
+    assert sentence in capsys.readouterr().err

@@ -22,8 +22,14 @@ def test_of_a_linear_model_the_label_holder_sees_predictors_of_test_rows_alone()
 def test_of_a_glm_the_label_holder_sees_one_exact_and_seven_noisy_predictors():
     learned = LOGISTIC.disclosure.learned
     assert "of each training row, once exactly and 7 times under noise" in learned["bob, the label holder"]
-    assert "its own coefficients, at each of 9 points" in learned["ada, a feature holder"]
+    assert "its own coefficients at each of 9 points" in learned["ada, a feature holder"]
     assert "nobody shows more than 14 predictors of a row" in learned["bob, if it sends crafted residuals"]
+
+
+def test_without_test_rows_the_label_holder_of_a_linear_model_sees_no_predictor():
+    disclosure = replace(LINEAR, tested=False).disclosure
+    assert "predictor" not in disclosure.statement
+    assert "predictor" not in disclosure.learned["bob, the label holder"]
 
 
 def test_without_noise_the_statement_says_that_columns_nearly_follow():

@@ -121,7 +121,11 @@ class Convergecast:
 
     def contribute(self, values: Ring) -> list[Subtotal | Total]:
         """Add this peer's contribution, ``[K]`` in the ring; return the messages to the parent or the children."""
-        self._values += values
+        if self.down or self.children:
+            self._values += values
+        else:  # nobody adds to it
+            self._values = np.ascontiguousarray(values, self._values.dtype)
+            self._bytes = memoryview(self._values.data).cast("B")
         self._own = True
         return self._pump()
 

@@ -87,6 +87,7 @@ class Envelope:
     sent: int = 0
     _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, a secret
     _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, own and theirs
+    _alone: dict[str, tuple[SenderKey, SenderKey]] = field(default_factory=dict)  # by neighbour: for it alone, and from
     _keys: dict[str, SenderKey] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)  # neighbours that have this peer's key
     _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
@@ -113,6 +114,10 @@ class Envelope:
             self._direction(
                 secret, announcement.peer, purpose="auth", incarnation=announcement.incarnation, receiver=mine
             ),
+        )
+        self._alone[announcement.peer] = (
+            self._private(secret, announcement.peer, incarnation=self.incarnation, receiver=theirs),
+            self._private(secret, announcement.peer, incarnation=announcement.incarnation, receiver=mine),
         )
         self._keys.pop(announcement.peer, None)
         self._known.discard(announcement.peer)
@@ -232,10 +237,9 @@ class Envelope:
 
     def seal_for(self, peer: str, message: ForOne) -> bytes:
         """Return the payload of a message that only one neighbour can read or create."""
-        theirs, secret = self._secrets[peer]
+        key, _ = self._alone[peer]
         number = self._sent[peer] = self._sent.get(peer, self.sent - 1) + 1
         prefix = _PRIVATE.pack(PRIVATE, number)
-        key = self._private(secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}")
         return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
 
     def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
@@ -249,12 +253,11 @@ class Envelope:
             It is for others, too, or is a replay.
         """
         view = memoryview(payload)
-        incarnation, secret = self._secrets.get(peer, (-1, b""))
-        if incarnation < 0 or len(view) < _PRIVATE.size:
+        if peer not in self._alone or len(view) < _PRIVATE.size:
             raise AuthenticityError(f'"{peer}" shares no key with this peer, or {len(view)} bytes are too few')
         prefix = bytes(view[: _PRIVATE.size])
         _, number = _PRIVATE.unpack(prefix)
-        key = self._private(secret, peer, incarnation=incarnation, receiver=f"{self.me}@{self.incarnation:x}")
+        _, key = self._alone[peer]
         try:
             data = key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix)
         except DecodeError as error:

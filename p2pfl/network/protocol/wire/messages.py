@@ -7,6 +7,7 @@ Rules for change: fields are only ever appended, with a default; a field is neve
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
@@ -356,6 +357,9 @@ def mark_of(announcement: Announcement) -> bytes:
     >>> mark_of(Announcement("ada", 1, "up")) == mark_of(Announcement("ada", 2, "up"))
     False
     """
-    end = announcement.announced
-    named = f"p2pfl/v1/participant/{end.peer}/{end.incarnation}/{end.nonce.hex()}"
-    return hashlib.sha256(named.encode()).digest()[:16]
+    return _mark(announcement.peer, announcement.incarnation, announcement.nonce)
+
+
+@lru_cache(maxsize=4096)  # a peer that waits for a total asks for it at each message
+def _mark(peer: str, incarnation: int, nonce: bytes) -> bytes:
+    return hashlib.sha256(f"p2pfl/v1/participant/{peer}/{incarnation}/{nonce.hex()}".encode()).digest()[:16]

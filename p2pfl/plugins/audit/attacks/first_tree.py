@@ -87,12 +87,15 @@ class FirstTree:
         What each peer adds, by column and bin, ``[columns, cells, V]``.
     parts
         Training samples of each peer, with which the attack is scored.
+    merged
+        Bin that each bin is part of, ``[cells]``; ``None`` if none are merged.
     """
 
     model: Boosting
     tensors: Tensors
     answers: dict[str, Ints]
     parts: dict[str, Part]
+    merged: Ints | None = None
 
     @classmethod
     def of(cls, learner: ExactLearner, model: Boosting) -> FirstTree:
@@ -103,9 +106,11 @@ class FirstTree:
         )
         parts = {peer: own(peer).train for peer in peers}
         work = BoostingRound(model, tensors, own)
+        answer_questions(work.merging(), lambda each: np.sum([each.answer(peer) for peer in peers], axis=0))
         question = work.question()
         answers = {peer: work.table(question.answer(peer)[:-EXTRAS]) for peer in peers}
-        return cls(model, tensors, answers, parts)
+        merged = work.growth.merged
+        return cls(model, tensors, answers, parts, None if merged is None else merged.cells[0])
 
     @property
     def bins(self) -> Bins:
@@ -134,7 +139,8 @@ class FirstTree:
         """Return the bins of each sample of some peers, ``[F, n]``."""
         bins = self.bins
         codes = [bins.codes(self.parts[peer].features) for peer in peers]
-        return np.concatenate(codes, axis=1).astype(np.int64) + bins.starts[:, None]
+        found: Ints = np.concatenate(codes, axis=1).astype(np.int64) + bins.starts[:, None]
+        return found if self.merged is None else self.merged[found]
 
     def exposure(self, groups: Sequence[Sequence[str]], *, observer: str) -> Exposure:
         """Return the mean figures of some groups of as many peers."""

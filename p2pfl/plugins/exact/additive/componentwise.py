@@ -419,7 +419,7 @@ class Componentwise(TensorModel):
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on ends of columns, products of functions, penalties and the offset."""
-        low, high = yield from ends(self.learners, self.ranges or {}, own, model=self.name)
+        low, high = yield from ends(self.learners, self.ranges or {}, own, model=self.name, least=self.least)
         given = {**tensors, "low": low, "high": high}
         sizes = [learner.size for learner in self.learners]
         terms = sum(size * size for size in sizes)
@@ -472,9 +472,11 @@ def _log(tensors: Tensors, *, since: int) -> Log:
 
 
 def ends(
-    learners: Sequence[BaseLearner], known: Mapping[str, tuple[float, float]], own: Owns, *, model: str
+    learners: Sequence[BaseLearner], known: Mapping[str, tuple[float, float]], own: Owns, *, model: str, least: int
 ) -> Asked[tuple[Floats, Floats]]:
     """Return the ends of each column: those that are given, or those of the cells of its values.
+
+    Those of a spline leave out cells beyond which fewer than ``least`` people have values.
 
     Parameters
     ----------
@@ -486,6 +488,8 @@ def ends(
         Samples of a peer.
     model
         Name of the model, for errors.
+    least
+        Least number of people in the piece of a spline at an end.
     """
     low, high = np.zeros(len(learners)), np.ones(len(learners))
     asked = [
@@ -507,7 +511,10 @@ def ends(
     sketches, _ = yield from sketch(values, columns=len(asked))
     for (number, _), cells in zip(asked, sketches, strict=True):
         if len(cells.counts):
-            low[number], high[number] = cells.low[0], cells.high[-1]
+            count = int(cells.counts.sum())
+            enough = min(least, (count + 1) // 2) if learners[number].kind == "spline" else 1
+            low[number] = cells.low[cells.reached(enough)]
+            high[number] = cells.high[cells.reached(count + 1 - enough)]
     return low, high
 
 

@@ -206,7 +206,7 @@ class Linear(TensorModule):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, C]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
-        flat = features.flatten(1).double()  # [n, F]
+        flat = self.inputs(features)  # [n, F]
         predictor = flat @ self.weight.T + self.bias  # [n, K]
         if self.exposure is not None:
             predictor = predictor + flat[:, self.exposure, None].log()

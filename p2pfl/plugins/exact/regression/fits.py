@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Field
-from p2pfl.learning.exact_model import Own, Owns, Round, Tensors
+from p2pfl.data.tables.formula import leaves_knots_open
+from p2pfl.learning.exact_model import Asked, Own, Owns, Round, Tensors
+from p2pfl.learning.small_cells import AgreedCheck, CellCheck
 from p2pfl.plugins.exact.design_cells import Design
 from p2pfl.plugins.exact.elementary import added, times
 from p2pfl.plugins.exact.regression.inference import reach_of, two_sided
+from p2pfl.plugins.exact.spline_columns import SHOWN, SplineColumns
 from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, TensorModel
 
 DECREMENT = 1e-22
@@ -25,6 +29,11 @@ DECREMENT = 1e-22
 
 UNKNOWN = -1.0
 """Number of samples that are held out where all peers hold out the same ones."""
+
+
+def shown_knots(options: Mapping[str, Any]) -> str:
+    """Return what totals show for the knots of a formula."""
+    return SHOWN if leaves_knots_open(str(options.get("formula", ""))) else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +58,7 @@ class LikelihoodModel(TensorModel):
     """
 
     traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
+    places_knots: ClassVar[bool] = True
 
     features: int
     ridge: float = 0.0
@@ -82,13 +92,31 @@ class LikelihoodModel(TensorModel):
         """Columns that have coefficients."""
         return Design.of(self.features, self.fields)
 
+    @cached_property
+    def splines(self) -> SplineColumns:
+        """Splines whose knots follow from totals."""
+        return SplineColumns.of(self.features, self.fields)
+
     def start(self) -> Tensors:
-        """Return the model with zero coefficients, and no level merged."""
+        """Return the model with zero coefficients, no level merged and no knot placed."""
         levels = {"levels": np.arange(self.features, dtype=np.float64)} if self.merges_levels else {}
-        return {**super().start(), **levels}
+        return {**super().start(), **levels, **self.splines.start}
+
+    def agree(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[tuple[Tensors, AgreedCheck[Own]]]:
+        """Return the model with its knots, and the check of the samples with the values of splines."""
+        agreed = yield from check.agree()
+        if not self.splines.known(tensors):
+            tensors = yield from self.splines.ask(tensors, agreed.own, least=agreed.least)
+        return tensors, replace(agreed, own=self.splines.own(tensors, agreed.own))
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
-        """Run one round on merged levels, which have one coefficient during the round and equal ones after it."""
+        """Run one round on the values of splines, and on merged levels.
+
+        Those have one coefficient during the round and equal ones after it.
+        """
+        if not self.splines.known(tensors):  # no check of cells has placed them
+            tensors = yield from self.splines.ask(tensors, own, least=self.least)
+        own = self.splines.own(tensors, own)
         if not self.merges_levels:
             return (yield from self.round(tensors, own))
         design = self.design_columns.merging(tensors["levels"])

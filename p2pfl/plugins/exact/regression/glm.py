@@ -20,7 +20,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.elementary import added, inverse
 from p2pfl.plugins.exact.regression.families import ALPHA_TERMS, Response, estimate_alpha, overdispersion_terms
-from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, with_errors
+from p2pfl.plugins.exact.regression.fits import DECREMENT, UNKNOWN, converged, newton, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.inference import used_coefficients, with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, SHOWN, Scores, sandwich
@@ -133,7 +133,7 @@ class GLM(Regression):
         """Return what totals show with some options."""
         more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
         robust = SHOWN.get(options.get("errors", CLASSICAL), "")
-        return f"{more}{cls.shows}" + (f", and {robust}" if robust else "")
+        return f"{more}{cls.shows}" + (f", and {robust}" if robust else "") + shown_knots(options)
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients, once the steps have converged."""
@@ -148,6 +148,7 @@ class GLM(Regression):
             below = facts["clusters"] - 1 if "clusters" in facts else facts["samples"] - used
             freedom = below if self.kind.family.dispersed else None
         facts.pop("saturated")
+        facts |= self.splines.facts(tensors)
         beta, errors = self.stacked(tensors), None if self.errors == CLASSICAL else self.errors
         return with_errors(
             self.name, beta, tensors, labels, facts, ridge=self.ridge, freedom=freedom, ratio=self.ratio, errors=errors

@@ -150,6 +150,7 @@ class Lasso(GLM):
         if facts is None:
             return None
         labels = self.labels(self.merged_labels(labels_of(fields), tensors), classes)
+        facts |= self.splines.facts(tensors)
         return path_of(self.name, self.stacked(tensors), tensors, labels, facts, intercept=self.fit_intercept)
 
     @property

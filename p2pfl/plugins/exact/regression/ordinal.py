@@ -91,7 +91,7 @@ class Ordinal(GLM):
     @property
     def _linear(self) -> Shapes:
         shapes: Shapes = {"weight": (1, self.features), "bias": (self.kind.predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {}) | self.splines.shapes
 
     def module(self) -> OrderedOdds:  # type: ignore[override]
         """Return the torch module for predictions."""
@@ -252,7 +252,7 @@ class OrderedOdds(TensorModule):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return log-odds ``[n, C]`` against the first class for features ``[n, F]``."""
-        below = torch.sigmoid(self.bias - features.flatten(1).double() @ self.weight.T)  # [n, K]
+        below = torch.sigmoid(self.bias - self.inputs(features) @ self.weight.T)  # [n, K]
         ends = torch.cat([torch.zeros_like(below[:, :1]), below, torch.ones_like(below[:, :1])], dim=1)
         logs = (ends[:, 1:] - ends[:, :-1]).clamp(min=TINY).log()
         return logs - logs[:, :1]

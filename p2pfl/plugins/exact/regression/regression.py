@@ -19,7 +19,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import times
-from p2pfl.plugins.exact.leverage import WeightedRows, check_leverage
+from p2pfl.plugins.exact.leverage import RowSums, WeightedRows
 from p2pfl.plugins.exact.regression.families import FAMILIES, Linear, Response, response
 from p2pfl.plugins.exact.regression.fits import LikelihoodModel
 from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, check_errors
@@ -220,7 +220,8 @@ class Regression(LikelihoodModel):
     """
 
     checks: ClassVar[str] = (
-        "a level, one of two values of a column, a class, or a class among those (two columns together are not checked)"
+        "a level, one of two values of a column, a class, a class among those, or nearly alone in a combination of "
+        "columns (two codes of one person are not checked)"
     )
     column_options: ClassVar[tuple[str, ...]] = (*ROLES, "cluster")
 
@@ -307,7 +308,7 @@ class Regression(LikelihoodModel):
     def _linear(self) -> Shapes:
         predictors = self.kind.predictors
         shapes: Shapes = {"weight": (predictors, self.features), "bias": (predictors,), "step": (self.width,)}
-        return shapes | ({"levels": (self.features,)} if self.merges_levels else {})
+        return shapes | ({"levels": (self.features,)} if self.merges_levels else {}) | self.splines.shapes
 
     @property
     def shapes(self) -> Shapes:
@@ -329,7 +330,7 @@ class Regression(LikelihoodModel):
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Refuse or merge levels, columns of two values and classes that few samples have."""
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -356,23 +357,21 @@ class Regression(LikelihoodModel):
             found.append(cells.count(part, outcome, weights))
         return np.concatenate(found)
 
-    def check_rows(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[None]:
-        """Refuse columns of which one person could have nearly all of a combination, under the weights of the step."""
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sums of products of columns under the weights of the next step."""
         if tensors["converged"][0] or (tensors["samples"][0] and self.chosen in STEADY):
-            return
-        agreed = yield from check.agree()
-        if agreed.least == 1:
-            return
-        design = self.design_columns
-        if self.merges_levels:
-            design = design.merging(tensors["levels"])
-        beta = self.stacked(tensors)
-        names = [self.label(place) for place in range(len(self.roles.kept))]
-        yield from check_leverage(
-            agreed,
-            lambda own: self._weighted_rows(design.part(own.train) if self.merges_levels else own.train, beta),
-            names=[*names, *(["(intercept)"] if self.fit_intercept else [])],
-            number=self._products,
+            return None
+        merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
+        beta, names = self.stacked(tensors), [self.label(place) for place in range(len(self.roles.kept))]
+
+        def rows(own: Own) -> WeightedRows:
+            part = self.splines.part(tensors, own.train)
+            return self._weighted_rows(part if merged is None else merged.part(part), beta)
+
+        return RowSums(
+            rows,
+            [*names, *(["(intercept)"] if self.fit_intercept else [])],
+            self._products,
         )
 
     @property
@@ -402,7 +401,8 @@ class Regression(LikelihoodModel):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted means ``[n, 1]``."""
-        return self.kind.outputs(self._predictor(self.stacked(tensors), part.features))
+        features = self.splines.evaluated(tensors, part.features)
+        return self.kind.outputs(self._predictor(self.stacked(tensors), features))
 
     def stacked(self, tensors: Tensors) -> Floats:
         """Return the coefficients, predictor by predictor, ``[width]``."""

@@ -151,7 +151,8 @@ class Scores:
         clusters = int(total[size])
         if clusters < 2:
             raise LearningError(
-                "there is one cluster, so standard errors of clusters do not exist; set model.options.errors to HC1"
+                "there is one cluster, so standard errors of clusters do not exist; take part with more, or choose "
+                "other model.options.errors"
             )
         return Meat(symmetric(sums.numbers(total[:size]), size=self.width), clusters)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,11 +18,11 @@ from p2pfl.data.data_description import Description as Meaning
 from p2pfl.data.data_description import Field, FloatArray
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
-from p2pfl.learning.small_cells import Bools, CellCheck
+from p2pfl.learning.small_cells import AgreedCheck, Bools, CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import located
 from p2pfl.plugins.exact.design_cells import LEFT_OUT, Design, check_design
-from p2pfl.plugins.exact.leverage import DOMINANT
+from p2pfl.plugins.exact.leverage import DOMINANT, RowSums, WeightedRows
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.group_totals import Groups
 from p2pfl.plugins.exact.statistics.site_comparison import KEY, far_columns, sentences
@@ -151,7 +152,11 @@ class Description(Statistic):
         shapes |= {"levels": (width,)}
         shapes |= self.groups.shapes(width) if self.groups else {}
         shapes |= self.stratification.shapes if self.stratification else {}
-        return shapes | (dict.fromkeys(("pairs", "correlation"), (width, width)) if self.correlations else {})
+        return shapes | (self._pair_shapes if self.correlations else {})
+
+    @property
+    def _pair_shapes(self) -> Shapes:
+        return dict.fromkeys(("pairs", "correlation"), (self.width, self.width)) | {"paired": (self.width,)}
 
     @property
     def design(self) -> Design:
@@ -166,7 +171,8 @@ class Description(Statistic):
         """Return the description of no samples, with no level merged."""
         strata = self.stratification
         kept = {} if strata is None else {"odds_kept": np.ones(len(strata.places))}
-        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64), **kept}
+        paired = {"paired": np.ones(self.width)} if self.correlations else {}
+        return {**super().start(), "levels": np.arange(self.width, dtype=np.float64), **kept, **paired}
 
     def check_cells(self, tensors: Tensors, check: CellCheck[Own]) -> Asked[Tensors]:
         """Merge levels that few samples have, and leave out columns of two values of which few samples have one."""
@@ -191,10 +197,30 @@ class Description(Statistic):
         if groups is not None:
             design = yield from groups.check_present(design, agreed, self.values)
         tensors = {**tensors, "levels": design.levels.astype(np.float64)}
+        if self.correlations:
+            tensors |= {"paired": (yield from self._paired(agreed, design)).astype(np.float64)}
         if (strata := self.stratification) is not None:
             kept = yield from strata.check(agreed, lambda own: self._merged(design, own))
             tensors |= {"odds_kept": kept.astype(np.float64)}
         return tensors
+
+    def _paired(self, check: AgreedCheck[Own], design: Design) -> Asked[Bools]:
+        """Return the columns that are correlated: one after the other is left out, until no row is nearly alone."""
+        paired = np.ones(self.width, np.bool_)
+
+        def rows(own: Own, paired: Bools) -> WeightedRows:
+            known = np.where(paired, np.nan_to_num(self._merged(design, own)), 0.0)
+            constant = np.ones((len(known), 1))
+            return WeightedRows.of(np.column_stack([known, constant]), constant)
+
+        while paired.any():
+            sums = RowSums(partial(rows, paired=paired), [""] * (self.width + 1))
+            crowding = yield from sums.crowding(check)
+            if not crowding.any():
+                break
+            left_out = np.flatnonzero(crowding[:-1] & paired)[-1:]
+            paired = paired & ~np.isin(np.arange(self.width), left_out) & bool(len(left_out))
+        return paired
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""
@@ -228,8 +254,12 @@ class Description(Statistic):
             reach = np.array([_reach(each, middle) for each, middle in zip(cells, mean.tolist(), strict=True)])
             bits = fraction(samples)
             total = yield Question(
-                lambda peer: products(values(peer), middle=mean, reach=reach, bits=bits), size=4 * width**2
+                lambda peer: products(
+                    np.where(tensors["paired"] > 0, values(peer), np.nan), middle=mean, reach=reach, bits=bits
+                ),
+                size=4 * width**2,
             )
+            stated["paired"] = tensors["paired"]
             stated["pairs"], stated["correlation"] = correlations(total, columns=width)
             two = np.array([len(each.counts) == 2 for each in cells])
             upper = np.array([each.counts[-1] if len(each.counts) else 0 for each in cells]) / np.maximum(present, 1)

@@ -12,7 +12,7 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description as Meaning
-from p2pfl.data.data_description import Field
+from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
 from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
 from p2pfl.learning.small_cells import CellCheck
@@ -20,6 +20,7 @@ from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.design_cells import check_columns
 from p2pfl.plugins.exact.elementary import eigen
+from p2pfl.plugins.exact.leverage import RowSums
 from p2pfl.plugins.exact.tensor_model import DEFAULT_LEAST, Shapes, TensorModel, TensorModule, scalars
 
 MAX_FEATURES = 512
@@ -57,7 +58,7 @@ class PCA(TensorModel):
 
     name: ClassVar[str] = "pca"
     shows: ClassVar[str] = "sums and products of all pairs of features"
-    checks: ClassVar[str] = "a level, or one of two values of a column"
+    checks: ClassVar[str] = "a level, one of two values of a column, or nearly alone in a combination of columns"
     traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, test=0.0, command="components")
 
     features: int
@@ -97,6 +98,13 @@ class PCA(TensorModel):
         """Refuse levels and columns of two values that few samples have."""
         yield from check_columns(check, features=self.features, fields=self.fields)
         return tensors
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sum of products of all columns."""
+        if tensors["samples"][0]:
+            return None
+        names = feature_names(self.features, self.fields)
+        return RowSums.unweighted(lambda part: part.features.astype(np.float64), names)
 
     def module(self) -> Projection:
         """Return the torch module that projects features."""

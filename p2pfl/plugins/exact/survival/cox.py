@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cache, cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,16 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field, feature_names
 from p2pfl.learning.additive import Question
-from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors, symmetric
+from p2pfl.learning.exact_model import Asked, Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.learning.small_cells import CellCheck
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.columns import labels_of, located
 from p2pfl.plugins.exact.design_cells import Design, OutcomeCells, check_design
 from p2pfl.plugins.exact.elementary import added, inverse, product, times
-from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, with_errors
+from p2pfl.plugins.exact.leverage import RowSums
+from p2pfl.plugins.exact.regression.fits import UNKNOWN, LikelihoodModel, converged, newton, shown_knots, with_errors
 from p2pfl.plugins.exact.regression.inference import chi_squared_tail, used_coefficients
+from p2pfl.plugins.exact.regression.sandwich import CLASSICAL, CLUSTER, Scores
 from p2pfl.plugins.exact.survival.concordance import concordance_of, tally
 from p2pfl.plugins.exact.survival.grid import Grid, TimedModel, UnionGrid
 from p2pfl.plugins.exact.survival.proportionality import proportionality
@@ -93,7 +95,11 @@ class Cox(LikelihoodModel, TimedModel):
         With ``cause``: ``cause_specific``, under which other events censor, or ``subdistribution``, under which whoever
         has one stays at risk as long as censoring would have left them (Fine and Gray).
     errors
-        ``classical``, or ``robust`` as those of subdistribution hazards always are.
+        ``classical``, or ``robust`` as those of subdistribution hazards always are; or ``cluster``, robust to
+        dependence within clusters, such as the rows of a person.
+    cluster
+        Name of the column of clusters, whose groups lie within one peer; each peer is a cluster by default. The owners
+        make sure of it where clusters are numbers; levels are checked.
     transform
         Function of time with which coefficients change in the test of proportional hazards: ``km``, ``identity`` or
         ``rank``, as in R's ``cox.zph``.
@@ -126,9 +132,10 @@ class Cox(LikelihoodModel, TimedModel):
         "with least = 1, a cell that one sample leaves shows all features of that sample"
     )
     checks: ClassVar[str] = (
-        "a cell of time, those with the event in it, or those with a level or one of two values of a column among them"
+        "a cell of time, those with the event in it, those with a level or one of two values of a column among them, "
+        "or nearly alone in a combination of columns"
     )
-    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry", "cause")
+    column_options: ClassVar[tuple[str, ...]] = ("strata", "entry", "cause", "cluster")
 
     ties: str = "efron"
     strata: str | None = None
@@ -136,7 +143,8 @@ class Cox(LikelihoodModel, TimedModel):
     cause: str | None = None
     failure: str | None = None
     hazard: str = "cause_specific"
-    errors: str = "classical"
+    errors: str = CLASSICAL
+    cluster: str | None = None
     transform: str = "km"
 
     def __post_init__(self) -> None:
@@ -145,8 +153,12 @@ class Cox(LikelihoodModel, TimedModel):
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
         if self.transform not in TRANSFORMS:
             raise ModelError(f'model.options.transform is "{self.transform}"; choose from {", ".join(TRANSFORMS)}')
-        if self.errors not in {"classical", "robust"}:
-            raise ModelError(f'model.options.errors is "{self.errors}"; set it to "classical" or "robust"')
+        if self.errors not in {CLASSICAL, "robust", CLUSTER}:
+            raise ModelError(f'model.options.errors is "{self.errors}"; set it to "classical", "robust" or "cluster"')
+        if self.cluster is not None and not self.clustered:
+            raise ModelError(
+                f'model.options.cluster has no effect with errors = "{self.errors}"; set errors to "cluster"'
+            )
         self._check_hazard()
         self.check_limits()
         _ = self.roles  # checks the columns
@@ -174,7 +186,18 @@ class Cox(LikelihoodModel, TimedModel):
     @property
     def robust(self) -> bool:
         """True if standard errors follow from the residuals."""
-        return self.errors == "robust" or self.subdistribution
+        return self.errors != CLASSICAL or self.subdistribution
+
+    @property
+    def clustered(self) -> bool:
+        """True if standard errors are robust to dependence within clusters."""
+        return self.errors == CLUSTER
+
+    @property
+    def alone(self) -> Self:
+        """The model without limits, for a peer that learns alone, which is one cluster."""
+        peers = self.clustered and self.cluster is None
+        return replace(super().alone, errors=CLASSICAL) if peers else super().alone
 
     @property
     def event_kinds(self) -> str | None:
@@ -185,6 +208,7 @@ class Cox(LikelihoodModel, TimedModel):
     def roles(self) -> TimeRoles:
         """Columns that are no features."""
         names = {"strata": self.strata, "entry": self.entry, "cause": self.cause, "failure": self.failure}
+        names |= {"cluster": self.cluster}
         return TimeRoles.of(self.features, self.fields, **names)
 
     @property
@@ -195,12 +219,13 @@ class Cox(LikelihoodModel, TimedModel):
     @property
     def training_only(self) -> tuple[str, ...]:
         """Names of the columns on which log risks do not depend."""
-        return tuple(name for name in (self.strata, self.entry, self.cause) if name is not None)
+        return tuple(name for name in (self.strata, self.entry, self.cause, self.cluster) if name is not None)
 
     @classmethod
     def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        robust = options.get("errors") == "robust" or options.get("hazard") == "subdistribution"
+        robust = options.get("errors", CLASSICAL) != CLASSICAL or options.get("hazard") == "subdistribution"
+        sets = " of each cluster, and their number" if options.get("errors") == CLUSTER else ""
         roles = {"strata": "of each stratum", "entry": "or enter", "hazard": "or have another event"}
         ways = " ".join(words for option, words in roles.items() if options.get(option) not in {None, "cause_specific"})
         shows = (
@@ -208,7 +233,7 @@ class Cox(LikelihoodModel, TimedModel):
             .shown(options)
             .replace("leave in each cell", f"leave {ways} in each cell" if ways else "leave in each cell")
         )
-        return shows + ("; and the sums of products of score residuals" if robust else "")
+        return shows + (f"; and the sums of products of score residuals{sets}" if robust else "") + shown_knots(options)
 
     @property
     def scored(self) -> str:
@@ -229,7 +254,8 @@ class Cox(LikelihoodModel, TimedModel):
         shapes |= {"hazard": by_cell, "hazard_square": by_cell, "hazard_means": (*by_cell, width)}
         shapes |= dict.fromkeys(SCALARS, (1,))
         shapes |= {"levels": (self.features,)} if self.merges_levels else {}
-        return shapes | self.time_shapes
+        shapes |= {"clusters": (1,)} if self.clustered else {}
+        return shapes | self.splines.shapes | self.time_shapes
 
     @property
     def design_columns(self) -> Design:
@@ -241,7 +267,7 @@ class Cox(LikelihoodModel, TimedModel):
 
         With times of entry, each row of a sample counts.
         """
-        agreed = yield from check.agree()
+        tensors, agreed = yield from self.agree(tensors, check)
         if agreed.least == 1 and not self.auto:
             return tensors
         design = yield from self.design_columns.find_pairs(agreed)
@@ -250,9 +276,24 @@ class Cox(LikelihoodModel, TimedModel):
         design = yield from check_design(
             design, agreed, outcomes=outcomes, count=self._count_cells, merges=self.merges_levels
         )
-        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways)
+        strata = [f"{self.strata}={level}" for level in self.roles.levels] if self.strata is not None else []
+        cells = TimeCells(self.grid(tensors), design.sets, lambda own: [own.train], self._moves, self._ways, strata)
         tensors = yield from check_time(self, tensors, agreed, cells)
         return {**tensors, "levels": design.levels.astype(np.float64)} if self.merges_levels else tensors
+
+    def row_sums(self, tensors: Tensors) -> RowSums | None:
+        """Return the sum over all cells of time before the first step; those of a cell are of few people anyway."""
+        if tensors["samples"][0]:
+            return None
+        kept, names = self.roles.kept, feature_names(self.features, self.fields)
+        merged = self.design_columns.merging(tensors["levels"]) if self.merges_levels else None
+
+        def columns(part: Part) -> Floats:
+            valued = self.splines.evaluated(tensors, part.features)
+            features = valued if merged is None else merged.joined(valued)
+            return features[:, kept].astype(np.float64)
+
+        return RowSums.unweighted(columns, [names[place] for place in kept.tolist()])
 
     def _count_cells(self, cells: OutcomeCells, own: Own) -> Ints:
         _, event = UnionGrid(np.zeros(1), self.last).placed(own.train.targets)
@@ -293,25 +334,39 @@ class Cox(LikelihoodModel, TimedModel):
             tensors = {**tensors, **counts, "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
         summed = yield from self._summed(tensors, own)
+        if not summed.compares:
+            raise LearningError(
+                "nobody is at risk in a cell of time in which others have the event, so there is nothing to compare; "
+                "take narrower cells by model.options.width, or more people"
+            )
         outcome = self._step(summed, tensors)
         if not (outcome.over and self.robust):
             return outcome
-        upper = len(self.roles.kept) * (len(self.roles.kept) + 1) // 2
-        scores = ScoreCells.of(summed, efron=self.ties == "efron")
-        meat = yield from sums.total(lambda peer: self._squares(own(peer).train, tensors, scores), upper)
+        cells = ScoreCells.of(summed, efron=self.ties == "efron")
+        residuals = cache(lambda part: self._residuals(part, tensors, cells))
+        scores = Scores(
+            len(self.roles.kept),
+            lambda part, where: residuals(part)[where],
+            lambda part, where: np.ones(len(part))[where],
+        )
+        if self.clustered:
+            where = self.roles.clusters
+            levels = 0 if where is None or where.stop - where.start == 1 else where.stop - where.start
+            meat = yield from scores.of_clusters(own, lambda part: self.roles.groups(part.features), levels=levels)
+        else:
+            meat = yield from scores.of_samples(own)
         bread = outcome.tensors["covariance"]
-        covariance = product(product(bread, symmetric(meat, size=len(bread))), bread)
-        return replace(outcome, tensors={**outcome.tensors, "covariance": covariance})
+        given = {"covariance": product(product(bread, meat.matrix), bread)}
+        given |= scalars(clusters=meat.clusters) if self.clustered else {}
+        return replace(outcome, tensors={**outcome.tensors, **given})
 
-    def _squares(self, part: Part, tensors: Tensors, scores: ScoreCells) -> Ints:
-        """Return the sums of products of the score residuals of a peer."""
+    def _residuals(self, part: Part, tensors: Tensors, scores: ScoreCells) -> Floats:
+        """Return the score residuals of the samples of a peer, ``[n, p]``."""
         grid, values = self.grid(tensors), self._centred(tensors, part.features)
         cell, event, entered = self._cells(part, grid)
         risks = np.exp(np.clip(times(values, self._beta(tensors)), -STEEPEST, STEEPEST))
         diverted = self._diverted(part, grid) & self.subdistribution
-        found = scores.residuals(values, risks, cell, event=event, diverted=diverted, entered=entered, cells=grid.cells)
-        one, two = np.triu_indices(values.shape[1])
-        return sums.summed(len(part), len(one), lambda where: found[where][:, one] * found[where][:, two])
+        return scores.residuals(values, risks, cell, event=event, diverted=diverted, entered=entered, cells=grid.cells)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the log of the risk relative to a sample of mean features, ``[n, 1]``."""
@@ -334,7 +389,7 @@ class Cox(LikelihoodModel, TimedModel):
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients, once the steps have converged, and the test of proportional hazards."""
         del classes
-        facts = converged(tensors, FACTS)
+        facts = converged(tensors, (*FACTS, *(("clusters",) if self.clustered else ())))
         if facts is None:
             return None
         labels, kept = self.merged_labels(labels_of(fields), tensors), self.roles.kept.tolist()
@@ -343,8 +398,9 @@ class Cox(LikelihoodModel, TimedModel):
         if not (self.ridge or self.subdistribution) and freedom:
             gain = 2 * (facts["likelihood"] - facts["null_likelihood"])
             facts |= {"chi2": gain, "chi2_freedom": freedom, "chi2_p": chi_squared_tail(gain, freedom)}
+        facts |= self.splines.facts(tensors)
         ratio = "subdistribution hazard ratio" if self.subdistribution else "hazard ratio"
-        kind = "robust" if self.robust else None
+        kind = CLUSTER if self.clustered else "robust" if self.robust else None
         found = with_errors(self.name, beta, tensors, names, facts, ridge=self.ridge, ratio=ratio, errors=kind)
         if self.ridge or self.subdistribution or found.regression is None:
             return found
@@ -367,7 +423,8 @@ class Cox(LikelihoodModel, TimedModel):
         return np.asarray(features[:, kept].astype(np.float64) - tensors["means"][kept])
 
     def _risk(self, tensors: Tensors, part: Part) -> Floats:
-        return times(self._centred(tensors, part.features), self._beta(tensors))
+        features = self.splines.evaluated(tensors, part.features)
+        return times(self._centred(tensors, features), self._beta(tensors))
 
     def _counted(self, peer: str, own: Own) -> Ints:
         part = own.train
@@ -375,6 +432,8 @@ class Cox(LikelihoodModel, TimedModel):
         part.check_complete(peer, model=self.name)
         self.roles.check(peer, part.features, part.targets)
         wide = part.features.astype(np.float64)
+        if self.roles.clusters is not None:
+            wide[:, self.roles.clusters] = 0.0  # nobody needs a sum of numbers of people
         counts = [len(part), self.held_out(own)]
         return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), counts)
 
@@ -526,5 +585,5 @@ class Risk(TensorModule):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
-        risks: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
+        risks: torch.Tensor = (self.inputs(features) - self.means) @ self.weight.T
         return risks

@@ -33,6 +33,8 @@ class TimeRoles:
         Features of the column of kinds of events, of which the first is none.
     failure
         Position of the kind of event of interest.
+    clusters
+        Features of the column that names the cluster of a row, such as a person.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class TimeRoles:
     entry: int | None = None
     kinds: slice | None = None
     failure: int = 1
+    clusters: slice | None = None
 
     @classmethod
     def of(
@@ -59,6 +62,7 @@ class TimeRoles:
         entry: str | None,
         cause: str | None = None,
         failure: str | None = None,
+        cluster: str | None = None,
     ) -> Self:
         """Return the roles of columns with some names.
 
@@ -79,9 +83,14 @@ class TimeRoles:
         events, kinds = leveled[cause] if cause is not None else ((), None)
         if failure not in (events or ())[1:] and (cause is not None or failure is not None):
             raise _unknown("failure", f'kind of event "{failure}"', (events or ())[1:])
+        places = {field.name: where for field, where in columns}
+        if cluster is not None and (cluster not in places or cluster in {strata, entry, cause}):
+            raise _unknown("cluster", f'column "{cluster}" without another role', [*places])
         levels, where = leveled[strata] if strata is not None else (("all",), None)
         late = None if entry is None else numbers[entry]
-        roles = cls(features, levels, where, late, kinds, events.index(failure) if events and failure else 1)
+        chosen = events.index(failure) if events and failure else 1
+        clusters = None if cluster is None else places[cluster]
+        roles = cls(features, levels, where, late, kinds, chosen, clusters)
         if not len(roles.kept):
             raise ModelError("model.options: every column has a role, so no feature is left; declare one more column")
         return roles
@@ -90,7 +99,7 @@ class TimeRoles:
     def kept(self) -> Ints:
         """Positions of the features, ``[p]``."""
         taken = {self.entry}
-        for each in (self.strata, self.kinds):
+        for each in (self.strata, self.kinds, self.clusters):
             taken |= set(range(each.start, each.stop)) if each else set()
         return np.array([place for place in range(self.features) if place not in taken], np.int64)
 
@@ -104,6 +113,14 @@ class TimeRoles:
         if self.strata is None:
             return np.zeros(len(features), np.int64)
         return np.asarray(features[:, self.strata].argmax(axis=1).astype(np.int64))
+
+    def groups(self, features: npt.NDArray[Any]) -> Ints:
+        """Return the number of the cluster of each row, ``[n]``; one cluster without a column of them."""
+        if self.clusters is None:
+            return np.zeros(len(features), np.int64)
+        own = features[:, self.clusters]
+        found = own.argmax(axis=1) if own.shape[1] > 1 else np.unique(own[:, 0], return_inverse=True)[1]
+        return np.asarray(found, np.int64)
 
     def diverted(self, features: npt.NDArray[Any], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return whether each sample with some event has another one than that of interest, ``[n]``."""

@@ -46,6 +46,8 @@ class TimeCells:
         Function that returns the cells in which samples leave, or enter, in each of some ways.
     ways
         Number of these.
+    strata
+        Names of the strata, of each of which there are as many ways; none without strata.
     """
 
     grid: Grid | UnionGrid
@@ -53,6 +55,13 @@ class TimeCells:
     parts: Callable[[Own], Sequence[Part]]
     moves: Callable[[Part, Grid | UnionGrid], list[Ints]] = departures
     ways: int = 2
+    strata: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Names of the stratum and of the feature of each count of a cell of time; empty for all."""
+        strata = np.repeat(self.strata or [""], self.ways // max(1, len(self.strata))).tolist()
+        return [("", ""), *((stratum, name) for name in ("", *(each.name for each in self.sets)) for stratum in strata)]
 
     @property
     def kinds(self) -> int:
@@ -104,24 +113,35 @@ class TimeCells:
         DataError
             They do.
         """
+        for sets in ((), self.sets):
+            cells = replace(self, sets=sets)
+            groups, group = np.unique(cells.names, axis=0, return_inverse=True)
+            for start in range(0, self.grid.cells, MAX_BATCH):
+                batch = slice(start, min(self.grid.cells, start + MAX_BATCH))
+                every = np.tile(group.ravel(), batch.stop - batch.start)
+                order = np.argsort(every, kind="stable")
+
+                def counted(own: Own, cells: TimeCells = cells, batch: slice = batch, order: Ints = order) -> Ints:
+                    return cells.count(own)[batch].ravel()[order]
+
+                named = Cells(tuple(map(" ".join, groups.tolist())), every[order])
+                small = yield from check.find(named, counted)
+                if small:
+                    raise self._few([*map(tuple, groups[list(small)].tolist())], check.least, auto=auto)
+
+    def _few(self, groups: Sequence[tuple[str, ...]], least: int, *, auto: bool) -> DataError:
+        """Return the error of cells of time that few samples of some strata and features leave in."""
+        strata, names = (", ".join(sorted({*each} - {""})) for each in zip(*groups, strict=True))
         remedy = 'set model.options.width = "auto", or to more'
         if auto:
             remedy = "set another model.options.horizon, or leave out features, groups or strata that few people share"
-        for sets in ((), self.sets):
-            cells = replace(self, sets=sets)
-            for start in range(0, self.grid.cells, MAX_BATCH):
-                batch = slice(start, min(self.grid.cells, start + MAX_BATCH))
-
-                def counted(own: Own, cells: TimeCells = cells, batch: slice = batch) -> Ints:
-                    return cells.count(own)[batch].ravel()
-
-                size = (batch.stop - batch.start) * cells.kinds
-                if (yield from check.find(Cells.of({"the time": size}), counted)):
-                    shared = " and share a value of a feature" if sets else ""
-                    raise DataError(
-                        f"fewer than {check.least} people leave in a cell of time, or with or without the event"
-                        f"{shared}, so totals would show single people; {remedy}"
-                    )
+        if strata:
+            remedy = f"merge {strata} with another level in the data, or {remedy}"
+        return DataError(
+            f"fewer than {least} people{f' of {strata}' if strata else ''} leave in a cell of time, or with or without "
+            f"the event{f' and share a value of {names}' if names else ''}, so totals would show single people; "
+            f"{remedy}"
+        )
 
 
 def cut_time(check: AgreedCheck[Own], cells: TimeCells, *, horizon: float) -> Asked[Floats]:

@@ -26,13 +26,12 @@ class CheckedTreeModel(TreeModel):
     Parameters
     ----------
     least
-        Least number of samples of a level by class, and of a bin; 1 if a single one may be shown. Totals of nodes below
-        a root show bins of fewer samples.
+        Least number of samples of a level by class, of a bin and of a leaf; 1 if a single one may be shown.
     """
 
     checks: ClassVar[str] = (
-        "a level, one of two values of a column, a class among those, or a bin of a root (nodes below a "
-        "root, and counts of values, show single people)"
+        "a level, one of two values of a column, a class among those, a bin or a leaf (counts of values and of bins, "
+        "and forests below their roots, show single people)"
     )
 
     least: int = DEFAULT_LEAST
@@ -72,13 +71,16 @@ class CheckedTreeModel(TreeModel):
 
     def advance(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round on merged levels."""
+        return (yield from self.round(tensors, self.merged_own(tensors, own)))
+
+    def merged_own(self, tensors: Tensors, own: Owns) -> Owns:
+        """Return the samples of a peer with merged levels."""
         levels = tensors["levels"].astype(np.int64)
         merged = np.bincount(levels[levels != LEFT_OUT], minlength=self.features) > 1
         for _, where in self._design.columns:
             if (where.start, where.stop) not in self.seen.places:  # each level is a feature of its own
                 levels[where] = np.where(merged[levels[where]], LEFT_OUT, levels[where])
-        design = self._design.merging(levels)
-        return (yield from self.round(tensors, design.own(own)))
+        return self._design.merging(levels).own(own)
 
     @property
     def _design(self) -> Design:

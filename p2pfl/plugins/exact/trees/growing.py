@@ -19,6 +19,7 @@ import scipy.sparse
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import MAX_BINS, Bins
+from p2pfl.plugins.exact.trees.merged_bins import MergedBins
 from p2pfl.plugins.exact.trees.node_splits import UNBOUNDED, Search, Split
 from p2pfl.plugins.exact.trees.tree_model import FIELDS, WORDS
 
@@ -57,6 +58,8 @@ class GrowingNode:
         First and second derivatives and samples, ``[3]``.
     bounds
         Bounds of the value of the node and of its children.
+    histogram, cells
+        Sums by bin, and which bins are merged, where some are.
     """
 
     tree: int
@@ -64,6 +67,7 @@ class GrowingNode:
     sums: Ints | None = None
     bounds: tuple[float, float] = UNBOUNDED
     histogram: Ints | None = None
+    cells: Ints | None = None
     split: Split | None = None
     left: int = -1
 
@@ -87,6 +91,7 @@ class Growth:
     max_depth: int | None
     max_leaf_nodes: int | None
     nodes: list[GrowingNode] = field(init=False)
+    merged: MergedBins | None = field(default=None, init=False)
     _siblings: list[tuple[int, int, int]] = field(default_factory=list, init=False)  # parent, counted child, other
     _task: GrowthTask | None = field(init=False)
 
@@ -99,21 +104,44 @@ class Growth:
         """Next work of the peers; ``None`` if the trees are complete."""
         return self._task
 
+    def begin_merging(self) -> None:
+        """Merge the bins of the counted nodes as those of their parents are, so that they can be counted."""
+        assert self._task is not None  # noqa: S101 (there is a question)
+        parents = [cells for parent, _, _ in self._siblings if (cells := self.nodes[parent].cells) is not None]
+        self.merged = MergedBins(np.stack(parents)) if parents else MergedBins.none(self.trees, self.search.bins)
+
+    def merge(self, counts: Ints, least: int) -> None:
+        """Merge bins of the counted nodes and of their siblings in which few samples are, of counts ``[m, cells]``."""
+        assert self.merged is not None  # noqa: S101 (merging has begun)
+        siblings = [counts]
+        if self._siblings:
+            wholes = [self.nodes[parent].histogram for parent, _, _ in self._siblings]
+            siblings.append(np.stack([whole[:, 2] for whole in wholes if whole is not None]) - counts)
+        self.merged = self.merged.merging(siblings, self.search.bins, least)
+
     def proceed(self, histograms: Ints) -> None:
         """Continue with the histograms ``[m, cells, 3]`` of the counted nodes."""
         assert self._task is not None  # noqa: S101 (there was a question)
         counted = self._task.counted
-        for number, histogram in zip(counted, histograms, strict=True):
+        for place, (number, histogram) in enumerate(zip(counted, histograms, strict=True)):
             self.nodes[number].histogram = histogram
+            self.nodes[number].cells = None if self.merged is None else self.merged.cells[place]
         for parent, child, other in self._siblings:
             whole, part = self.nodes[parent].histogram, self.nodes[child].histogram
             assert whole is not None and part is not None  # noqa: S101, PT018 (counted before)
+            cells = self.nodes[other].cells = self.nodes[child].cells
+            if cells is not None:
+                whole = MergedBins(cells[None]).of(whole[None])[0]
             self.nodes[other].histogram = whole - part
             self.nodes[parent].histogram = None
         new = [*counted, *(other for _, _, other in self._siblings)]
         found = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
         bounds = np.array([self.nodes[number].bounds for number in new])
-        for number, split in zip(new, self.search.best(found, bounds), strict=True):
+        unused = None
+        if self.merged is not None:
+            again = [counted.index(child) for _, child, _ in self._siblings]
+            unused = self.merged.unused(self.search.bins)[[*range(len(counted)), *again]]
+        for number, split in zip(new, self.search.best(found, bounds, unused), strict=True):
             node = self.nodes[number]
             node.split = split
             if node.sums is None:  # a root

@@ -219,7 +219,7 @@ class Categories:
         self._cells = slice(start, start + int(bins.sizes[feature]))
         self._missing = int(bins.counts[feature]) + 1 if bins.missing[feature] else -1
 
-    def best(self, histograms: Ints, bounds: Floats, before: Floats) -> CategorySplits:
+    def best(self, histograms: Ints, bounds: Floats, before: Floats, unused: npt.NDArray[np.bool_]) -> CategorySplits:
         """Return the best split of each node.
 
         Parameters
@@ -230,12 +230,15 @@ class Categories:
             Bounds of the values of their children, ``[m, 2]``.
         before
             Scores of the nodes, ``[m]``.
+        unused
+            Categories that no split sends left, ``[m, cells]``.
         """
         own = histograms[:, self._cells]  # [m, B, 3]
         whole, number = own.sum(axis=1), own.shape[1]  # [m, 3]
         slopes, curves = own[..., 0] * self.limits.slope, own[..., 1] * self.limits.curve
         share = whole[:, 2] / np.maximum(whole[:, 1] * self.limits.curve, np.finfo(np.float64).tiny)  # [m]
         counted = curves * share[:, None] >= SUPPORT
+        counted &= ~unused[:, self._cells]
         order = np.argsort(np.where(counted, slopes / (curves + SUPPORT), np.inf), axis=1, kind="stable")  # [m, B]
         used = counted.sum(axis=1)  # [m]
         ranked = np.take_along_axis(np.where(counted[..., None], own, 0), order[..., None], axis=1)
@@ -289,7 +292,7 @@ class Search:
         """Return the sums ``[3]`` of a node, those over all bins of any feature."""
         return np.asarray(histogram[self._first].sum(0))
 
-    def best(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
+    def best(self, histograms: Ints, bounds: Floats, unused: npt.NDArray[np.bool_] | None = None) -> list[Split | None]:
         """Return the best split of each node, ``None`` where none gains anything.
 
         Parameters
@@ -298,25 +301,31 @@ class Search:
             Sums of first and second derivatives and samples by node and bin, ``[m, cells, 3]``.
         bounds
             Bounds of the values of their children, ``[m, 2]``.
+        unused
+            Bins after which no cut is made, and categories that no split sends left, ``[m, cells]``.
         """
         step = max(1, BLOCK // max(1, self._cuts.size * 3))
         blocks = [slice(low, low + step) for low in range(0, len(histograms), step)]
-        return [split for where in blocks for split in self._block(histograms[where], bounds[where])]
+        out = np.zeros(histograms.shape[:2], np.bool_) if unused is None else unused
+        return [split for where in blocks for split in self._block(histograms[where], bounds[where], out[where])]
 
-    def _block(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
+    def _block(self, histograms: Ints, bounds: Floats, unused: npt.NDArray[np.bool_]) -> list[Split | None]:
         count = len(histograms)
         if not len(self._place):
             return [None] * count
         left, whole = self._sums(histograms)  # [m, F, B, 2, 3]
         right, near = whole - left, bounds.reshape(count, 1, 1, 1, 2)
         valid = self._cuts & self.limits.allowed(left) & self.limits.allowed(right)  # [m, F, B, 2]
+        valid &= ~np.pad(unused, ((0, 0), (0, 1)))[:, self._place][..., None]
         if self.limits.signs is not None:
             valid &= self.limits.ordered(left, right, near)
         scores = self.limits.score(left, near) + self.limits.score(right, near)
         before = self.limits.score(whole, near)
         gains = gained(scores, before, valid).reshape(*valid.shape[:2], -1)
         best = gains.max(axis=2, initial=-np.inf)  # [m, F]
-        each = {int(one.feature): one.best(histograms, bounds, before.reshape(count)) for one in self._categories}
+        each = {
+            int(one.feature): one.best(histograms, bounds, before.reshape(count), unused) for one in self._categories
+        }
         for feature, found in each.items():
             best[:, feature] = found.gains
         splits: list[Split | None] = []

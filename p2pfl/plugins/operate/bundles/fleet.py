@@ -18,6 +18,8 @@ import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment, find, read
+from p2pfl.experiment.file.own_code import references, unlisted_code
+from p2pfl.experiment.file.reading import plain
 from p2pfl.experiment.parts.peer_graph import built
 from p2pfl.network.protocol.wire.message_codec import rights
 from p2pfl.network.transport.address import Address
@@ -98,8 +100,17 @@ class Fleet:
     out: Path
 
     @classmethod
-    def open(cls, source: str, *, out: Path) -> Fleet:
+    def open(cls, source: str, *, out: Path, trust_code: bool = False) -> Fleet:
         """Read the experiment of a fleet.
+
+        Parameters
+        ----------
+        source
+            The experiment.
+        out
+            Folder of the fleet.
+        trust_code
+            Whether the code that the experiment names may run, here and on the devices.
 
         Raises
         ------
@@ -107,7 +118,7 @@ class Fleet:
             It cannot be used, or the name of the experiment or of a peer cannot be part of a script.
         """
         path = find(source)
-        experiment = read(path)
+        experiment = read(path, trust_code=trust_code)
         peers = built(experiment).peers
         check_experiment(experiment.name)
         check_peers(peers)
@@ -197,7 +208,8 @@ class Fleet:
         """Write the folder of one observer: nothing with which they could train, and no data."""
         folder = self.out / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
-        unseen = {*UNSEEN_SECTIONS, *(["privacy"] if ":" in self.experiment.privacy.mode else [])}
+        coded = {key for key, each in plain(self.experiment).items() if references({key: each})} - {"topology"}
+        unseen = {*UNSEEN_SECTIONS, *coded}
         table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
         table.get("privacy", {}).pop("budget", None)
         made = {
@@ -208,7 +220,7 @@ class Fleet:
         }
         for inner, data in made.items():
             _put(folder / inner, data)
-        read(folder / self._file)  # as the observer will
+        read(folder / self._file, trust_code=True)  # as the observer will
         return sorted(made)
 
     @property
@@ -239,6 +251,7 @@ class Fleet:
             "MACHINE": machine,
             **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
             "VERSION": p2pfl.__version__,
+            "TRUST": " --trust-code" if unlisted_code(plain(self.experiment)) else "",
         }
         made = {
             file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
@@ -261,7 +274,7 @@ class Fleet:
         if self.observers:
             listed = self.out / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
-        read(folder / file)  # as the device will
+        read(folder / file, trust_code=True)  # as the device will
         return sorted(made)
 
     def _table(self, peer: str, *, broker: str) -> dict[str, Any]:

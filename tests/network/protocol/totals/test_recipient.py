@@ -280,6 +280,17 @@ def test_a_sender_is_at_most_a_window_ahead_of_what_its_parent_has(down):
     assert ada.total.tolist() == (bob.total.tolist() if down else [])
 
 
+def test_a_contribution_is_sent_as_it_is_and_left_alone_whatever_its_memory():
+    tree, own = tree_to(GRAPH, root=BOB, among=[ADA]), np.arange(12, dtype=np.uint64).reshape(6, 2)
+    kept = own.copy()
+    ada = Convergecast(tree, ADA, slot=TotalSlot(1, 0, 0), size=6, bits=64, down=False)
+    (piece,) = ada.contribute(own[:, 1])
+    assert np.frombuffer(piece.data, "<u8").tolist() == [1, 3, 5, 7, 9, 11]
+    ada.learn(Total(1, 0, 0, 48, 48))
+    assert ada.complete
+    assert (own == kept).all()
+
+
 # ---------------------------------------------------------------------- insiders, and peers that disappear
 
 

@@ -67,6 +67,16 @@ def test_straight_lines_end_at_least_squares():
     assert found["offset"][0] + found["coefficients"][:, 0].sum() == pytest.approx(oracle.params[0], rel=1e-7)
 
 
+@pytest.mark.parametrize("least", [5, 1])
+def test_a_piece_of_a_spline_at_an_end_of_its_values_has_people_enough(least):
+    """The product of a piece with the residuals is the residual of a person who is alone in it."""
+    values = np.append(np.random.default_rng(0).uniform(0, 1, 199), 40.0).astype(np.float32)[:, None]
+    model = Componentwise(features=1, classes=None, rounds=1, every=1, least=least)
+    found, _ = played(model, shared_out(values, values[:, 0], classes=None, peers=3), topology.ring(3))
+    basis = model.learners[0].basis(values, low=found["low"][0], high=found["high"][0])
+    assert (min(count for count in (basis > 0).sum(axis=0).tolist() if count) >= 5) == (least == 5)
+
+
 def test_without_site_effects_the_model_is_that_of_the_pooled_data():
     features, targets = diabetes()
     model = Componentwise(features=4, classes=None, rounds=4, every=20, knots=6, df=3.0)

@@ -152,7 +152,7 @@ def test_peers_under_masks_end_with_the_model_of_pooled_data(trial):
         ({"failure": "none"}, 'failure: there is no kind of event "none"'),
         ({"hazard": "both"}, 'hazard is "both"; set it to "cause_specific" or "subdistribution"'),
         ({"hazard": "subdistribution", "entry": "dose"}, r"entry does not work with hazard = .subdistribution."),
-        ({"errors": "HC0"}, 'errors is "HC0"; set it to "classical" or "robust"'),
+        ({"errors": "HC0"}, 'errors is "HC0"; set it to "classical", "robust" or "cluster"'),
         ({"errors": "robust", "ridge": 1.0}, "ridge does not work with robust errors"),
         ({"hazard": "subdistribution", "cause": None, "failure": None}, "needs kinds of events; set cause and failure"),
     ],

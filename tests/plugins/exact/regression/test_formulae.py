@@ -11,7 +11,7 @@ from p2pfl.cli import main
 from p2pfl.core.errors import DataError, ExperimentError, ModelError
 from p2pfl.data.data_description import Field
 from p2pfl.data.tables.formula import Formula
-from p2pfl.data.tables.splines import natural_spline
+from p2pfl.data.tables.splines import natural_spline, spline_values
 from p2pfl.experiment import plan, read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact.statistics_commands import regression_of
@@ -74,32 +74,6 @@ def test_functions_and_arithmetic_are_those_of_numpy():
     assert np.allclose(found, np.column_stack([np.log(age), (lwt - 100) ** 2 / 10 - 2 * age, np.sqrt(lwt), -(age**2)]))
 
 
-def test_a_natural_spline_is_straight_beyond_its_ends_and_smooth_at_its_knots():
-    spline = natural_spline([110.0, 130.0], (80.0, 250.0))
-    step = 1e-3
-
-    def at(column, x):
-        return spline.column(column, torch.tensor(x, dtype=torch.float64)).numpy()
-
-    for column in range(spline.columns):
-        bends = [
-            float(np.diff(at(column, [x - step, x, x + step]), 2)[0]) / step**2 for x in (60.0, 79.9, 250.1, 400.0)
-        ]
-        assert np.allclose(bends, 0, atol=1e-6)
-        for knot in (80.0, 110.0, 130.0, 250.0):
-            left, right = (np.diff(at(column, [knot + side * each for each in (0, 1e-4, 2e-4)]), 2) for side in (-1, 1))
-            assert np.allclose(left, right, atol=1e-9)
-
-
-def test_a_natural_spline_is_that_of_r(tmp_path):
-    x = np.array([60.0, 80.0, 99.5, 110.0, 121.0, 135.25, 200.0, 250.0, 333.0])
-    code = "b <- ns(d$x, knots = c(110, 121, 140), Boundary.knots = c(80, 250)); for (j in 1:4) show(b[, j])"
-    wanted = np.array(computed_by_r(code, {"x": x}, tmp_path, packages=("splines",)))
-    spline = natural_spline([110, 121, 140], (80.0, 250.0))
-    found = np.stack([spline.column(number, torch.from_numpy(x)).numpy() for number in range(4)])
-    assert np.allclose(found, wanted, rtol=1e-10, atol=1e-12)
-
-
 def fitted(data_dir, tmp_path, formula, *, target, **options):
     """Return the coefficients by name, and the path of the model."""
     folder = case(data_dir, "test-part", tmp_path)
@@ -155,10 +129,11 @@ def test_a_saved_model_predicts_from_the_columns_of_the_table(data_dir, tmp_path
     rows = pooled(folder)
     count = len(predictions)
     spline = natural_spline([110], (80.0, 250.0))
-    lwt = torch.from_numpy(rows["lwt"][:count])
     design = {"age": rows["age"][:count], "smoke": rows["smoke"][:count], "(intercept)": np.ones(count)}
     design["age:smoke"] = design["age"] * design["smoke"]
-    design |= {f"ns(lwt){number + 1}": spline.column(number, lwt).numpy() for number in range(2)}
+    design |= {
+        f"ns(lwt){number}": spline_values(rows["lwt"][:count], row) for number, row in enumerate(spline, start=1)
+    }
     wanted = sum(found[name][0] * values for name, values in design.items())
     assert np.allclose(np.asarray(predictions).ravel(), wanted, rtol=1e-9)
 
@@ -200,14 +175,19 @@ def test_columns_with_a_role_stay_beside_the_formula(tmp_path):
         ("age +", "it ends where a term belongs"),
         ("age) + lwt", r'"\)" comes after the end'),
         ("(age + lwt", r'the end stands where "\)" belongs'),
-        ("poly(age, 2)", r"poly\(\) is no function here; use C, I, ns, log, sqrt, exp"),
+        ("poly(age, 2)", r"poly\(\) is no function here; use C, I, ns, bs, log, sqrt, exp"),
         ("C(smoke)", "declare them in data.options.columns, such as smoke = "),
         ("C(race, ref='grey')", 'has no level "grey"; choose from white, black, other'),
         ("C(race, base='black')", '"base" is no option here; write ref='),
-        ("ns(age, 3)", r"does not say where its knots are; write ns\(age, knots=\[...\]\)"),
+        ("ns(age, 2.5)", r"takes knots, or a whole number of degrees of freedom from 1 to 20; write ns\(age, 3\)"),
+        ("bs(age, df=2)", "a whole number of degrees of freedom from 3 to 20"),
+        ("bs(age, df=age)", "stands where a number belongs"),
+        ("ns(age, 3, knots=[20])", "takes knots, or a whole number of degrees of freedom"),
+        ("ns(age, 3, range=[20])", "is no interval"),
+        ("ns(age, 3) * smoke", r"the knots of ns\(age, 3\) in an interaction are not known beforehand"),
         ("ns(age, knots=[20, 30])", "do not ascend between two ends"),
         ("ns(lwt, knots=[130, 110])", "do not ascend between two ends"),
-        ("ns(lwt, knots=[a])", "stands in a list of numbers"),
+        ("ns(lwt, knots=[a])", "stands where a number belongs"),
         ("log(race)", "has levels, with which nobody calculates"),
         ("age^9", "is no power of terms"),
         ("age + 3", "the number 3 is no term"),
@@ -266,3 +246,53 @@ async def test_live_peers_find_the_robust_errors_of_the_simulation(data_dir, tmp
     for name, end in (await live(read(settings), MemoryTransport(), source=SeededSource(3))).items():
         for key, tensor in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
             assert np.array_equal(tensor.numpy(), models[name][key].numpy()), (name, key)
+
+
+def wards(folder, formula, *, rare):
+    """Return the settings of four hospitals, in whose ward ``rare`` are four people, and all rows as columns."""
+    rng = np.random.default_rng(2)
+    others = [level for level in "abcd" if level != rare]
+    ward = np.array([rare] * 4 + [others[number % 3] for number in range(156)])
+    smoke, age = rng.integers(0, 2, 160), rng.integers(20, 80, 160).astype(float)
+    smoke[:4] = [0, 0, 1, 1]
+    y = (age / 10 + smoke + (ward == others[0]) + rng.normal(size=160)).round(3)
+    for number in range(4):
+        with (folder / f"peer{number}.csv").open("w", newline="") as file:
+            rows = zip(*(column[number::4].tolist() for column in (ward, smoke, age, y)), strict=True)
+            csv.writer(file).writerows([["ward", "smoke", "age", "y"], *rows])
+    columns = {"ward": [*"abcd"], "smoke": "number", "age": "number", "y": "number"}
+    options = {"path": str(folder / "{peer}.csv"), "target": "y", "columns": columns}
+    settings = {
+        "rounds": 20,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "table", "options": options},
+        "model": {"name": "glm", "options": {"formula": formula, "merge": "rare"}},
+        "privacy": {"mode": "pairwise"},
+    }
+    return settings, (ward, smoke, age, y)
+
+
+@pytest.mark.parametrize(("rare", "merged"), [("a", "da"), ("b", "bc"), ("c", "cd")])
+def test_rare_levels_are_one_beside_an_interaction_of_other_columns(tmp_path, rare, merged):
+    settings, (ward, smoke, age, y) = wards(tmp_path, "y ~ ward + age * smoke", rare=rare)
+    regression = simulate(settings, baselines=False).summary["explained"]["regression"]
+    found = {each["name"]: each["estimate"] for each in regression["coefficients"]}
+    joined = np.where(np.isin(ward, [*merged]), merged[0], ward)
+    levels = sorted({*joined})
+    design = np.column_stack([*(joined == level for level in levels), age, smoke, age * smoke]).astype(float)
+    oracle = np.linalg.lstsq(design, y, rcond=None)[0]
+    assert [found[name] for name in ("age", "smoke", "age:smoke")] == pytest.approx(oracle[-3:].tolist(), rel=1e-9)
+    names = [f"{merged[0]}+{merged[1]}" if level == merged[0] else level for level in levels]
+    effects = np.array(
+        [found[f"ward: {name}"] or 0.0 for name in names]
+    )  # 0 of the level that others are compared with
+    assert np.diff(effects) == pytest.approx(np.diff(oracle[:-3]), rel=1e-9)
+
+
+@pytest.mark.parametrize("rare", [*"abcd"])
+@pytest.mark.parametrize("formula", ["y ~ ward * smoke", "y ~ ward:smoke", "y ~ ward + ward:smoke", "y ~ ward * age"])
+def test_rare_levels_of_an_interaction_are_refused_though_levels_are_merged(tmp_path, formula, rare):
+    """The columns of an interaction would still tell the people of a level apart, the first level included."""
+    settings, _ = wards(tmp_path, formula, rare=rare)
+    with pytest.raises(DataError, match=r"fewer than 5 people share a value of .*ward(=.)?:(smoke|age)"):
+        simulate(settings, baselines=False)

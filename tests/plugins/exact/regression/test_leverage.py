@@ -14,6 +14,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.learning import ExactLearner
 from p2pfl.learning.additive import answer_questions
 from p2pfl.plugins.exact import GLM
+from p2pfl.plugins.exact import Description as DescriptionModel
 from p2pfl.plugins.exact.leverage import MAX_LEVERAGE, WeightedRows, similar_rows
 from p2pfl.privacy.keys import SecretSource
 
@@ -103,6 +104,19 @@ def test_nothing_but_means_of_groups_and_a_verdict_leaves_before_a_refusal():
     with pytest.raises(DataError, match="one person may have"):
         answer_questions(learner.asking(learner.start(peers[:1])[0], round=0), total)
     assert sizes[-3:] == [len(peers), 4 * 5 * 6 // 2, 5]  # who takes part, the lower bound, and the columns
+
+
+def test_correlations_leave_out_a_column_that_differs_from_another_in_one_person_alone():
+    columns, _ = one_differs(np.random.default_rng(0))
+    fields, data = federation(columns, np.random.default_rng(2).normal(size=PEOPLE))
+    found, shown = (
+        run(DescriptionModel(features=4, classes=None, fields=fields, least=least), data).models["peer0"]
+        for least in (5, 1)
+    )
+    assert found["paired"].tolist() == [1, 0, 1, 1, 1]
+    assert found["correlation"].isnan().any(dim=1).tolist() == [True] * 5
+    assert not found["correlation"][[0, 2, 3, 4]][:, [0, 2, 3, 4]].isnan().any()
+    assert not shown["correlation"].isnan().any()
 
 
 @pytest.mark.parametrize("peers", [3, 7])

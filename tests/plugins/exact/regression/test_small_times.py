@@ -100,9 +100,21 @@ def test_a_woman_alone_among_those_who_leave_in_a_cell_is_a_small_cell_of_cox():
     run(cox(width=10.0), federation(times, event, sex))
     sex[:20:4] = 1  # of ten women who leave in the first cell with the event, half are men
     sex[20] = 1
-    with pytest.raises(DataError, match="and share a value of a feature"):
+    with pytest.raises(DataError, match="and share a value of sex=f, so totals"):
         run(cox(width=10.0), federation(times, event, sex))
     run(curve(width=10.0), federation(times, event, sex))
+
+
+def test_a_stratum_of_few_people_ends_a_model_by_its_name_and_without_its_count():
+    times, event = np.repeat([10.5, 20.5, 30.5], 40), np.tile([True, False], 60)
+    sex = np.tile([0, 0, 1, 1], 30)
+    run(cox(width=10.0, strata="sex"), federation(times, event, sex))
+    sex[sex == 1] = np.arange(60) // 57  # three men are left
+    with pytest.raises(DataError, match=r"fewer than 5 people of sex=m leave .*; merge sex=m with another") as error:
+        run(cox(width=10.0, strata="sex"), federation(times, event, sex))
+    assert "3" not in str(error.value)
+    with pytest.raises(DataError, match=r"people of sex=m leave .*; merge sex=m with another level .*options.horizon"):
+        run(cox(width="auto", strata="sex"), federation(times, event, sex))
 
 
 def test_people_beyond_the_horizon_are_a_cell_as_well():

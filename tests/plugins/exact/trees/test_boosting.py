@@ -40,7 +40,7 @@ def diabetes():
 
 
 def boosting(features, *, classes, rounds=10, **options):
-    settings = {"max_depth": 3, "max_leaf_nodes": None, "min_samples_leaf": 5, "max_bins": 32} | options
+    settings = {"max_depth": 3, "max_leaf_nodes": None, "min_samples_leaf": 5, "max_bins": 32, "least": 1} | options
     return Boosting(features=np.asarray(features).shape[1], classes=classes, rounds=rounds, **settings)
 
 

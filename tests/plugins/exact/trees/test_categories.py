@@ -32,7 +32,7 @@ def mixed(*, missing=0.0):
 
 
 def model_of(features, *, classes, rounds=15, **options):
-    settings = {"max_bins": 64} | SETTINGS | options
+    settings = {"max_bins": 64, "least": 1} | SETTINGS | options
     return Boosting(features=features.shape[1], classes=classes, rounds=rounds, **settings)
 
 
@@ -129,7 +129,7 @@ def test_any_split_of_the_samples_gives_the_same_categories_and_the_module_predi
     model = Boosting(
         features=17, classes=2, rounds=4, fields=fields, categorical_features=["ward", "kind"], max_bins=32, **SETTINGS
     )
-    same = model_of(features, classes=2, rounds=4, categorical_features=[1, 2], max_bins=32)
+    same = model_of(features, classes=2, rounds=4, categorical_features=[1, 2], max_bins=32, least=5)
     one, two = fitted(model, hot, targets, peers=2), fitted(model, hot, targets, peers=7)
     plain = fitted(same, features, targets, peers=1)
     assert all(np.array_equal(one[name], two[name]) for name in one)

@@ -30,6 +30,7 @@ MODEL = Boosting(
     max_depth=3,
     min_samples_leaf=1,
     max_bins=32,
+    least=1,
     edges="even",
     bounds=BOUNDS,
 )
@@ -73,7 +74,7 @@ def test_margins_are_those_of_scikit_learn_on_the_same_bins():
 
 def test_bins_need_no_total():
     federation = shared_out(FEATURES, TARGETS, classes=2, peers=3).pooled("all")
-    sketched = Boosting(features=6, classes=2, rounds=5, max_leaf_nodes=0, max_depth=3, max_bins=32)
+    sketched = Boosting(features=6, classes=2, rounds=5, max_leaf_nodes=0, max_depth=3, max_bins=32, least=1)
     assert questions(sketched, federation) - questions(MODEL, federation) == 2
     assert "how many samples have each value" not in MODEL.shown({"edges": "even"})
     assert "how many samples have each value" in MODEL.shown({})

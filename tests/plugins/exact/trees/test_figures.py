@@ -24,7 +24,8 @@ def margins(model, tensors, features, targets):
 def test_twenty_trees_on_adult_are_those_of_scikit_learn_and_xgboost(data_dir):
     features, targets = adult(data_dir)
     settings = {"max_depth": 4, "max_leaf_nodes": None, "min_samples_leaf": 1}
-    model = Boosting(features=14, classes=2, rounds=20, max_bins=64, l2_regularization=1.0, min_hessian=1.0, **settings)
+    exact = settings | {"least": 1}
+    model = Boosting(features=14, classes=2, rounds=20, max_bins=64, l2_regularization=1.0, min_hessian=1.0, **exact)
     _, tensors = trained(model, shared_out(features, targets, classes=2, peers=4), rounds=20)
     codes = model.bins(tensors).codes(features.astype(np.float32)).T.astype(float)
     own = margins(model, tensors, features, targets)
@@ -43,7 +44,7 @@ def test_twenty_trees_on_adult_are_those_of_scikit_learn_and_xgboost(data_dir):
     assert sum(same) == 20
 
     oracle = HistGradientBoostingClassifier(max_iter=20, early_stopping=False, l2_regularization=1.0, **settings)
-    other = Boosting(features=14, classes=2, rounds=20, max_bins=64, l2_regularization=1.0, **settings)
+    other = Boosting(features=14, classes=2, rounds=20, max_bins=64, l2_regularization=1.0, **exact)
     _, tensors = trained(other, shared_out(features, targets, classes=2, peers=4), rounds=20)
     found = margins(other, tensors, features, targets)
     assert np.abs(found - oracle.fit(codes, targets).decision_function(codes)).max() < 1e-7
@@ -71,6 +72,7 @@ def test_a9a_at_the_settings_of_fedtree_reaches_its_area_under_the_curve(data_di
         features=123,
         classes=2,
         rounds=50,
+        least=1,
         max_depth=6,
         max_leaf_nodes=None,
         min_samples_leaf=1,

@@ -33,7 +33,7 @@ CLASSES = {"classes": 2, "numbers": None, "several": 3}
 
 
 def forest(features, *, classes, rounds=1, **options):
-    settings = {"n_estimators": 6, "max_depth": 4, "max_bins": 16} | options
+    settings = {"n_estimators": 6, "max_depth": 4, "max_bins": 16, "least": 1} | options
     return RandomForest(features=np.asarray(features).shape[1], classes=classes, rounds=rounds, **settings)
 
 

@@ -26,7 +26,7 @@ def loaded(task):
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_gains_and_splits_of_boosting_are_those_of_xgboost(task):
     features, targets, classes = loaded(task)
-    options = {"max_depth": 4, "max_leaf_nodes": None, "min_samples_leaf": 1, "max_bins": 32}
+    options = {"max_depth": 4, "max_leaf_nodes": None, "min_samples_leaf": 1, "max_bins": 32, "least": 1}
     options |= {"l2_regularization": 1.0, "min_hessian": 1.0}
     model = Boosting(features=features.shape[1], classes=classes, rounds=15, **options)
     learner, tensors = trained(model, shared_out(features, targets, classes=classes, peers=3), rounds=15)

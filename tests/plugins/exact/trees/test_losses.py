@@ -36,7 +36,7 @@ OPTIONS = {"quantile": {"quantile": 0.8}}
 
 
 def boosting(features, loss, *, rounds=10, classes=None, **options):
-    settings = {"max_depth": 3, "max_leaf_nodes": None, "min_samples_leaf": 5, "max_bins": 32}
+    settings = {"max_depth": 3, "max_leaf_nodes": None, "min_samples_leaf": 5, "max_bins": 32, "least": 1}
     return Boosting(
         features=features.shape[1],
         classes=classes,

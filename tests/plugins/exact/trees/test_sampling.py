@@ -29,7 +29,7 @@ def cancer():
 
 def boosting(features, *, classes=2, rounds=8, **options):
     settings = {"max_depth": 3, "max_leaf_nodes": None, "min_samples_leaf": 1, "max_bins": 32, "seed": 7} | options
-    return Boosting(features=features.shape[1], classes=classes, rounds=rounds, **settings)
+    return Boosting(features=features.shape[1], classes=classes, rounds=rounds, **{"least": 1} | settings)
 
 
 def split_by(tensors, tree):

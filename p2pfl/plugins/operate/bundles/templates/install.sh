@@ -115,9 +115,9 @@ echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/
 if [ -d "$units" ] && [ -w "$units" ]; then
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
-    echo "Check:  $(there "doctor @FILE@ --as @PEER@")"
+    echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
     echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
 else
-    echo "Check:  $(there "doctor @FILE@ --as @PEER@")"
+    echo "Check:  $(there "doctor @FILE@ --as @PEER@@TRUST@")"
     echo "Start:  $(there "peer @FILE@ --name @PEER@ --resume")"
 fi

@@ -1,0 +1,112 @@
+"""Parties: peers that have different columns of the same people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.data.data_description import Description, FloatArray, feature_names
+
+CommonRows = Literal["common", "labelled", "hidden"]
+"""Rows that a model learns from: those of all parties, all of the label holder, or common ones that nobody knows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Party:
+    """Private table of one party.
+
+    Parameters
+    ----------
+    features
+        All rows of the table, ``[n, a]`` float64 in the units of the table, with NaN for a missing value where its
+        column says so; a level is 1 in its column. The label holder may have no columns.
+    keys
+        For each agreed key, the value of every row; ``None`` where a part is missing or another row has the same.
+    description
+        Meaning of the features and of the target.
+    target
+        Classes ``[n]`` int64 or numbers ``[n]`` float64; ``None`` unless the party is the label holder.
+    notes
+        Sentences on the table for its owner alone.
+
+    Examples
+    --------
+    >>> from p2pfl.data.data_description import Field
+    >>> fields = Field("sex", ("f", "m")), Field("age")
+    >>> ada = Party(np.array([[1.0, 0, 31], [0, 1, 44]]), (("17", "18"),), Description(columns=fields))
+    >>> ada.columns, ada.independent().columns
+    (('sex=f', 'sex=m', 'age'), ('sex=f', 'age'))
+    """
+
+    features: FloatArray
+    keys: tuple[tuple[str | None, ...], ...]
+    description: Description = field(default_factory=Description)
+    target: npt.NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the features, ``[a]``."""
+        return tuple(feature_names(self.features.shape[1], self.description.columns))
+
+    def independent(self) -> Party:
+        """Return the party without the last level of each column, which the others and an intercept imply."""
+        fields, kept = [], []
+        for own in self.description.columns or ():
+            levels = [True] if own.levels is None else [*([True] * (len(own.levels) - 1)), False]
+            kept += levels
+            fields.append(own if own.levels is None else replace(own, levels=own.levels[:-1]))
+        if self.description.columns is None:
+            return self
+        description = replace(self.description, columns=tuple(fields))
+        return replace(self, features=self.features[:, np.array(kept, dtype=bool)], description=description)
+
+
+@dataclass(frozen=True, eq=False)
+class Parties:
+    """Peers that have different columns of the same people.
+
+    Everything but the tables is public and agreed.
+
+    Parameters
+    ----------
+    names
+        Names of all parties, sorted; the helper is none.
+    label
+        The label holder, which has the target.
+    helper
+        Peer without a table that deals random numbers and matches pseudonyms; ``None`` if there is none.
+    keys
+        Names of the keys, in the order in which rows are matched.
+    own
+        Tables of the local parties.
+    least
+        Least number of common rows.
+    rows
+        Rows that a model learns from.
+    alone_column
+        True if a party may have a single column, which predictions show.
+    sizes
+        Agreed numbers of rows, by party; those of others are not checked.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    helper: str | None
+    keys: tuple[str, ...]
+    own: Mapping[str, Party] = field(repr=False)
+    least: int
+    rows: CommonRows = "common"
+    alone_column: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def party(self, peer: str) -> Party:
+        """Return the table of a local party."""
+        return self.own[peer]

@@ -1,0 +1,235 @@
+"""Certificates that a run was replayed without peers or people, and that files of the old one were deleted."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from p2pfl.core.errors import InputError
+from p2pfl.core.files import replace as replace_file
+from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
+
+FILE = "forgotten.json"
+"""Name of a certificate in the directory of the replay."""
+
+DOMAIN = "forgotten"
+
+LARGEST_FILE = 1 << 24
+"""Most bytes of a certificate that are read."""
+
+PROMISE = (
+    "The new model is, to the precision stated, the one that this software would have made without these data, if the "
+    "peers that signed followed the protocol."
+)
+
+REMAINS = (
+    "copies of the old model that were given to others, and backups",
+    "figures that were published, and the records of the old run",
+    "what the old and the new model together show of who left",
+)
+"""What no replay takes back."""
+
+
+class DeletedFile(msgspec.Struct, frozen=True):
+    """File of the old run that was deleted.
+
+    Attributes
+    ----------
+    path
+        Within the run directory.
+    sha256
+        Digest of its content.
+    """
+
+    path: str
+    sha256: str
+
+
+class Withdrawal(msgspec.Struct, frozen=True):
+    """People who have withdrawn from the table of a peer.
+
+    Attributes
+    ----------
+    peer
+        Its name.
+    people
+        How many.
+    digest
+        HMAC-SHA256 of their sorted keys under a key that stays with the owner.
+    """
+
+    peer: str
+    people: int
+    digest: str
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """Certificate of a replay.
+
+    Attributes
+    ----------
+    schema
+    run, replay
+        Names of the directories of the old run and of its replay.
+    date
+        Time of the certificate, in UTC.
+    peers
+        Peers that left.
+    withdrawals
+        People who left, by the owner of their rows.
+    method, rounds
+        ``replay``, and how many rounds were played again.
+    precision
+        To which precision the replay equals a run that never had these data.
+    experiment_before, experiment_after
+        SHA-256 of both experiments (:func:`p2pfl.experiment.approval.experiment_digest`).
+    models_before, models_after
+        SHA-256 of each model file, by its name.
+    data
+        By remaining peer, whether its samples are those of the old run, apart from withdrawals; null if unknown.
+    deleted
+        Files of the old run that were deleted.
+    remains
+        What no replay takes back.
+    undone
+        What was not done, and why.
+    law
+        Articles of the GDPR that the certificate serves.
+    signer, signature
+        Public key of who signed all other fields, and the signature in base64; empty if nobody did.
+    """
+
+    schema: Literal[1] = 1
+    run: str
+    replay: str
+    date: str
+    peers: tuple[str, ...]
+    withdrawals: tuple[Withdrawal, ...]
+    method: Literal["replay"] = "replay"
+    rounds: int
+    precision: str
+    experiment_before: str
+    experiment_after: str
+    models_before: dict[str, str]
+    models_after: dict[str, str]
+    data: dict[str, bool | None]
+    deleted: tuple[DeletedFile, ...]
+    remains: tuple[str, ...] = REMAINS
+    undone: tuple[str, ...]
+    law: tuple[str, ...] = ("17 (erasure)", "19 (recipients)", "5(2) (accountability)", "12(3) (one month)")
+    signer: str = ""
+    signature: str = ""
+
+    @property
+    def message(self) -> bytes:
+        """Bytes that are signed."""
+        table = msgspec.to_builtins(msgspec.structs.replace(self, signature=""))
+        return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def valid(self) -> bool:
+        """True if the owner of ``signer`` signed it."""
+        try:
+            signature = base64.b64decode(self.signature, validate=True)
+        except binascii.Error:
+            return False
+        return bool(self.signer) and verify(parse_key(self.signer), self.message, signature, domain=DOMAIN)
+
+
+def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
+    """Return a certificate with the signature of an identity."""
+    named = msgspec.structs.replace(certificate, signer=key_text(signer.public))
+    signature = base64.b64encode(signer.sign(named.message, domain=DOMAIN)).decode()
+    return msgspec.structs.replace(named, signature=signature)
+
+
+def write_certificate(certificate: Certificate, folder: Path) -> Path:
+    """Write a certificate into the directory of the replay, and return its path.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    path = folder / FILE
+    replace_file(path, msgspec.json.format(msgspec.json.encode(certificate)) + b"\n", mode=0o644)
+    return path
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Read a certificate.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or is none.
+    """
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(LARGEST_FILE), type=Certificate)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
+
+
+def people_digest(keys: Iterable[str], secret: bytes) -> str:
+    """Return the keyed digest of the keys of people, whatever their order.
+
+    Examples
+    --------
+    >>> people_digest(["b", "a"], bytes(32)) == people_digest(["a", "b"], bytes(32))
+    True
+    """
+    message = json.dumps(sorted(keys)).encode()
+    return hmac.new(secret, message, hashlib.sha256).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+
+
+def check_certificate(certificate: Certificate, *, replay: Path, old: Path) -> list[str]:
+    """Return what of a certificate is not so, in sentences without a full stop; nothing if all is.
+
+    Parameters
+    ----------
+    certificate
+        The certificate.
+    replay, old
+        Directories of the replay and of the old run, which may be gone.
+    """
+    faults = []
+    if not certificate.signer:
+        faults.append("nobody has signed it")
+    elif not certificate.valid:
+        faults.append("it was changed after it was signed")
+    for name, digest in certificate.models_after.items():
+        path = replay / "peers" / name
+        if not path.is_file():
+            faults.append(f"the model {name} of the replay is gone")
+        elif file_digest(path) != digest:
+            faults.append(f"the model {name} of the replay is another one")
+    faults += [
+        f"{each.path} of the old run is still there" for each in certificate.deleted if (old / each.path).exists()
+    ]
+    return faults

@@ -1,0 +1,112 @@
+"""A certificate of forgetting in words, and as a page for the data protection officer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from p2pfl.plugins.evidence.certificate import PROMISE, Certificate
+from p2pfl.privacy.keys import fingerprint, parse_key
+from p2pfl.results.facts import Block, FactTable, Note, Section, pairs
+from p2pfl.results.formats import count_of
+from p2pfl.results.pages.rendering import page
+
+
+def sentences(certificate: Certificate) -> Iterator[str]:
+    """Yield what a certificate says, for a terminal."""
+    yield f"{_who_left(certificate)} left {certificate.run}; {certificate.replay} is the run that never had them"
+    yield f"{count_of(certificate.rounds, 'round')} were played again; the models are equal {certificate.precision}"
+    changed = [peer for peer, same in certificate.data.items() if same is False]
+    yield "the others trained on the same data" if not changed else f"DATA DIFFER at {', '.join(changed)}"
+    if certificate.deleted:
+        yield f"{count_of(len(certificate.deleted), 'file')} of the old run were deleted"
+    for each in certificate.undone:
+        yield f"not done: {each}"
+
+
+def certificate_page(certificate: Certificate) -> str:
+    """Return a certificate as a page."""
+    withdrawn = [(each.peer, each.people, each.digest) for each in certificate.withdrawals]
+    names = sorted(certificate.models_before.keys() | certificate.models_after.keys())
+    models = [
+        (name, certificate.models_before.get(name, "none")[:16], certificate.models_after.get(name, "none")[:16])
+        for name in names
+    ]
+    words = {True: "the same as in the old run", False: "DIFFER from the old run", None: "not compared"}
+    signed = f"by the key {fingerprint(parse_key(certificate.signer))}" if certificate.signer else "by nobody yet"
+    sections: list[Section] = [
+        (
+            "what",
+            "What left",
+            [
+                pairs(
+                    "",
+                    {
+                        "who": _who_left(certificate),
+                        "old run": certificate.run,
+                        "replay": certificate.replay,
+                        "date": certificate.date,
+                        "signed": signed,
+                        "GDPR, article": ", ".join(certificate.law),
+                    },
+                ),
+                FactTable("People", ("owner", "people", "keyed hash of their keys"), withdrawn, text=3)
+                if withdrawn
+                else None,
+            ],
+        ),
+        (
+            "how",
+            "How",
+            [
+                PROMISE,
+                pairs(
+                    "",
+                    {
+                        "method": certificate.method,
+                        "rounds played again": str(certificate.rounds),
+                        "equal": certificate.precision,
+                        "experiment before (SHA-256)": certificate.experiment_before,
+                        "experiment after": certificate.experiment_after,
+                    },
+                ),
+                FactTable("Models", ("file", "before (SHA-256)", "after"), models, text=3),
+                FactTable(
+                    "Data of those who remain",
+                    ("peer", "training samples"),
+                    [(peer, words[same]) for peer, same in certificate.data.items()],
+                    text=2,
+                ),
+            ],
+        ),
+        (
+            "deleted",
+            "Deleted",
+            [
+                FactTable(
+                    "",
+                    ("file of the old run", "SHA-256"),
+                    [(each.path, each.sha256) for each in certificate.deleted],
+                    text=2,
+                )
+                if certificate.deleted
+                else "Nothing."
+            ],
+        ),
+        ("remains", "What remains", _capitalised(certificate.remains)),
+        (
+            "undone",
+            "Not done",
+            _capitalised(certificate.undone) or ["Nothing is open."],
+        ),
+        ("sign", "Signatures", [Note("", style="signature"), Note("", style="signature")]),
+    ]
+    return page(f"Certificate of erasure: {_who_left(certificate)}", sections)
+
+
+def _capitalised(phrases: Sequence[str]) -> list[Block]:
+    return [f"{each[0].upper()}{each[1:]}." for each in phrases]
+
+
+def _who_left(certificate: Certificate) -> str:
+    people = [f"{count_of(each.people, 'person')} of {each.peer}" for each in certificate.withdrawals]
+    return ", ".join([*certificate.peers, *people]) or "nobody"

@@ -1,0 +1,216 @@
+"""``p2pfl forget``: a run as if peers or people had never been in it, and the certificate of that."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.experiments import note_tables, warn_unaccounted
+from p2pfl.cli.running.repeating import check_repeatable, check_trust
+from p2pfl.core.errors import InputError, RunError
+from p2pfl.core.files import replace as replace_file
+from p2pfl.experiment import Experiment, read
+from p2pfl.experiment.approval import experiment_digest
+from p2pfl.plugins.evidence.certificate import (
+    FILE,
+    Certificate,
+    Withdrawal,
+    check_certificate,
+    people_digest,
+    read_certificate,
+    sign_certificate,
+    write_certificate,
+)
+from p2pfl.plugins.evidence.certificate_page import certificate_page, sentences
+from p2pfl.plugins.evidence.evidence_commands import ForgetOptions
+from p2pfl.plugins.evidence.forgetting import (
+    changes_without,
+    check_same,
+    delete_models,
+    model_digests,
+    precision_of,
+    withdrawn_keys,
+)
+from p2pfl.privacy.keys import Identity
+from p2pfl.results.run_files import table_of
+
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment import Plan
+
+SECRET_FILE = "withdrawn.key"  # noqa: S105 (the name of a file)
+"""Name of the file with the key of the hashes of withdrawn keys, which stays with the owner."""
+
+SECRET_LENGTH = 32
+
+
+def run(options: ForgetOptions) -> int:
+    """Replay, certify and delete, or check a certificate.
+
+    Raises
+    ------
+    InputError
+        Options do not go together, nobody leaves, or the run cannot be replayed.
+    RunError
+        A certificate is not so.
+    """
+    if options.check:
+        return _check(options)
+    old = Path(options.run)
+    check_repeatable(old, live=options.replayed is not None)
+    check_trust(old, trust=options.trust_code, command="forget")
+    signer = None if options.key is None else Identity.load(options.key)
+    before = read(old / "experiment.toml")
+    replay, resolved = _played(options, before) if options.replayed is not None else _replayed(options, old, before)
+    secret = secrets.token_bytes(SECRET_LENGTH)
+    withdrawn = withdrawn_keys(resolved)
+    if withdrawn:
+        replace_file(replay / SECRET_FILE, secret.hex().encode() + b"\n", mode=0o600)
+    after = resolved.experiment
+    models_before = model_digests(old)
+    undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
+    if signer is None:
+        undone.append("nobody has signed this certificate; sign it with --key")
+    certificate = Certificate(
+        run=old.name,
+        replay=replay.name,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        peers=tuple(sorted({*after.learning.without} - {*before.learning.without})),
+        withdrawals=tuple(
+            Withdrawal(peer, len(keys), people_digest(keys, secret)) for peer, keys in sorted(withdrawn.items())
+        ),
+        rounds=int(table_of(replay / "summary.json", what="a summary").get("rounds") or 0),
+        precision=precision_of(resolved),
+        experiment_before=experiment_digest(before),
+        experiment_after=experiment_digest(after),
+        models_before=models_before,
+        models_after=model_digests(replay),
+        data=_same_data(old, replay, withdrawn),
+        deleted=() if options.keep else delete_models(old),
+        undone=tuple(undone),
+    )
+    if signer is not None:
+        certificate = sign_certificate(certificate, signer)
+    path = write_certificate(certificate, replay)
+    if options.html is not None:
+        replace_file(Path(options.html), certificate_page(certificate).encode(), mode=0o644)
+    return terminal.answer(
+        options, msgspec.to_builtins(certificate) | {"file": str(path)}, lambda _: _show(certificate, path)
+    )
+
+
+def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Path, Plan]:
+    """Replay a simulation without those who leave, and return its directory and plan."""
+    from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
+
+    after = read(old / "experiment.toml", changes=changes_without(before, options.peer, options.rows))
+    summary = table_of(old / "summary.json", what="a summary")
+    plans = list["Plan"]()
+
+    def begin(resolved: Plan) -> Path:
+        """Return the directory of the replay, once nothing is left that could refuse it."""
+        _check_difference(resolved, accepted=options.accept_difference)
+        warn_unaccounted(resolved)
+        note_tables(resolved)
+        plans.append(resolved)
+        return folders.new(options.runs, before.name, suffix="without")
+
+    again = simulate(
+        after,
+        folder=begin,
+        baselines=summary.get("alone") is not None or summary.get("pooled") is not None,
+        workers=max(1, len(summary.get("workers", ()))),
+        unaccounted=options.accept_difference,
+    )
+    return Path(again.folder or ""), plans[0]
+
+
+def _played(options: ForgetOptions, before: Experiment) -> tuple[Path, Plan]:
+    """Return the directory and the plan of a replay that live peers have played."""
+    import p2pfl  # noqa: PLC0415 (it imports torch)
+
+    if options.peer or options.rows is not None:
+        raise InputError("--replayed says who has left by its settings; leave out --peer and --rows")
+    replay = Path(options.replayed or "")
+    check_repeatable(replay, live=True)
+    after = read(replay / "experiment.toml")
+    check_same(before, after)
+    if after.learning.without == before.learning.without and "without" not in after.data.options:
+        raise InputError(f"{replay} is no run without anybody; set learning.without or data.options.without")
+    names = sorted({path.name.split(".")[0] for path in (replay / "peers").glob("*.safetensors")})
+    return replay, p2pfl.plan(after, only=names, unaccounted=True)
+
+
+def _check_difference(resolved: Plan, *, accepted: bool) -> None:
+    """Refuse to replay an exact model without a peer, whose totals the difference of both models shows.
+
+    Raises
+    ------
+    InputError
+        The model follows from exact totals, and nobody has accepted the difference.
+    """
+    exact = resolved.asked.algorithm.additive and not resolved.claims
+    if exact and resolved.experiment.learning.without and not accepted:
+        raise InputError(
+            "the old and the new model follow from exact totals, so their difference shows those of the peers that "
+            "leave to whoever has both; agree with --accept-difference, or let several peers leave at once"
+        )
+
+
+def _same_data(old: Path, replay: Path, withdrawn: Mapping[str, Any]) -> dict[str, bool | None]:
+    """Return by remaining peer whether its samples are those of the old run; unknown where people have withdrawn."""
+    before, after = (
+        table_of(folder / "data.json", what="digests of data").get("peers", {}) for folder in (old, replay)
+    )
+    return {
+        peer: None if peer in withdrawn or peer not in before else _training(before[peer]) == _training(digests)
+        for peer, digests in sorted(after.items())
+    }
+
+
+def _training(digests: Mapping[str, Any]) -> Any:
+    """Return the digest of what a peer trained on; test samples may be those of all peers together."""
+    return digests.get("train")
+
+
+def _check(options: ForgetOptions) -> int:
+    """Check a certificate, and print what it says."""
+    path = Path(options.run)
+    path = path / FILE if path.is_dir() else path
+    certificate = read_certificate(path)
+    old = Path(options.runs) / certificate.run
+    faults = check_certificate(certificate, replay=path.parent, old=old)
+    if options.opening is not None:
+        faults += _unopened(certificate, Path(options.opening), options.rows)
+    if faults:
+        raise RunError(f"{path}: {'; '.join(faults)}")
+    return terminal.answer(
+        options, msgspec.to_builtins(certificate) | {"file": str(path)}, lambda _: _show(certificate, path)
+    )
+
+
+def _unopened(certificate: Certificate, key: Path, rows: str | None) -> list[str]:
+    """Return the withdrawals whose hash is not that of the keys of people in the files of their owners."""
+    from p2pfl.data.tables.declaration import withdrawals  # noqa: PLC0415 (it imports torch)
+
+    if rows is None:
+        raise InputError("--opening compares the hash with keys of people; name their files with --rows")
+    try:
+        secret = bytes.fromhex(key.read_text("utf-8").strip())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{key} is no key of a hash ({error}); name the {SECRET_FILE} of the replay") from None
+    return [
+        f"the hash of the {each.people} people who left {each.peer} does not open with {key} and these keys"
+        for each in certificate.withdrawals
+        if people_digest(withdrawals(rows, None, peer=each.peer), secret) != each.digest
+    ]
+
+
+def _show(certificate: Certificate, path: Path) -> None:
+    for sentence in (*sentences(certificate), f"certificate: {path}"):
+        terminal.note(sentence)

@@ -1,0 +1,231 @@
+""":class:`Block`, the part of a regression that one party keeps: coefficients of its own columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import Explained, FittedRegression, finite
+from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Description, Field
+from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
+from p2pfl.plugins.exact.columns import labels_of
+from p2pfl.plugins.exact.regression.families import Response, response
+from p2pfl.plugins.exact.regression.fits import coefficients
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
+from p2pfl.results.models.model_description import describe_inputs
+
+NAME = "vertical_block"
+"""Name of the model in a file."""
+
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "dispersion", "coefficients", "steps", "value")
+"""Numbers of a fit that every party has; the value is its share of the explained deviance."""
+
+RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio", "gamma": "ratio of means"}
+"""Meaning of the exponential of a coefficient, by family."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(TensorModel):
+    r"""Part of a regression that one party keeps.
+
+    With m and s the means and deviations of its columns over the common training rows, the part of the linear predictor
+    is :math:`\sum_j (x_j - m_j) / s_j \, \beta_j`; the label holder adds the intercept.
+
+    Parameters
+    ----------
+    features
+        Number of encoded columns.
+    classes
+        Number of classes, in the file of the label holder; ``None`` elsewhere and for numbers.
+    family
+        Family of the regression.
+    ridge
+        Penalty.
+    label
+        True for the label holder, whose file has the intercept and its own model alone.
+    errors
+        True if coefficients have standard errors.
+    fields
+        Columns of the party.
+
+    Examples
+    --------
+    >>> Block(features=2, classes=None, family="binomial").layout.names[:2]
+    ('weight', 'error')
+    """
+
+    name: ClassVar[str] = NAME
+    shows: ClassVar[str] = "nothing by itself"
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0, command="coefficients")
+
+    features: int
+    classes: int | None
+    family: str
+    ridge: float = 0.0
+    label: bool = False
+    errors: bool = True
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    def kind(self) -> Response:
+        """The family with its link."""
+        return response(self.family, None, alpha=1.0, classes=self.classes)
+
+    @property
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name."""
+        columns, numbers = ["weight", "error", "mean", "deviation"], [*FACTS]
+        if self.label:
+            columns, numbers = [*columns, "alone_weight"], [*numbers, "bias", "bias_error", "alone_bias"]
+        return Shapes(dict.fromkeys(columns, (self.features,)) | dict.fromkeys(numbers, (1,)))
+
+    def module(self) -> nn.Module:
+        """Return the module of the label holder's own model, or of the part of a linear predictor."""
+        return BlockModule(self)
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Raise :class:`ModelError`, as a part learns with the others alone.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del tensors, own
+        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
+        yield
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return what :meth:`module` does."""
+        if not self.label:
+            return self.predictor_of(tensors, part.features.astype(np.float64))[:, None]
+        standardised = (part.features - tensors["mean"]) / tensors["deviation"]
+        alone = standardised @ tensors["alone_weight"] + tensors["alone_bias"]
+        return self.kind.outputs(alone[:, None])
+
+    def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
+        """Return the part of the linear predictor of each row, with the intercept at the label holder, ``[n]``."""
+        part = ((features - tensors["mean"]) / tensors["deviation"]) @ tensors["weight"]
+        return part + tensors["bias"] if self.label else part
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return the coefficients of the own columns, in their units; the intercept is that at the means of all."""
+        del classes
+        if not tensors["samples"][0]:
+            return None
+        scale = tensors["deviation"]
+        beta, errors = tensors["weight"] / scale, tensors["error"] / scale
+        labels = labels_of(fields)
+        if self.label:
+            beta, errors = np.append(beta, tensors["bias"]), np.append(errors, tensors["bias_error"])
+            labels = [*labels, "(intercept)"]
+        facts = {key: value for key in FACTS if not math.isnan(value := float(tensors[key][0]))}
+        freedom = facts["samples"] - facts["coefficients"]
+        dispersed = self.kind.family.dispersed and not self.ridge
+        listed = coefficients(
+            beta,
+            np.diag(errors**2),
+            labels,
+            penalised=self.ridge > 0,
+            freedom=freedom if dispersed and freedom > 0 else None,
+        )
+        return Explained(
+            regression=FittedRegression(
+                f"{self.family} of several parties",
+                tuple(listed),
+                finite(facts),
+                errors="none" if not self.errors else "posterior" if self.ridge else "likelihood",
+                freedom=freedom if dispersed else None,
+                ratio=RATIOS.get(self.family, ""),
+            )
+        )
+
+
+class BlockModule(TensorModule):
+    """Torch module of a part.
+
+    Parameters
+    ----------
+    block
+        The part.
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    weight: torch.Tensor
+    alone_weight: torch.Tensor
+    alone_bias: torch.Tensor
+
+    def __init__(self, block: Block) -> None:
+        super().__init__(block.shapes)
+        self.label, self.classes, self.link = block.label, block.classes, block.kind.link
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits or predicted numbers of the label holder's own model, or the part of a linear predictor."""
+        standardised = (features - self.mean) / self.deviation
+        if not self.label:
+            return (standardised @ self.weight)[:, None]
+        outputs = self.link.tensor((standardised @ self.alone_weight + self.alone_bias)[:, None])
+        return outputs if self.classes is None else torch.cat([torch.zeros_like(outputs), outputs], dim=1)
+
+
+def describe_block(block: Block, meaning: Description) -> dict[str, Any]:
+    """Return the description in the file of a party: its own columns, and no name of anybody else's.
+
+    Parameters
+    ----------
+    block, meaning
+        Part of the model, and meaning of the columns of the party.
+    """
+    options: Mapping[str, Any] = {
+        "family": block.family,
+        "ridge": block.ridge,
+        "label": block.label,
+        "errors": block.errors,
+    }
+    classes = None if meaning.classes is None or not block.label else list(map(str, meaning.classes))
+    return {
+        "version": 1,
+        "model": {"name": NAME, "options": dict(options)},
+        "task": "regression" if classes is None else "classification",
+        "loss": "squared_error" if classes is None else "cross_entropy",
+        "data": "vertical",
+        "inputs": describe_inputs(meaning, shape=[block.features]),
+        "outputs": {
+            "classes": None if classes is None else len(classes),
+            "class_names": classes,
+            "target": meaning.target if block.label else None,
+            "mean": 0.0,
+            "deviation": 1.0,
+        },
+    }
+
+
+def describe_run(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all may know of a model: no column, no class and no scale.
+
+    Parameters
+    ----------
+    name, options
+        Name of the model, and public options.
+    """
+    raw = "columns of several parties, each of which keeps the part of the model for its own"
+    return {
+        "version": 1,
+        "private": True,
+        "model": {"name": name, "options": dict(options)},
+        "task": "classification" if options.get("family") == "binomial" else "regression",
+        "loss": "cross_entropy" if options.get("family") == "binomial" else "squared_error",
+        "data": "vertical",
+        "inputs": describe_inputs(Description(raw=raw, declared=True), shape=[]),
+        "outputs": {"classes": None, "class_names": None, "target": None, "mean": 0.0, "deviation": 1.0},
+    }

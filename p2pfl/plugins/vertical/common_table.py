@@ -1,0 +1,136 @@
+"""The common rows of parties in one order, of which each party sees its own columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.core.draws import draw
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError
+from p2pfl.data.parties import Parties, Party
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Columns of a party over the common rows, in units of their deviation over the training rows.
+
+    Parameters
+    ----------
+    train, test
+        ``[n, a]``, of the columns that an intercept and other levels do not imply.
+    mean, deviation
+        ``[F]`` of all encoded columns; the deviation of a constant column is 1.
+    kept
+        Positions of the a columns among the F encoded ones.
+    """
+
+    train: Floats
+    test: Floats
+    mean: Floats
+    deviation: Floats
+    kept: Ints
+
+    def spread(self, values: Floats) -> Floats:
+        """Return numbers of the a columns as those of all encoded columns, 0 elsewhere, ``[F]``."""
+        every = np.zeros(len(self.mean))
+        every[self.kept] = values
+        return every
+
+
+@dataclass(frozen=True, eq=False)
+class CommonTable:
+    """Common rows of all parties, whose training and test rows are drawn by key over the common order.
+
+    Parameters
+    ----------
+    parties
+        Tables of the local parties.
+    positions
+        Function that returns the rows of a local party in the common order, ``[n]``.
+    rows
+        n, which all know.
+    seed, share
+        Seed of the draw, and share of the rows that are held out.
+    """
+
+    parties: Parties
+    positions: Callable[[str], Ints]
+    rows: int
+    seed: int
+    share: float
+    scaled: Callable[[str], Scaled] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scaled", cache(self._scaled))
+
+    @property
+    def held_out(self) -> Ints:
+        """Places of the test rows in the common order, sorted."""
+        count = int(self.share * self.rows)
+        return np.sort(draw(self.seed, "vertical test rows").permutation(self.rows)[:count])
+
+    @property
+    def trained(self) -> Ints:
+        """Places of the training rows in the common order."""
+        return np.setdiff1d(np.arange(self.rows), self.held_out)
+
+    def targets(self, *, test: bool = False) -> npt.NDArray[Any]:
+        """Return the targets of the training or test rows; asked at the label holder alone."""
+        label = self.parties.label
+        target = self.parties.party(label).target
+        assert target is not None  # noqa: S101 (the label holder has them)
+        return np.asarray(target[self.positions(label)][self.held_out if test else self.trained])
+
+    def _scaled(self, peer: str) -> Scaled:
+        party, positions = self.parties.party(peer), self.positions(peer)
+        every = party.features[positions]  # [n, F]
+        own = party.features[np.sort(positions[self.trained])]  # the same numbers whatever the common order is
+        mean, deviation = own.mean(axis=0), own.std(axis=0)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        standard, kept = (every - mean) / deviation, kept_columns(party)
+        return Scaled(standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept)
+
+
+def kept_columns(party: Party) -> Ints:
+    """Return the positions of the columns of a party, without the last level of each.
+
+    Examples
+    --------
+    >>> from p2pfl.data.data_description import Description, Field
+    >>> fields = Field("sex", ("f", "m")), Field("age")
+    >>> kept_columns(Party(np.zeros((1, 3)), (("17",),), Description(columns=fields))).tolist()
+    [0, 2]
+    """
+    columns = party.description.columns
+    if columns is None:
+        return np.arange(party.features.shape[1])
+    kept = [
+        place + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for place in _places(each)
+    ]
+    return np.flatnonzero(kept)
+
+
+def _places(column: Any) -> range:
+    return range(1 if column.levels is None else len(column.levels))
+
+
+def check_complete(peer: str, party: Party) -> None:
+    """Refuse missing values; called at their owner, before anything leaves.
+
+    Raises
+    ------
+    DataError
+        A value is missing.
+    """
+    lacking = np.flatnonzero(np.isnan(party.features).any(axis=0))
+    if len(lacking):
+        raise DataError(
+            f'{peer} has missing values in "{party.columns[lacking[0]]}"; give the column a rule `missing` other than '
+            '"nan", or leave such rows out by drop = true'
+        )

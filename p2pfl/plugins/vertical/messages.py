@@ -1,0 +1,148 @@
+"""Messages between peers as questions: what one peer sends to another, and what one peer publishes.
+
+All peers run the same generator. What a peer receives lies in a :class:`Slot`, which its own answers alone may read: in
+a process of another peer it stays empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import RunError
+from p2pfl.core.neighbourhood import Recipient
+from p2pfl.learning.additive import Question, Questions
+
+WORDS_PER_FLOAT = 2
+"""Integers of an ordinary total that carry a float64."""
+
+
+class Slot:
+    """Integers that one peer receives.
+
+    Parameters
+    ----------
+    receiver
+        Name of the peer.
+    """
+
+    def __init__(self, receiver: str) -> None:
+        self.receiver = receiver
+        self._received: Callable[[], Ints] | None = None
+
+    def take(self, values: Ints) -> None:
+        """Keep what has arrived."""
+        self._received = lambda: values
+
+    def keep(self, values: Callable[[], Ints]) -> None:
+        """Keep what the receiver itself computes when it reads the slot."""
+        self._received = values
+
+    def read(self, peer: str) -> Ints:
+        """Return the integers to the answer of a peer.
+
+        Raises
+        ------
+        RunError
+            The peer is not the receiver, or nothing has arrived.
+        """
+        if peer != self.receiver or self._received is None:
+            raise RunError(
+                f"{peer} cannot read what {self.receiver} receives; ask for it in an answer of {self.receiver} alone, "
+                "after it was sent"
+            )
+        return self._received()
+
+
+def collect(answer: Callable[[str], Ints], *, size: int, to: str, among: Sequence[str]) -> Questions[Slot]:
+    """Ask for a total of some peers modulo 2^64 that one peer alone receives.
+
+    Parameters
+    ----------
+    answer
+        Function that returns what each of them adds, ``[size]``; the same however often it is called.
+    size
+        Number of integers.
+    to, among
+        The receiver, and those who contribute.
+    """
+    slot = Slot(to)
+    if size and tuple(among) != (to,):
+        yield Question(answer, size=size, to=Recipient(to, slot.take, among=tuple(among)))
+    else:
+        slot.keep(lambda: answer(to))
+    return slot
+
+
+def send(values: Callable[[], Ints], *, size: int, sender: str, to: str) -> Questions[Slot]:
+    """Send integers from one peer to another; nobody else can read them.
+
+    Parameters
+    ----------
+    values
+        Function that returns the integers ``[size]``, called at the sender alone.
+    size, sender, to
+        Number of integers, and both peers.
+
+    Examples
+    --------
+    >>> from p2pfl.learning.additive import add_up, answer_questions
+    >>> sending = send(lambda: np.arange(3), size=3, sender="ada", to="bob")
+    >>> answer_questions(sending, lambda question: add_up(question, ["ada", "bob"])).read("bob").tolist()
+    [0, 1, 2]
+    """
+    return (yield from collect(lambda _: values(), size=size, to=to, among=(sender,)))
+
+
+def send_floats(values: Callable[[], Floats], *, size: int, sender: str, to: str) -> Questions[Callable[[], Floats]]:
+    """Send floats from one peer to another to the last bit, and return the function by which the receiver reads them.
+
+    Parameters
+    ----------
+    values, size, sender, to
+        As of :func:`send`.
+    """
+    slot = yield from send(
+        lambda: np.asarray(values(), np.float64).ravel().view(np.int64), size=size, sender=sender, to=to
+    )
+    return lambda: slot.read(to).view(np.float64)
+
+
+def publish(values: Callable[[], Floats], *, size: int, sender: str) -> Questions[Floats]:
+    """Ask for floats that one peer publishes to all, to the last bit.
+
+    Parameters
+    ----------
+    values, size, sender
+        As of :func:`send`.
+    """
+
+    def answer(peer: str) -> Ints:
+        if peer != sender:
+            return np.zeros(WORDS_PER_FLOAT * size, np.int64)
+        return np.asarray(values(), "<f8").ravel().view("<u4").astype(np.int64)
+
+    total = yield Question(answer, size=WORDS_PER_FLOAT * size)
+    return total.astype("<u4").view("<f8").astype(np.float64)
+
+
+def state(number: Callable[[str], int], *, peers: Sequence[str]) -> Questions[Ints]:
+    """Ask for an integer that each of some peers publishes, ``[K]`` in their order.
+
+    Parameters
+    ----------
+    number
+        Function that returns the integer of a peer.
+    peers
+        Names of the K peers; others publish nothing.
+    """
+
+    def answer(peer: str) -> Ints:
+        stated = np.zeros(len(peers), np.int64)
+        if peer in peers:
+            stated[peers.index(peer)] = number(peer)
+        return stated
+
+    return (yield Question(answer, size=len(peers)))

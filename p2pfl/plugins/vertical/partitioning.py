@@ -1,0 +1,159 @@
+"""How a vertical run comes together: its learner, and the statement of who learns what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import DataTraits
+from p2pfl.data import Federation
+from p2pfl.data.loader import check_options, source_of
+from p2pfl.data.parties import Parties
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import data_folder
+from p2pfl.experiment.composition import Composition
+from p2pfl.experiment.partitionings import Disclosure, name_of
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
+from p2pfl.learning import Learner
+from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
+from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
+from p2pfl.plugins.vertical.statement import VerticalRun
+from p2pfl.plugins.vertical.tables import vertical
+from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
+from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalModel
+from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
+from p2pfl.results import Run
+
+MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM}
+"""Models by name."""
+
+OWN_TABLES = "vertical"
+"""Name of the data set of tables that peers own."""
+
+ROLE_OPTIONS = {"label": str, "helper": str}
+"""Options of the split ``columns``."""
+
+
+@dataclass(frozen=True)
+class VerticalPartitioning:
+    """Peers hold different columns of the same people."""
+
+    traits: DataTraits = DataTraits(columns=True)  # noqa: RUF009 (it is frozen)
+
+    def federate(
+        self, experiment: Experiment, *, peers: tuple[str, ...], only: Sequence[str] | None = None
+    ) -> Federation:
+        """Return the tables of the local parties: their own files, or columns that are dealt out.
+
+        Raises
+        ------
+        DataError
+            An option is invalid, or a table does not fit.
+        """
+        data, local = experiment.data, peers if only is None else tuple(only)
+        if data.name == OWN_TABLES:
+            check_options(OWN_TABLES, vertical, data.options)
+            return load_parties(vertical(data_folder(), **data.options), peers, local)
+        roles = checked_options(data.split_options, ROLE_OPTIONS, key="data.split_options", name=data.split)
+        source = source_of(data.name, data_folder(), data.options)
+        label, helper = roles.get("label"), roles.get("helper")
+        return deal_columns(source, peers, local, label=label, helper=helper, seed=experiment.seed)
+
+    def learner(self, experiment: Experiment, federation: Federation) -> Learner:
+        """Return the learner of a vertical run.
+
+        Raises
+        ------
+        ExperimentError
+            The model or an option does not work with columns at different peers.
+        """
+        parties = parties_of(experiment, federation)
+        return VerticalLearner(
+            parties,
+            vertical_model(experiment),
+            peers=federation.peers,
+            run=experiment.name,
+            seed=experiment.seed,
+            test=Composition.of(experiment).test_share,
+        )
+
+    def predict(self, folder: Path, table: str, *, unaccounted: bool) -> JoinedPredictions:
+        """Return the predictions for new tables of all parties.
+
+        Raises
+        ------
+        InputError
+            A file or a table is missing.
+        """
+        return predict_together(Run.load(folder), table, unaccounted=unaccounted)
+
+    def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
+        """Return who learns what."""
+        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        roles = Roles(parties.names, parties.label, parties.helper)
+        tables = [*parties.own.values()]
+        run = VerticalRun(
+            label=roles.label,
+            features=roles.features,
+            solver=roles.solver,
+            helper=roles.helper,
+            others=tuple(sorted({*peers} - {*roles.peers})),
+            steps=model.predictors,
+            most=MAX_PREDICTORS,
+            noisy=model.noisy,
+            tested=Composition.of(experiment).test_share > 0 and bool(model.scores),
+            shown=model.shown,
+            rows=min(map(len, tables), default=0),
+            columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,
+            keys=len(parties.keys),
+        )
+        return run.disclosure
+
+
+def parties_of(experiment: Experiment, federation: Federation) -> Parties:
+    """Return the parties of a federation, which the partitioning has made.
+
+    Raises
+    ------
+    ExperimentError
+        It has none.
+    """
+    if federation.parties is None:
+        raise ExperimentError(
+            f"{name_of(experiment.data)} needs peers with different columns, but the data have none; take the data "
+            "that the experiment names"
+        )
+    return federation.parties
+
+
+def vertical_model(experiment: Experiment) -> VerticalModel:
+    """Return the model of an experiment.
+
+    Raises
+    ------
+    ExperimentError
+        The model or an option does not work with columns at different peers.
+    """
+    name, options = experiment.model.name, experiment.model.options
+    if name not in MODELS:
+        raise ExperimentError(
+            f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to '
+            f"{' or '.join(MODELS)}, whose models follow from products of columns"
+        )
+    kind = MODELS[name]
+    types = parameter_types(kind, without=())
+    values: dict[str, Any] = checked_options(options, types, key="model.options", name=f"{name} of columns")
+    if "family" in types and "family" not in values:
+        raise ExperimentError(
+            'model.options.family is missing, and peers without the target cannot tell it; set it, such as "gaussian"'
+        )
+    return kind(**values)
+
+
+PARTITIONING = VerticalPartitioning()
+"""The entry point of ``data.name = "vertical"`` and ``data.split = "columns"``."""

@@ -1,0 +1,196 @@
+"""Who does what in vertical learning, and what is refused before anything leaves a peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pfl.core.errors import DataError, InputError, LearningError, PrivacyError, TopologyError
+from p2pfl.topology import Topology
+
+LEAST_ROWS = 50
+"""Least number of common rows."""
+
+LEAST_COLUMNS = 2
+"""Least number of columns of a party without labels: predictions show a single one up to a factor."""
+
+ROWS_PER_COEFFICIENT = 10
+"""Least number of rows for each coefficient of all parties; products meet columns that a party knows."""
+
+MAX_PREDICTORS = 14
+"""Most linear predictors that the label holder may see of a row, over all runs."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Roles of peers; public.
+
+    Parameters
+    ----------
+    parties
+        Names of those with columns or labels; kept sorted.
+    label
+        The party that holds the labels.
+    helper
+        Peer without rows that deals random numbers and solves; ``None`` for none.
+
+    Raises
+    ------
+    InputError
+        There are fewer than two parties, the label holder is none, or the helper is one.
+    PrivacyError
+        Two parties have no helper.
+
+    Examples
+    --------
+    >>> roles = Roles(("bob", "ada"), label="bob", helper="cleo")
+    >>> roles.features, roles.solver, roles.dealer("ada", "bob")
+    (('ada',), 'cleo', 'cleo')
+    """
+
+    parties: tuple[str, ...]
+    label: str
+    helper: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parties", tuple(sorted(self.parties)))
+        listed = ", ".join(self.parties)
+        if len({*self.parties}) < max(2, len(self.parties)):
+            raise InputError(
+                f"the parties are {listed or 'none'}, but vertical learning takes at least two different ones; name "
+                "peers that hold different columns of the same people"
+            )
+        if self.label not in self.parties:
+            raise InputError(
+                f"the label holder {self.label} is none of the parties {listed}; set data.options.label to one of them"
+            )
+        if self.helper in self.parties:
+            raise InputError(
+                f"the helper {self.helper} holds columns or labels, so it would learn what it hides from others; set "
+                "data.options.helper to a peer without rows"
+            )
+        if self.helper is None and len(self.parties) == 2:
+            raise PrivacyError(
+                f"{listed} have nobody to deal the random numbers that hide their columns; set data.options.helper to "
+                "a third peer that conspires with neither"
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Parties without labels."""
+        return tuple(party for party in self.parties if party != self.label)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All who take part, sorted."""
+        return tuple(sorted({*self.parties, *([self.helper] if self.helper else [])}))
+
+    @property
+    def solver(self) -> str:
+        """Peer that receives sums of products and solves; never the label holder, who sees predictors."""
+        return self.helper or self.features[0]
+
+    def dealer(self, one: str, other: str) -> str:
+        """Return the peer that deals random numbers for a product of two parties."""
+        return self.helper or next(party for party in self.parties if party not in {one, other})
+
+    def check_swarm(self, topology: Topology) -> None:
+        """Refuse a graph of peers in which two who take part are no neighbours.
+
+        Raises
+        ------
+        InputError
+            Somebody is no peer of the run.
+        TopologyError
+            An edge is missing.
+        """
+        missing = sorted({*self.peers} - {*topology.peers})
+        if missing:
+            raise InputError(f"{', '.join(missing)} is no peer of this run; name peers of the topology")
+        apart = [
+            f"{one}-{other}"
+            for place, one in enumerate(self.peers)
+            for other in self.peers[place + 1 :]
+            if other not in {*topology.neighbours(one)}
+        ]
+        if apart:
+            raise TopologyError(
+                f"vertical learning sends messages between every two peers, and {', '.join(apart)} are no edges; set "
+                'topology.kind to "complete"'
+            )
+
+    def check_columns(self, peer: str, columns: int, *, classes: int | None = None, alone_column: bool = False) -> None:
+        """Refuse a party whose columns would follow from predictions; called at this party.
+
+        Parameters
+        ----------
+        peer, columns
+            A party and its number of columns.
+        classes
+            Number of classes; ``None`` for numbers.
+        alone_column
+            True if the party accepts it.
+
+        Raises
+        ------
+        DataError
+            It has too few columns.
+        """
+        least = LEAST_COLUMNS if classes is None else max(LEAST_COLUMNS, classes)
+        if peer == self.label or alone_column or columns >= least:
+            return
+        raise DataError(
+            f"{peer} has {columns} encoded columns, and predictions of {least - 1} outputs show fewer than {least} to "
+            f"{self.label}; add columns, or set data.options.alone_column = true if {peer} agrees"
+        )
+
+
+def check_rows(rows: int, *, least: int = LEAST_ROWS) -> None:
+    """Refuse too few common rows.
+
+    Raises
+    ------
+    DataError
+        There are fewer than the least number.
+    """
+    if rows < least:
+        raise DataError(
+            f"the tables have {rows} rows in common, fewer than data.options.least = {least}, so sums would be close "
+            "to single people; check the keys with p2pfl align, or collect more rows"
+        )
+
+
+def check_coefficients(coefficients: int, rows: int) -> None:
+    """Refuse more coefficients of all parties than a tenth of the rows.
+
+    Raises
+    ------
+    LearningError
+        There are too many.
+    """
+    if coefficients * ROWS_PER_COEFFICIENT > rows:
+        raise LearningError(
+            f"{coefficients} coefficients of all parties for {rows} rows are more than one for "
+            f"{ROWS_PER_COEFFICIENT} rows, so the sums would be close to the data; use fewer columns or more rows"
+        )
+
+
+def check_predictors(peer: str, seen: int, *, more: int = 1) -> None:
+    """Refuse further linear predictors of rows of which the label holder has seen many.
+
+    Parameters
+    ----------
+    peer, seen
+        A party that contributes to them, and how many of its rows' have been seen, in earlier runs as well.
+    more
+        Number of further ones.
+
+    Raises
+    ------
+    PrivacyError
+        They would be more than :data:`MAX_PREDICTORS`.
+    """
+    if seen + more > MAX_PREDICTORS:
+        raise PrivacyError(
+            f"{peer} has shown {seen} linear predictors of its rows, and {more} more would exceed {MAX_PREDICTORS}, "
+            "beyond which its columns follow; stop fitting models to these rows"
+        )

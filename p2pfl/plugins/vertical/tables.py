@@ -1,0 +1,195 @@
+"""Tables of parties: each has its own file, and its own declaration of columns beside it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Cells as Rules
+from p2pfl.data.data_description import Description
+from p2pfl.data.parties import CommonRows, Party
+from p2pfl.data.sources import nearest
+from p2pfl.data.tables.cells import MISSING, read
+from p2pfl.data.tables.column_declaration import check_target, field_of
+from p2pfl.data.tables.declaration import PEER, locate_file
+from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
+from p2pfl.plugins.vertical.keys import Key, identify_rows, read_keys
+from p2pfl.plugins.vertical.party_loading import Vertical
+from p2pfl.plugins.vertical.roles import LEAST_ROWS
+
+SUFFIX = ".columns.toml"
+"""Ending that the name of a table gets, in place of its own, for the file that declares its columns."""
+
+DECLARED = ("target", "columns")
+"""Keys of that file."""
+
+
+def vertical(
+    data_dir: Path | None,
+    *,
+    path: str,
+    label: str,
+    keys: Sequence[Sequence[str]],
+    helper: str | None = None,
+    rows: str = "common",
+    least: int = LEAST_ROWS,
+    alone_column: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> Vertical:
+    """Read the tables of peers that have different columns of the same people.
+
+    Beside the table ``ada.csv``, its owner declares columns in ``ada.columns.toml``, which no other peer reads: a table
+    ``[columns]`` as in ``data.options.columns`` of the data set ``table``, and ``target`` where the peer is the label
+    holder, whose target is one of the columns. The others may have columns of the same names.
+
+    Parameters
+    ----------
+    data_dir
+        Folder in which to look up a relative ``path`` that does not exist as it stands.
+    path
+        Path of the table, in which ``{peer}`` stands for the name of a peer.
+    label
+        The peer that has the target.
+    keys
+        Keys of people in the order in which rows are matched, see :mod:`p2pfl.plugins.vertical.keys`.
+    helper
+        The peer without a table that deals random numbers and matches pseudonyms.
+    rows
+        ``common`` for the rows that all parties have, ``labelled`` for all rows of the label holder, or ``hidden`` for
+        common rows of two parties that neither of them knows.
+    least
+        Least number of common rows.
+    alone_column
+        True if a party may have a single column, which predictions show up to a factor.
+    sizes
+        Numbers of rows that parties have agreed on, so that nobody comes with a longer list of guessed people.
+
+    Returns
+    -------
+    Vertical
+        Source that reads the tables of local parties.
+
+    Raises
+    ------
+    DataError
+        An option is invalid; later, if a file is missing or does not fit its declaration.
+    """
+    if not isinstance(path, str) or PEER not in path:
+        raise DataError(f'the option "path" is {path!r}; write a path with {PEER} for the name of the peer')
+    for name, value in (("label", label), *([] if helper is None else [("helper", helper)])):
+        if not isinstance(value, str):
+            raise DataError(f'the option "{name}" is {value!r}; write the name of a peer')
+    modes: tuple[CommonRows, ...] = get_args(CommonRows)
+    mode = next((each for each in modes if each == rows), None)
+    if mode is None:
+        raise DataError(f'the option "rows" is {rows!r}; {nearest(str(rows), modes)}')
+    if type(least) is not int or least < 1:
+        raise DataError(f'the option "least" is {least!r}; write a whole number above 0')
+    if not isinstance(alone_column, bool):
+        raise DataError(f'the option "alone_column" is {alone_column!r}; write true or false')
+    agreed = {} if sizes is None else sizes
+    if not isinstance(agreed, Mapping) or any(type(each) is not int or each < 1 for each in agreed.values()):
+        raise DataError(f'the option "sizes" is {sizes!r}; write numbers of rows by party, such as {{ ada = 1000 }}')
+    declared = read_keys(keys)
+    if helper is not None and (own := Path(path.replace(PEER, helper))).exists():
+        raise DataError(f'the helper "{helper}" has a table, {own}, but must be no party; name another `helper`')
+
+    def load(peer: str) -> Party:
+        return read_party(locate_file(path.replace(PEER, peer), data_dir, peer=peer), declared, labelled=peer == label)
+
+    names = tuple(key.name for key in declared)
+    return Vertical(load, label, helper, names, least, mode, alone_column, dict(agreed))
+
+
+def read_party(table: Path, keys: Sequence[Key], *, labelled: bool) -> Party:
+    """Read the table of a party by the declaration beside it.
+
+    Parameters
+    ----------
+    table
+        Path of a CSV or Parquet file.
+    keys
+        Keys of people.
+    labelled
+        True if the party is the label holder.
+
+    Raises
+    ------
+    DataError
+        The declaration is missing or contradicts itself, or the table does not fit it.
+    """
+    file = table.with_suffix(SUFFIX)
+    target, columns = _declaration(file, labelled=labelled)
+    fields = [field_of(name, columns[name]) for name in sorted(columns)]
+    predicted = next((each for each in fields if each.name == target), None)
+    features = [each for each in fields if each.name != target]
+    if not features and not labelled:
+        raise DataError(f"{file} declares no column; only the label holder may have none besides the target")
+    whole = read(table)
+    cells, lacking = complete_rows(whole, fields)
+    values, notes = identify_rows(cells, keys)
+    if lacking:
+        gone = ", ".join(f'"{name}" in {count}' for name, count in lacking.items())
+        left_out = len(whole) - len(cells)
+        notes += (f"{left_out} of {len(whole)} rows are left out, because cells are missing: {gone}",)
+    encoded = encode_features(code_cells(cells, features), features) if features else np.zeros((len(cells), 0))
+    description = Description(
+        raw="the cells of a row",
+        columns=tuple(features),
+        cells=Rules(tuple(sorted(MISSING)), stripped=True),
+        classes=None if predicted is None else predicted.levels,
+        target=target,
+        declared=True,
+    )
+    if predicted is None:
+        return Party(encoded, values, description, notes=notes)
+    read_target = numbers if predicted.levels is None else labels
+    return Party(encoded, values, description, read_target(cells, predicted, role="target"), notes)
+
+
+def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the target and the columns that a file declares."""
+    given = _read_toml(file)
+    target, columns = given.get("target"), given.get("columns")
+    if not isinstance(columns, Mapping):
+        raise DataError(f'{file} needs a table [columns] with a line for each feature, such as age = "number"')
+    if labelled != (target is not None):
+        remedy = 'name its column by target = "..."' if labelled else "leave `target` out, or name the peer as `label`"
+        raise DataError(f"{file} {'lacks' if labelled else 'has'} a target; {remedy}")
+    for name, value in columns.items():
+        if isinstance(value, Mapping) and (scale := {*value} & {"mean", "deviation"}):
+            raise DataError(
+                f'{file} gives "{name}" the rule `{min(scale)}`; leave it out, as columns are scaled over common rows'
+            )
+    if target is not None:
+        _check_target(file, target, columns)
+    return target, columns
+
+
+def _read_toml(file: Path) -> Mapping[str, Any]:
+    try:
+        given = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"{file} is missing; declare the columns of your table there, such as "
+            'columns = { age = "number", sex = ["f", "m"] }'
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{file} is no TOML file ({error}); correct it") from None
+    for key in given:
+        if key not in DECLARED:
+            raise DataError(f'{file} has the unknown key "{key}"; {nearest(key, DECLARED)}')
+    return given
+
+
+def _check_target(file: Path, target: Any, columns: Mapping[str, Any]) -> None:
+    if target not in columns:
+        raise DataError(f'{file} has the target "{target}", which [columns] lacks; {nearest(str(target), columns)}')
+    check_target(target, columns[target])
+    if len(field_of(target, columns[target]).levels or (0, 1)) < 2:
+        raise DataError(f'{file} gives the target "{target}" one level; declare at least two')

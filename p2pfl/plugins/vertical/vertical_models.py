@@ -1,0 +1,348 @@
+"""Models of columns at different peers, as the learner of a vertical run asks for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.explanations import Explained
+from p2pfl.data.data_description import Field
+from p2pfl.data.parties import Party
+from p2pfl.learning.additive import Questions
+from p2pfl.plugins.exact.regression.families import FAMILIES
+from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
+from p2pfl.plugins.vertical.common_table import CommonTable
+from p2pfl.plugins.vertical.gram import Design
+from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
+from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, score, score_names
+from p2pfl.privacy.keys import Source
+
+STEPS = 8
+"""Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
+
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of tensors by name."""
+
+
+class Fitted(Protocol):
+    """Result of a fit, as the modules that ask for it return it."""
+
+    @property
+    def design(self) -> Design:
+        """Public shape of the joined table."""
+        ...
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Public numbers by name."""
+        ...
+
+    @property
+    def own(self) -> Callable[[str], Mapping[str, Floats]]:
+        """Function that returns the coefficients and errors of a local party, and the label holder's intercept."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class VerticalFit:
+    """Result of a fit: what is public, and what each peer keeps.
+
+    Parameters
+    ----------
+    fitted
+        The result.
+    figures
+        Public numbers by name.
+    """
+
+    fitted: Fitted
+    figures: Mapping[str, float]
+
+    def weight(self, peer: str) -> Floats:
+        """Return the coefficients of a local party in units of the deviations of its columns, ``[a]``.
+
+        They are 0 of a column that others determine.
+        """
+        return np.nan_to_num(self.fitted.own(peer)["coefficients"])
+
+    def errors(self, peer: str) -> Floats:
+        """Return their standard errors, ``[a]``; 0 of a column that others determine, NaN where there are none."""
+        own = self.fitted.own(peer)
+        if "errors" not in own:
+            return np.where(np.isnan(own["coefficients"]), 0.0, math.nan)
+        return np.nan_to_num(own["errors"])
+
+    def bias(self, peer: str) -> tuple[float, float]:
+        """Return the intercept at the means of all columns, and its standard error; asked of the label holder alone."""
+        own = self.fitted.own(peer)
+        return float(own["intercept"][0]), float(own.get("intercept_error", [math.nan])[0])
+
+    def value(self, peer: str) -> float:
+        """Return the share of a local party of the explained variance; NaN where it is not known."""
+        return float(self.fitted.own(peer).get("value", [math.nan])[0])
+
+
+class VerticalModel(Protocol):
+    """Model of columns at different peers.
+
+    Attributes
+    ----------
+    figures
+        Names of the public numbers.
+    scores
+        Names of the scores, which the label holder has; empty for a statistic.
+    """
+
+    figures: ClassVar[tuple[str, ...]]
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors of each training row that the label holder usually sees."""
+        ...
+
+    @property
+    def noisy(self) -> bool:
+        """True if all but the last of them have noise."""
+        ...
+
+    @property
+    def shown(self) -> bool:
+        """True if all parties see all coefficients."""
+        ...
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Names of the scores, which the label holder has; empty for a statistic."""
+        ...
+
+    def check(self, peer: str, party: Party, roles: Roles) -> None:
+        """Refuse the table of a local party, before anything leaves."""
+        ...
+
+    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+        """Return the questions of the fit."""
+        ...
+
+    def loss(self, fit: VerticalFit) -> float | None:
+        """Return the mean training loss, if it is public."""
+        ...
+
+    def shapes(self, party: Party, *, label: bool) -> Shapes:
+        """Return the shapes of the private tensors of a party."""
+        ...
+
+    def own(self, peer: str, table: CommonTable, fit: VerticalFit) -> Mapping[str, Floats]:
+        """Return the private tensors of a party, but for scores."""
+        ...
+
+    def scored(self, table: CommonTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+        """Return the tensors of the scores of the label holder."""
+        ...
+
+    def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        """Return the tensors that the file of a party holds."""
+        ...
+
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
+        ...
+
+    def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
+        """Return what the part of a party says of its columns."""
+        ...
+
+    def pooled(
+        self, table: CommonTable, own: Mapping[str, Mapping[str, Floats]]
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
+        ...
+
+
+def joined(table: CommonTable, *, test: bool = False) -> Floats:
+    """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
+    parts = [table.scaled(peer) for peer in table.parties.names]
+    return np.concatenate([each.test if test else each.train for each in parts], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalGLM:
+    """Generalised linear model: linear models from products of columns, others by noisy Newton steps.
+
+    Parameters
+    ----------
+    family
+        ``gaussian``, ``binomial``, ``poisson`` or ``gamma``; parties without labels cannot see which one fits.
+    ridge
+        Half of this times the squared norm of the coefficients, in units of the deviations of columns, is added to the
+        negative log-likelihood.
+    predictor_noise
+        False to show the label holder exact linear predictors at every step, from which columns nearly follow.
+    open
+        True to show all coefficients, and of a linear model all products of columns, to all parties.
+    alone_column
+        True if a party may take part with a single column, which its linear predictors show up to a factor.
+    """
+
+    name: ClassVar[str] = "glm"
+    figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
+
+    family: Literal["gaussian", "binomial", "poisson", "gamma"]
+    ridge: float = 0.0
+    predictor_noise: bool = True
+    open: bool = False
+    alone_column: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ridge < math.inf:
+            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors of each training row that the label holder sees."""
+        return 0 if self.family == "gaussian" else STEPS
+
+    @property
+    def noisy(self) -> bool:
+        """True if all but the last of them have noise."""
+        return self.predictor_noise
+
+    @property
+    def shown(self) -> bool:
+        """True if all parties see all coefficients."""
+        return self.open
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return score_names(self.family)
+
+    def check(self, peer: str, party: Party, roles: Roles) -> None:
+        """Refuse few columns, and targets that the family does not allow."""
+        if peer != roles.label:
+            roles.check_columns(peer, party.features.shape[1], alone_column=self.alone_column)
+            return
+        target = party.target
+        assert target is not None  # noqa: S101 (the label holder has one)
+        if self.family == "binomial" and np.issubdtype(target.dtype, np.integer) and int(target.max(initial=0)) > 1:
+            raise DataError(
+                f'{peer} has {int(target.max()) + 1} classes, but family = "binomial" takes two; merge them'
+            )
+        if self.family != "binomial" and party.description.classes is not None:
+            raise DataError(f'{peer} has classes, which family = "{self.family}" does not take; set it to "binomial"')
+        if wrong := FAMILIES[self.family]().valid(target):
+            raise DataError(
+                f"{peer} has {wrong} among its targets, which {self.family} does not allow; choose another family"
+            )
+
+    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+        """Return the questions of the fit."""
+
+        def columns(peer: str) -> Floats:
+            return table.scaled(peer).train
+
+        def target(_: str) -> Floats:
+            return table.targets().astype(np.float64)
+
+        fitted: Fitted
+        rows = len(table.trained)
+        if self.family == "gaussian":
+            options = LinearOptions(ridge=self.ridge)
+            fitted = yield from fit_linear(columns, target, roles, source, rows=rows, options=options)
+        else:
+            newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
+            fitted = yield from fit_newton(columns, target, roles, source, rows=rows, options=newton)
+        usual = {"dispersion": 1.0, "steps": 1.0}
+        known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
+        figures = usual | dict(fitted.figures) | known
+        return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
+
+    def loss(self, fit: VerticalFit) -> float | None:
+        """Return the mean deviance of the training rows."""
+        return fit.figures["deviance"] / fit.figures["samples"]
+
+    def block(self, party: Party, *, label: bool) -> Block:
+        """Return the part of a party, as its file has it."""
+        classes = 2 if label and self.family == "binomial" else None
+        return Block(
+            features=party.features.shape[1],
+            classes=classes,
+            family=self.family,
+            ridge=self.ridge,
+            label=label,
+            fields=party.description.columns,
+        )
+
+    def shapes(self, party: Party, *, label: bool) -> Shapes:
+        """Return the shapes of the private tensors of a party."""
+        scores = dict.fromkeys(("scores", "alone_scores"), (len(self.scores),)) if label else {}
+        return self.block(party, label=label).shapes | scores
+
+    def own(self, peer: str, table: CommonTable, fit: VerticalFit) -> Mapping[str, Floats]:
+        """Return the private tensors of a party, but for scores."""
+        scaled = table.scaled(peer)
+        tensors = {name: np.array([fit.figures[name]]) for name in self.figures}
+        tensors |= {"weight": scaled.spread(fit.weight(peer)), "error": scaled.spread(fit.errors(peer))}
+        tensors |= {"mean": scaled.mean, "deviation": scaled.deviation, "value": np.array([fit.value(peer)])}
+        if peer == table.parties.label:
+            bias, error = fit.bias(peer)
+            alone = self._alone(table)
+            tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
+            tensors |= {"alone_weight": scaled.spread(alone.weight), "alone_bias": np.array([alone.bias])}
+        return tensors
+
+    def scored(self, table: CommonTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+        """Return the scores of all columns together, and of those of the label holder alone."""
+        together = score(predictor, targets, family=self.family)
+        own = self._alone(table).predictor(table.scaled(table.parties.label).test)
+        alone = score(own, targets, family=self.family)
+        return {
+            "scores": np.array([together[name] for name in self.scores]),
+            "alone_scores": np.array([alone[name] for name in self.scores]),
+        }
+
+    def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        """Return the tensors that the file of a party holds."""
+        return {name: value for name, value in tensors.items() if name not in {"scores", "alone_scores"}}
+
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
+        if party is None:
+            return describe_run(self.name, {"family": self.family, "ridge": self.ridge})
+        return describe_block(self.block(party, label=label), party.description)
+
+    def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
+        """Return the coefficients of the columns of a party."""
+        fields = party.description.columns or tuple(Field(name) for name in party.columns)
+        return self.block(party, label=label).explained(tensors, fields=fields, classes=())
+
+    def pooled(
+        self, table: CommonTable, own: Mapping[str, Mapping[str, Floats]]
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
+        whole = self._fitted(joined(table), table.targets())
+        scores = score(whole.predictor(joined(table, test=True)), table.targets(test=True), family=self.family)
+        if {*own} != {*table.parties.names}:
+            return scores, None
+        learned = np.concatenate([own[peer]["weight"][table.scaled(peer).kept] for peer in table.parties.names])
+        known = whole.errors[:-1] > 0
+        away = np.abs(learned - whole.weight)[known] / whole.errors[:-1][known]
+        return scores, float(away.max(initial=0.0))
+
+    def _alone(self, table: CommonTable) -> WholeFit:
+        """Return the model of the label holder's columns alone; NaN where they determine none."""
+        return self._fitted(table.scaled(table.parties.label).train, table.targets())
+
+    def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
+        try:
+            return fit_whole(features, targets, family=self.family, ridge=self.ridge)
+        except LearningError:
+            return WholeFit(np.full(features.shape[1], math.nan), math.nan, np.zeros(features.shape[1] + 1))

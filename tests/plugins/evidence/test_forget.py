@@ -1,0 +1,193 @@
+"""Forgetting by replay: the new run never had who left, and a certificate says what was done."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tomli_w
+from safetensors.torch import load_file
+
+import p2pfl
+from p2pfl.cli import main
+from p2pfl.experiment import read
+from p2pfl.privacy.keys import Identity
+
+SMALL = {
+    "name": "small",
+    "rounds": 2,
+    "topology": {"kind": "complete", "peers": 4},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "learning": {"device": "cpu"},
+}
+BOOSTING = SMALL | {
+    "model": {"name": "boosting", "options": {"max_depth": 2}},
+    "learning": {"algorithm": "exact"},
+    "privacy": {"mode": "pairwise"},
+}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Folder with a key, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    Identity(bytes(range(32))).save(tmp_path / "officer.pem")
+    return tmp_path
+
+
+def simulated(home, experiment):
+    """Simulate an experiment by the command, and return its run directory."""
+    (home / "small.toml").write_bytes(tomli_w.dumps(experiment).encode())
+    assert main(["simulate", "small.toml", "--no-baselines"]) == 0
+    return max((home / "runs").glob("small-*"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def replay_of(home):
+    (folder,) = (home / "runs").glob("*-without")
+    return folder
+
+
+def models(folder):
+    return {path.stem: load_file(path) for path in sorted((folder / "peers").glob("*.safetensors"))}
+
+
+@pytest.mark.parametrize("experiment", [SMALL, BOOSTING], ids=["fedavg", "boosting"])
+def test_a_replay_is_the_run_that_never_had_a_peer(home, experiment):
+    old = simulated(home, experiment)
+    assert main(["forget", str(old), "--peer", "peer2", "--accept-difference", "--key", "officer.pem"]) == 0
+    never = read(experiment, changes=['learning.without=["peer2"]'])
+    expected = p2pfl.simulate(never, baselines=False, unaccounted=True).models
+    replayed = models(replay_of(home))
+    assert sorted(replayed) == ["peer0", "peer1", "peer3"]
+    for peer, tensors in expected.items():
+        assert all(np.array_equal(replayed[peer][name], values) for name, values in tensors.items())
+
+
+def test_the_models_of_the_old_run_are_gone_and_what_it_scored_stays(home):
+    old = simulated(home, SMALL)
+    (old / "model.onnx").write_bytes(b"exported")
+    (old / "report.html").write_text("exported")
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem", "--html", "page.html"]) == 0
+    assert [*(old / "peers").iterdir()] == []
+    assert {path.name for path in old.iterdir() if path.is_file()} == {
+        "data.json",
+        "events.jsonl",
+        "experiment.toml",
+        "metrics.jsonl",
+        "provenance.json",
+        "simulation.lock",
+        "summary.json",
+    }
+    table = json.loads((replay_of(home) / "forgotten.json").read_text())
+    assert {each["path"] for each in table["deleted"]} >= {"model.onnx", "report.html", "peers/peer2.safetensors"}
+    assert table["peers"] == ["peer2"]
+    assert table["data"] == {"peer0": True, "peer1": True, "peer3": True}
+    page = (home / "page.html").read_text()
+    assert "Certificate of erasure: peer2" in page
+    assert "<script" not in page
+
+
+def test_a_certificate_that_was_changed_or_is_not_so_is_noticed(home, capsys):
+    old = simulated(home, SMALL)
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    folder = replay_of(home)
+    assert main(["forget", "--check", str(folder)]) == 0
+    (old / "peers" / "peer2.safetensors").write_bytes(b"a copy")
+    assert main(["forget", "--check", str(folder)]) == 1
+    assert "peers/peer2.safetensors of the old run is still there" in capsys.readouterr().err
+    (old / "peers" / "peer2.safetensors").unlink()
+    path = folder / "forgotten.json"
+    path.write_text(path.read_text().replace('"peer2"', '"peer3"', 1))
+    assert main(["forget", "--check", str(path)]) == 1
+    assert "it was changed after it was signed" in capsys.readouterr().err
+    (folder / "peers" / "peer0.safetensors").write_bytes(b"another model")
+    assert main(["forget", "--check", str(path)]) == 1
+    assert "the model peer0.safetensors of the replay is another one" in capsys.readouterr().err
+
+
+def test_kept_models_and_a_missing_signature_are_said(home, capsys):
+    old = simulated(home, SMALL)
+    assert main(["forget", str(old), "--peer", "peer2", "--keep", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert table["deleted"] == []
+    assert len(models(old)) == 4
+    assert [each.split(";")[0] for each in table["undone"]] == [
+        "the models of the old run were kept, as --keep asks",
+        "nobody has signed this certificate",
+    ]
+    assert main(["forget", "--check", table["file"]]) == 1
+    assert "nobody has signed it" in capsys.readouterr().err
+
+
+def tables(home):
+    """Write tables of four peers with keys, and return the experiment."""
+    for number in range(4):
+        rng = np.random.default_rng(number)
+        ages, ill = rng.integers(20, 80, 60), rng.random(60) < 0.4
+        lines = [
+            f"{number}-{row},{age},{'yes' if sick else 'no'}"
+            for row, (age, sick) in enumerate(zip(ages, ill, strict=True))
+        ]
+        (home / f"peer{number}.csv").write_text("\n".join(["id,age,ill", *lines]))
+        (home / f"gone-peer{number}.txt").write_text("")
+    options = {"path": "{peer}.csv", "target": "ill", "key": "id", "columns": {"age": "number", "ill": ["no", "yes"]}}
+    return SMALL | {
+        "rounds": 20,
+        "data": {"name": "table", "options": options},
+        "model": {"name": "glm", "options": {"family": "binomial"}},
+        "learning": {"algorithm": "exact"},
+        "privacy": {"mode": "pairwise"},
+    }
+
+
+def test_people_leave_in_groups_and_the_hash_of_their_keys_opens(home, capsys):
+    old = simulated(home, tables(home))
+    withdrawing = ["forget", str(old), "--rows", "gone-{peer}.txt", "--key", "officer.pem"]
+    (home / "gone-peer1.txt").write_text("1-7\n")
+    assert main(withdrawing) == 2
+    assert "differ in one person" in capsys.readouterr().err
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    assert main(withdrawing) == 0
+    folder = replay_of(home)
+    text = (folder / "forgotten.json").read_text()
+    (withdrawal,) = json.loads(text)["withdrawals"]
+    assert (withdrawal["peer"], withdrawal["people"]) == ("peer1", 6)
+    assert not re.search(r"1-[0-5]\b", text)
+    opening = ["--opening", str(folder / "withdrawn.key"), "--rows", "gone-{peer}.txt"]
+    assert main(["forget", "--check", str(folder), *opening]) == 0
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(1, 7)))
+    assert main(["forget", "--check", str(folder), *opening]) == 1
+    assert "the hash of the 6 people who left peer1 does not open" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("experiment", "arguments", "sentence"),
+    [
+        (SMALL, [], "nobody leaves; name a --peer, or the --rows"),
+        (SMALL, ["--peer", "nobody"], 'learning.without names "nobody", which is no peer'),
+        (SMALL, ["--rows", "gone-{peer}.txt"], "people leave a run by their keys, and these data have none"),
+        (BOOSTING, ["--peer", "peer1"], "agree with --accept-difference"),
+    ],
+)
+def test_what_cannot_be_forgotten_is_refused_and_nothing_is_deleted(home, capsys, experiment, arguments, sentence):
+    old = simulated(home, experiment)
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    assert main(["forget", str(old), *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    assert not [*(home / "runs").glob("*-without")]
+
+
+@pytest.mark.slow
+def test_live_peers_certify_a_replay_that_they_have_played(home, capsys):
+    (home / "small.toml").write_bytes(tomli_w.dumps(SMALL).encode())
+    for extra in ([], ["--set", 'learning.without=["peer2"]']):
+        assert main(["run", "small.toml", "--no-baselines", *extra]) == 0
+    old, new = sorted((home / "runs").glob("small-*"), key=lambda path: path.stat().st_mtime_ns)
+    assert main(["forget", str(old), "--replayed", str(new), "--key", "officer.pem"]) == 0
+    table = json.loads((new / "forgotten.json").read_text())
+    assert table["peers"] == ["peer2"]
+    assert {name.split(".")[0] for name in table["models_after"]} == {"peer0", "peer1", "peer3"}
+    assert main(["forget", str(new), "--replayed", str(new)]) == 2
+    assert "is no run without anybody" in capsys.readouterr().err
