@@ -158,7 +158,7 @@ def peer(options: PeerOptions) -> int:
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
-    from p2pfl.network.peer.launch.brokers import brokers, password_warnings  # noqa: PLC0415
+    from p2pfl.network.peer.launch.brokers import password_warnings  # noqa: PLC0415
     from p2pfl.network.peer.launch.ended import summarise_peer  # noqa: PLC0415
     from p2pfl.network.peer.launch.event_log import EventLog  # noqa: PLC0415
     from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
@@ -167,12 +167,7 @@ def peer(options: PeerOptions) -> int:
     from p2pfl.results import Record  # noqa: PLC0415
 
     experiment = experiment_of(options, broker=options.broker)
-    urls = brokers(experiment)
-    if "embedded" in urls:
-        raise InputError(
-            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
-            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
-        )
+    urls = brokers_of_peer(experiment)
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if last is not None and folders.has_ended(last):
         return _over(last, options)
@@ -223,6 +218,25 @@ def peer(options: PeerOptions) -> int:
         run_until_interrupted(playing)
     note_comparisons(resolved)
     return _finish(own.summary, folder, options)
+
+
+def brokers_of_peer(experiment: Experiment) -> tuple[str, ...]:
+    """Return the addresses of the brokers of a single peer.
+
+    Raises
+    ------
+    InputError
+        The broker is embedded.
+    """
+    from p2pfl.network.peer.launch.brokers import brokers  # noqa: PLC0415
+
+    urls = brokers(experiment)
+    if "embedded" in urls:
+        raise InputError(
+            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
+            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
+        )
+    return urls
 
 
 def _own_tables(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -127,7 +128,7 @@ class Block(TensorModel):
         if self.label:
             beta, errors = np.append(beta, tensors["bias"]), np.append(errors, tensors["bias_error"])
             labels = [*labels, "(intercept)"]
-        facts = {key: float(tensors[key][0]) for key in FACTS}
+        facts = {key: value for key in FACTS if not math.isnan(value := float(tensors[key][0]))}
         freedom = facts["samples"] - facts["coefficients"]
         dispersed = self.kind.family.dispersed and not self.ridge
         listed = coefficients(

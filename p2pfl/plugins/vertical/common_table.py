@@ -90,8 +90,8 @@ class CommonTable:
     def _scaled(self, peer: str) -> Scaled:
         party, positions = self.parties.party(peer), self.positions(peer)
         every = party.features[positions]  # [n, F]
-        train = every[self.trained]
-        mean, deviation = train.mean(axis=0), train.std(axis=0)
+        own = party.features[np.sort(positions[self.trained])]  # the same numbers whatever the common order is
+        mean, deviation = own.mean(axis=0), own.std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1.0)
         standard, kept = (every - mean) / deviation, kept_columns(party)
         return Scaled(standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept)

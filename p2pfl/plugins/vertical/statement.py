@@ -86,8 +86,9 @@ class VerticalRun:
         """Return what peers learn that follow the protocol."""
         common = "which of its rows all have"
         learned = {f"{self.label}, the label holder": "; ".join([common, *self._of_label()])}
-        own = "its own coefficients and their covariance"
-        own += f", at each of {self.steps + 1} points" if self.steps else ", and its share of the explained variance"
+        own = "its own coefficients and their covariance, and its share of the explained variance"
+        if self.steps:
+            own = f"its own coefficients at each of {self.steps + 1} points, and at last their covariance"
         for peer in self.features:
             more = [self._solved()] if peer == self.solver else []
             learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more, *self._of_all()])
@@ -105,7 +106,10 @@ class VerticalRun:
             own = "its own coefficients, their covariance, and its share of the explained variance"
             return [own, *tested, *self._of_all()]
         if self.noisy:
-            seen = f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that ends"
+            seen = (
+                f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
+                f"or {self.most - 1} times where steps are slow; anew if the round is played again"
+            )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
         return [seen, *tested, "its own coefficients and their covariance", *self._of_all()]

@@ -21,6 +21,7 @@ from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_
 from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.gram import Design
 from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, score, score_names
 from p2pfl.privacy.keys import Source
@@ -105,7 +106,7 @@ class VerticalModel(Protocol):
 
     @property
     def predictors(self) -> int:
-        """Number of linear predictors of each training row that the label holder sees."""
+        """Number of linear predictors of each training row that the label holder usually sees."""
         ...
 
     @property
@@ -257,9 +258,8 @@ class VerticalGLM:
             options = LinearOptions(ridge=self.ridge)
             fitted = yield from fit_linear(columns, target, roles, source, rows=rows, options=options)
         else:
-            raise ModelError(
-                f'columns at different peers take family = "gaussian" in this release, not "{self.family}"; set it'
-            )
+            newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
+            fitted = yield from fit_newton(columns, target, roles, source, rows=rows, options=newton)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known

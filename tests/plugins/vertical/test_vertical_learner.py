@@ -13,33 +13,12 @@ from p2pfl.core.errors import DataError, ExperimentError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.privacy.keys import SeededSource
-
-LINEAR = {
-    "name": "columns",
-    "seed": 7,
-    "rounds": 1,
-    "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo", "eve"]},
-    "data": {
-        "name": "diabetes",
-        "split": "columns",
-        "split_options": {"label": "bob", "helper": "cleo"},
-        "test": 0.3,
-    },
-    "model": {"name": "glm", "options": {"family": "gaussian"}},
-    "privacy": {"mode": "pairwise"},
-}
-
-
-def changed(**sections):
-    return LINEAR | {name: {**LINEAR.get(name, {}), **value} for name, value in sections.items()}
+from vertical_experiments import LINEAR, PARTIES, changed
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return simulate(LINEAR, folder=tmp_path_factory.mktemp("runs") / "run")
-
-
-PARTIES = ("ada", "bob", "eve")
 
 
 def played():
@@ -135,3 +114,13 @@ def test_without_test_rows_there_is_no_score():
 def test_what_vertical_runs_refuse_is_one_sentence_before_anything_leaves(changes, kind, sentence):
     with pytest.raises(kind, match=sentence):
         plan(read(changed(**changes)))
+
+
+@pytest.mark.slow
+def test_the_shipped_trial_shows_alone_together_and_pooled():
+    summary = simulate("columns").summary
+    assert summary["metric"] == "auc"
+    assert summary["alone"] == pytest.approx(0.976, abs=2e-3)
+    assert summary["together"] == pytest.approx(0.989, abs=2e-3)
+    assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-4)
+    assert summary["difference"] < 1e-5

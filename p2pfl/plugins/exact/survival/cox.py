@@ -334,6 +334,11 @@ class Cox(LikelihoodModel, TimedModel):
             tensors = {**tensors, **counts, "means": means}
             tensors = {**tensors, **(yield from self.unite(lambda peer: own(peer).train.targets))}
         summed = yield from self._summed(tensors, own)
+        if not summed.compares:
+            raise LearningError(
+                "nobody is at risk in a cell of time in which others have the event, so there is nothing to compare; "
+                "take narrower cells by model.options.width, or more people"
+            )
         outcome = self._step(summed, tensors)
         if not (outcome.over and self.robust):
             return outcome

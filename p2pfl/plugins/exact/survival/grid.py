@@ -126,7 +126,8 @@ class UnionGrid:
 
     def entered(self, times: Floats) -> Ints:
         """Return the cell ``[n]`` in which each sample enters, to be at risk in later ones; -1 from the begin on."""
-        return np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
+        cell = np.searchsorted(self.times, times.astype(np.float32), side="right").astype(np.int64) - 1
+        return np.where(times > 0, cell, -1)
 
     def begins(self, cells: Ints) -> Floats:
         """Return the begin of each of some cells."""

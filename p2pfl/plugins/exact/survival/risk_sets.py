@@ -51,6 +51,12 @@ class CellSums:
         return int(self.covered.shape[-1])
 
     @property
+    def compares(self) -> bool:
+        """True if somebody is at risk where somebody else has the event."""
+        there = np.cumsum((self.left - self.entered)[:, ::-1], axis=1)[:, ::-1]
+        return bool(self.lost.any() or ((self.died > 0) & (there > self.died)).any() or not self.died.any())
+
+    @property
     def at_risk(self) -> Floats:
         r"""Sums over those at risk, ``[S, C, T]``.
 

@@ -7,10 +7,14 @@ from lifelines.datasets import load_lung, load_stanford_heart_transplants
 from scipy.stats import chi2
 
 from p2pfl import topology
-from p2pfl.core.errors import DataError, ModelError
+from p2pfl.algorithms import Exact
+from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.data_description import Field
+from p2pfl.learning import ExactLearner
 from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.survival.cox import Cox
+from p2pfl.plugins.exact.survival.grid import Grid, UnionGrid
+from p2pfl.simulation import simulate
 from plugins.exact.tables import masked_as_pooled, shared_out, trained
 
 pytestmark = pytest.mark.filterwarnings("ignore:Starting with pandas version 4")  # inside lifelines
@@ -146,6 +150,23 @@ def test_rows_that_enter_late_are_at_risk_from_then_on(heart):
         [each.error**2 for each in own.coefficients], np.diag(np.linalg.inv(oracle.information)), rtol=CLOSE
     )
     assert np.allclose([test.statistic for test in own.tests], oracle.zph(km_before(start, stop, event)), rtol=CLOSE)
+
+
+def test_cells_from_the_begin_on_have_those_at_risk_who_enter_at_0():
+    for grid in (UnionGrid(times=np.array([0.0, 40.0]), horizon=90.0), Grid(width=40.0, horizon=80.0)):
+        assert grid.entered(np.array([0.0, 1.0, 39.0, 41.0])).tolist() == [-1, 0, 0, 1]
+
+
+def test_cells_in_which_all_others_enter_and_leave_compare_nobody(heart):
+    late = heart.assign(start=heart.start + 1, stop=heart.stop + 2)
+    x = late[["age", "start"]].to_numpy(float)
+    fields = (Field("age"), Field("start"))
+    model = Cox(features=2, classes=None, fields=fields, entry="start", horizon=1900.0, width=1900.0, least=1)
+    learner = ExactLearner(
+        model, shared_out(x, late["stop"].to_numpy(float), classes=None, peers=3, dtype=torch.float64)
+    )
+    with pytest.raises(LearningError, match="nobody is at risk in a cell of time in which others have the event"):
+        simulate(Exact(), learner, topology.ring(3), rounds=3, baselines=False)
 
 
 def test_late_entry_is_that_of_r_on_its_heart_data(heart):

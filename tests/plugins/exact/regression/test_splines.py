@@ -233,6 +233,14 @@ def test_the_run_ends_where_values_are_alike(tmp_path):
         simulate(settings, baselines=False)
 
 
+def test_one_person_far_beyond_the_ends_is_refused(tmp_path):
+    columns = patients()
+    columns["age"][7] = 9000.0
+    settings = settings_of(tmp_path, "glm", "y ~ ns(age, 3) + weight", target="y", columns=columns)
+    with pytest.raises(DataError, match=r"one person may have more than .* of a combination of ns\(age, 3\)"):
+        simulate(settings, baselines=False)
+
+
 def test_models_that_find_no_knots_say_so(tmp_path):
     settings = settings_of(tmp_path, "boosting", "y ~ ns(age, 3)", target="y")
     with pytest.raises(ExperimentError, match=r"boosting does not find the knots of ns\(age, 3\)"):
