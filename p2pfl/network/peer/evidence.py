@@ -40,7 +40,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
             incarnation=start.me.incarnation,
             swarm=start.swarm,
             key=key_text(start.identity.public),
-            experiment=experiment_digest(experiment),
+            experiment=experiment_digest(plan.written),
             statement=hashlib.sha256(statement.encode()).hexdigest(),
             versions={"p2pfl": p2pfl.__version__, "torch": str(torch.__version__), "numpy": np.__version__},
             code={name: digest or "" for name, digest in code_digests(plain(experiment)).items()},
