@@ -9,10 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.data.data_description import Description, FloatArray, feature_names
+from p2pfl.data.data_description import Description, Field, FloatArray, feature_names
 
 CommonRows = Literal["common", "labelled", "hidden"]
 """Rows that a model learns from: those of all parties, all of the label holder, or common ones that nobody knows."""
+
+
+IN_TABLE = Field("in table", ("yes", "no"))
+"""Column of a party that may lack rows of the label holder; all rows of its table say yes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,6 @@ class Party:
 
     Examples
     --------
-    >>> from p2pfl.data.data_description import Field
     >>> fields = Field("sex", ("f", "m")), Field("age")
     >>> ada = Party(np.array([[1.0, 0, 31], [0, 1, 44]]), (("17", "18"),), Description(columns=fields))
     >>> ada.columns, ada.independent().columns
@@ -55,6 +58,11 @@ class Party:
     def columns(self) -> tuple[str, ...]:
         """Names of the features, ``[a]``."""
         return tuple(feature_names(self.features.shape[1], self.description.columns))
+
+    @property
+    def may_lack(self) -> bool:
+        """True if the party may lack rows, so that its last column is :data:`IN_TABLE`."""
+        return (self.description.columns or (None,))[-1] == IN_TABLE
 
     def independent(self) -> Party:
         """Return the party without the last level of each column, which the others and an intercept imply."""
@@ -91,8 +99,6 @@ class Parties:
         Least number of common rows.
     rows
         Rows that a model learns from.
-    alone_column
-        True if a party may have a single column, which predictions show.
     sizes
         Agreed numbers of rows, by party; those of others are not checked.
     """
@@ -104,7 +110,6 @@ class Parties:
     own: Mapping[str, Party] = field(repr=False)
     least: int
     rows: CommonRows = "common"
-    alone_column: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def party(self, peer: str) -> Party:

@@ -73,6 +73,11 @@ class VerticalPartitioning:
             The model or an option does not work with columns at different peers.
         """
         parties = parties_of(experiment, federation)
+        if parties.rows == "hidden":
+            raise ExperimentError(
+                'data.options.rows = "hidden" aligns tables, but no model learns from rows of which nobody knows '
+                'whether they are common; set it to "common" or "labelled"'
+            )
         return VerticalLearner(
             parties,
             vertical_model(experiment),

@@ -14,7 +14,7 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field
-from p2pfl.data.parties import Party
+from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
@@ -228,7 +228,8 @@ class VerticalGLM:
     def check(self, peer: str, party: Party, roles: Roles) -> None:
         """Refuse few columns, and targets that the family does not allow."""
         if peer != roles.label:
-            roles.check_columns(peer, party.features.shape[1], alone_column=self.alone_column)
+            own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
+            roles.check_columns(peer, own, alone_column=self.alone_column)
             return
         target = party.target
         assert target is not None  # noqa: S101 (the label holder has one)

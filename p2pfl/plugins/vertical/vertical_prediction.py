@@ -68,7 +68,8 @@ class PartyFile:
 def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> JoinedPredictions:
     """Return the predictions for new rows of the label holder's table.
 
-    A row that every party knows has the prediction of all columns; another one that of the label holder's own model.
+    A row that every party knows has the prediction of all columns; another one that of the label holder's own model,
+    unless the model was trained on rows that parties lack.
 
     Parameters
     ----------
@@ -132,8 +133,8 @@ def _joined(label: str, files: Mapping[str, PartyFile], classes: tuple[str, ...]
         rows = match_rows(own.keys, party.keys)
         there = rows >= 0
         part = party.block.predictor_of(party.tensors, party.features)
-        predictor = predictor + np.where(there, part[rows], 0.0)
-        everybody &= there
+        predictor = predictor + np.where(there, part[rows], party.block.absent_predictor(party.tensors))
+        everybody &= there | party.block.may_lack
         for row in np.flatnonzero(there).tolist():
             known[row].append(peer)
     alone = own.block.predicted(own.tensors, cast("Any", own))

@@ -155,6 +155,38 @@ def test_the_label_holder_receives_its_own_coefficients_and_sums_of_predictors_a
     assert noise[-1] < 0.02
 
 
+@pytest.mark.parametrize("roles", [PAIR, THREE], ids=["two", "three"])
+def test_noise_of_a_predictor_has_its_deviation_and_the_last_one_has_none(roles):
+    """The first point follows from the Gram matrix, so that two fits differ there by their noise alone."""
+    features, target = drawn("binomial", rows=2000)
+    parts = split(features, roles)
+    seen = []
+    for seed in range(2):
+        _, views = overheard(asked(parts, target, roles, source=SeededSource(seed)), roles)
+        seen.append(np.array([view for view in views["bob"] if len(view) == 2000]) / 2**24)
+    noise = (seen[0] - seen[1])[0]
+    whole = np.concatenate([parts[party] for party in roles.parties], axis=1)
+    whole = np.column_stack([np.ones(2000), whole - whole.mean(axis=0)])
+    mean = target.mean()
+    first = np.linalg.solve(whole.T @ whole * mean * (1 - mean), whole.T @ (target - mean))
+    spread = min(1.0, (whole @ first).std())
+    assert noise.std() == pytest.approx(0.3 * spread * np.sqrt(2), rel=0.1)
+    assert abs(noise.mean()) < 0.05
+    assert (seen[0] - seen[1])[-1].std() < 1e-3
+
+
+def test_a_step_costs_one_number_a_row_for_all_pairs_of_one_partys_columns():
+    rows, ada, bob = 1000, 5, 4
+    features, target = drawn("binomial", rows=rows, width=9)
+    parts = {"ada": features[:, :ada], "bob": features[:, ada:]}
+    fit, views = overheard(asked(parts, target, PAIR), PAIR)
+    masked = (ada + 1) * 2 + ada * (ada + 1) // 2 + 1  # both limbs, pairs, and a column of ones with each
+    step = 1 + 1 + (bob + 1) + 1  # predictor, scores, weighted columns, weights
+    words = masked + (bob + 2) + step * fit.figures["steps"] + 1  # one more limb of weights in the last step
+    sent = sum(len(view) for peer in ("ada", "bob") for view in views[peer])
+    assert 0 < sent - rows * words < rows
+
+
 def test_noise_is_drawn_once_for_each_point_and_party():
     drawn_for = []
 
