@@ -51,6 +51,7 @@ LINES = {
     "survival": ("--horizon", "9"),
     "components": (),
     "audit": (),
+    "align": (),
     "value": (),
     "sweep": ("--seeds", "1"),
     "watch": ("--name", "peer0", "--broker", "mqtt://127.0.0.1:1", "--once"),
