@@ -29,12 +29,12 @@ from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
+from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, share_out, without_dependent
 from p2pfl.plugins.vertical.messages import collect, publish, send_floats
 from p2pfl.plugins.vertical.newton_steps import STILL, NewtonState, Point, Problem
-from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.plugins.vertical.weighted_products import Weighted, WeightedProducts
 from p2pfl.privacy.keys import KEY_BYTES, Source
@@ -167,7 +167,7 @@ class _Fit:
         self.blocks, self.source, self.options, self.round = blocks, source, options, round
         self.design, self.roles, self.kind = blocks.design, blocks.design.roles, options.response
         self.target = cache(lambda: self._checked(np.asarray(target(self.roles.label))))
-        products = Products(self.roles, source, self.design.rows, round=round)
+        products = products_of(self.roles, source, self.design.rows, round=round)
         self.factored = Factored(blocks, products, slice(None), limbs=1)
         self.weighted = WeightedProducts(self.factored)
         self.every = options.ridge > 0
