@@ -1,4 +1,4 @@
-"""The command ``p2pfl forget``."""
+"""The commands ``p2pfl forget`` and ``p2pfl verify``."""
 
 from __future__ import annotations
 
@@ -29,4 +29,16 @@ class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
 
+class VerifyOptions(JsonOptions, TrustOptions):
+    """Check a run of live peers by their evidence, without the data."""
+
+    bundles: Annotated[
+        list[str],
+        Argument("run directories of some or all peers, or their NAME.evidence.jsonl", "RUN"),
+    ]
+    roster: Annotated[str | None, Option("the public keys of all peers", "FILE")] = None
+    crate: Annotated[str | None, Option("write what was checked as a Research Object Crate", "DIR")] = None
+
+
 FORGET = Command("evidence", ForgetOptions, "p2pfl.plugins.evidence.forget_command:run")
+VERIFY = Command("evidence", VerifyOptions, "p2pfl.plugins.evidence.verify_command:run")

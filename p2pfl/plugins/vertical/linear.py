@@ -23,9 +23,9 @@ from p2pfl.plugins.exact.regression.families import Gaussian
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.lasso import Quadratic
 from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
+from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design, ask_gram
 from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import Source
 
@@ -271,7 +271,7 @@ def fit_linear(
     design = yield from ask_design(columns, roles, rows=rows, least=options.least, intercept=options.intercept)
     blocks = Blocks(design, columns, target)
     every = options.ridge > 0
-    factored = Factored(blocks, Products(roles, source, rows, round=round), slice(None), limbs=options.limbs)
+    factored = Factored(blocks, products_of(roles, source, rows, round=round), slice(None), limbs=options.limbs)
     moments = yield from ask_moments(factored, every=every)
     solved = cache(lambda: solve_linear(moments(), options))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)

@@ -77,9 +77,12 @@ class VerticalRun:
     def _statement(self) -> str:
         rows = "row" if self.steps else "test row" if self.tested else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
+        holds = "all peers follow the protocol and no two of those who deal, hold and receive the columns of a product "
+        holds += "conspire"
+        if self.helper is None and len(self.parties) == 2:
+            holds = "both parties follow the protocol and neither breaks the Paillier encryption of the other"
         return (
-            f"no row leaves its owner; {self.solver} receives sums of products of columns{seen}; this holds if all "
-            "peers follow the protocol and no two of those who deal, hold and receive the columns of a product conspire"
+            f"no row leaves its owner; {self.solver} receives sums of products of columns{seen}; this holds if {holds}"
         )
 
     def _learned(self) -> dict[str, str]:

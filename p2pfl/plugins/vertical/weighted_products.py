@@ -132,7 +132,7 @@ class WeightedProducts:
         for party in self.design.roles.features:
             factors = step.factors(party)
             dealt = yield from self.products.multiply(factors)
-            shared[party] = [each.product for each in dealt if each.check is None]
+            shared[party] = [each.product for each, factor in zip(dealt, factors, strict=True) if factor.elementwise]
             checks += dealt
             opened += step.with_label(party, dealt)
         yield from self._between(shared, opened, checks)

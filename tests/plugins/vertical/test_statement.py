@@ -49,6 +49,13 @@ def test_without_a_helper_the_first_feature_holder_solves():
     assert not any("helper" in who for who in learned)
 
 
+def test_two_parties_alone_depend_on_encryption_and_on_no_third_peer():
+    statement = replace(LINEAR, helper=None, solver="ada", features=("ada",)).disclosure.statement
+    assert "neither breaks the Paillier encryption of the other" in statement
+    assert "conspire" not in statement
+    assert "conspire" in replace(LINEAR, helper=None, solver="ada").disclosure.statement
+
+
 @pytest.mark.parametrize("run", [LINEAR, LOGISTIC])
 def test_the_person_who_is_entered_as_a_column_is_always_named(run):
     assert (

@@ -109,6 +109,16 @@ def test_without_test_rows_there_is_no_score():
             '`helper` is "zoe", which is no peer of the run',
         ),
         ({"data": {"split_options": {"labels": "bob"}}}, ExperimentError, "columns has no option labels"),
+        (
+            {"privacy": {"mode": "none"}},
+            ExperimentError,
+            'would show the part of each of the others; set it to "pairwise"',
+        ),
+        (
+            {"topology": {"peers": ["ada", "bob"]}, "data": {"split_options": {"label": "bob"}}},
+            ExperimentError,
+            'if there are two, because each of two knows the part of the other in a total; set it to "none"',
+        ),
     ],
 )
 def test_what_vertical_runs_refuse_is_one_sentence_before_anything_leaves(changes, kind, sentence):
