@@ -4,8 +4,9 @@
 
 MNIST, ten peers of 200 samples, a perceptron of 64 units that begins with the values of He et al. (2015), complete
 graph, 30 rounds of 3 epochs; scores on the first 2,000 test pictures. Distances are those of `p2pfl repair`, and
-membership is against 1,000 other pictures of the peer's share. For the trigger, each peer trains a second time after half of the pictures of the peer that leaves got a white
-square and the class 0; its success is the share of test pictures of other classes that become 0 by the square.
+membership is against 1,000 other pictures of the peer's share. For the trigger, all peers train a second time after
+half of the pictures of the peer that leaves got a white square and the class 0; its success is the share of test
+pictures of other classes that become 0 by the square.
 
 `p2pfl repair` has only `calibrate`. The other methods stand here alone, because they remove too little (`continue`,
 `ascent`: Halimi et al., Federated unlearning, 2022) or cost as much for less (`negate`: Khalil et al., NoT, CVPR 2025).

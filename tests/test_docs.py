@@ -93,6 +93,17 @@ def test_every_link_of_a_page_leads_somewhere_in_a_checkout_on_github_and_on_the
             assert re.search(rf"^(async )?def {anchor}\(", target.read_text("utf-8"), re.MULTILINE), link
 
 
+def test_every_finding_of_the_officer_has_a_test_or_says_what_is_open():
+    """That the tests exist is held by the links of all pages."""
+    text = (ROOT / "docs" / "notes" / "security-findings.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| (B\d+) \| (.*) \|$", text, re.MULTILINE))
+    assert [*rows] == [f"B{number}" for number in range(1, 17)]
+    for finding, row in rows.items():
+        what, _, tests = row.rpartition(" | ")
+        assert what
+        assert re.search(r"\]\(../../tests/\S+\.py#test_\w+\)|^open: ", tests), finding
+
+
 DOCUMENTED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 SOURCES = [path for room in ("p2pfl", "tests", "benchmarks", "scripts") for path in (ROOT / room).rglob("*.py")]
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -223,6 +234,7 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in [*blocks(page, "python"), *blocks(page, "toml")]:
         if named := re.match(r"# (\S+\.(?:py|toml))\n", block):
+            (tmp_path / named[1]).parent.mkdir(exist_ok=True)
             (tmp_path / named[1]).write_text(block, "utf-8")
     commands = [
         line for block in blocks(page, "sh") for line in block.splitlines() if re.match(r"p2pfl |.* p2pfl peer ", line)
@@ -232,6 +244,8 @@ def test_every_command_of_a_tutorial_is_understood(page, tmp_path, monkeypatch):
         options = parse(shlex.split(command.removeprefix("p2pfl"), comments=True))
         if options.command == "sweep":
             assert cells(study_of(options))
+        elif str(getattr(options, "experiment", "")).endswith(".csv"):
+            assert options.command == "privacy"  # the record of a table
         elif getattr(options, "experiment", None) and "changes" in options:
             read(options.experiment, changes=options.changes, trust_code=options.trust_code)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
-from p2pfl.data.data_description import Description, FloatArray, feature_names
+from p2pfl.data.data_description import Description, Field, FloatArray, feature_names
 
 CommonRows = Literal["common", "labelled", "hidden"]
 """Rows that a model learns from: those of all parties, all of the label holder, or common ones that nobody knows."""
+
+
+IN_TABLE = Field("in table", ("yes", "no"))
+"""Column of a party that may lack rows of the label holder; all rows of its table say yes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +38,10 @@ class Party:
 
     Examples
     --------
-    >>> from p2pfl.data.data_description import Field
     >>> fields = Field("sex", ("f", "m")), Field("age")
     >>> ada = Party(np.array([[1.0, 0, 31], [0, 1, 44]]), (("17", "18"),), Description(columns=fields))
-    >>> ada.columns, ada.independent().columns
-    (('sex=f', 'sex=m', 'age'), ('sex=f', 'age'))
+    >>> ada.columns
+    ('sex=f', 'sex=m', 'age')
     """
 
     features: FloatArray
@@ -56,17 +58,10 @@ class Party:
         """Names of the features, ``[a]``."""
         return tuple(feature_names(self.features.shape[1], self.description.columns))
 
-    def independent(self) -> Party:
-        """Return the party without the last level of each column, which the others and an intercept imply."""
-        fields, kept = [], []
-        for own in self.description.columns or ():
-            levels = [True] if own.levels is None else [*([True] * (len(own.levels) - 1)), False]
-            kept += levels
-            fields.append(own if own.levels is None else replace(own, levels=own.levels[:-1]))
-        if self.description.columns is None:
-            return self
-        description = replace(self.description, columns=tuple(fields))
-        return replace(self, features=self.features[:, np.array(kept, dtype=bool)], description=description)
+    @property
+    def may_lack(self) -> bool:
+        """True if the party may lack rows, so that its last column is :data:`IN_TABLE`."""
+        return (self.description.columns or (None,))[-1] == IN_TABLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +86,6 @@ class Parties:
         Least number of common rows.
     rows
         Rows that a model learns from.
-    alone_column
-        True if a party may have a single column, which predictions show.
     sizes
         Agreed numbers of rows, by party; those of others are not checked.
     """
@@ -104,7 +97,6 @@ class Parties:
     own: Mapping[str, Party] = field(repr=False)
     least: int
     rows: CommonRows = "common"
-    alone_column: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def party(self, peer: str) -> Party:

@@ -140,7 +140,7 @@ def approve(experiment: Experiment, policy: SitePolicy, officer: Identity, *, pu
     Raises
     ------
     InputError
-        The policy names another officer or does not list the purpose, or a file of the experiment cannot be read.
+        The policy names another officer or does not list the purpose, or a file of the experiment is missing.
     """
     if policy.officer != key_text(officer.public):
         named = "no officer" if policy.officer is None else "another officer"
@@ -151,6 +151,11 @@ def approve(experiment: Experiment, policy: SitePolicy, officer: Identity, *, pu
     if purpose not in policy.purposes:
         listed = ", ".join(policy.purposes) or "none"
         raise InputError(f'the policy does not list the purpose "{purpose}" but {listed}; choose one, or add it')
+    for key, path in (("trust.roster", experiment.trust.roster), ("transport.ca", experiment.transport.ca)):
+        if path is not None and not Path(path).is_file():
+            raise InputError(
+                f"{key}: there is no file {path} yet, and an approval covers its contents; put it there first"
+            )
     stated = policy.purposes[purpose]
     approval = Approval(
         experiment=experiment.name,

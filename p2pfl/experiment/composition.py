@@ -30,6 +30,8 @@ class Graph:
         True if mixing keeps the mean of all models, and leaves equal models as they are.
     uniform
         True if one gossip step gives everybody the average of all models.
+    peers
+        Number of peers.
     """
 
     period: int
@@ -38,6 +40,7 @@ class Graph:
     keeps_mean: bool
     keeps_consensus: bool
     uniform: bool
+    peers: int
 
     @classmethod
     def of(cls, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Graph:
@@ -49,6 +52,7 @@ class Graph:
             all(each.keeps_mean for each in weights),
             all(each.keeps_consensus for each in weights),
             all(_averages(each) for each in weights),
+            len(topology.peers),
         )
 
 

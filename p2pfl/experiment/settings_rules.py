@@ -533,9 +533,15 @@ COLUMNS = (
     ),
     SettingsRule(
         "privacy.mode",
-        lambda it: it.data.columns and not it.mode.masks,
+        lambda it: it.data.columns and not it.mode.masks and it.graph and it.graph.peers > 2,
         f"{BLOCKS}, because a total to one peer would show the part of each of the others",
         'set it to "pairwise"',
+    ),
+    SettingsRule(
+        "privacy.mode",
+        lambda it: it.data.columns and it.mode.masks and it.graph and it.graph.peers == 2,
+        f"{BLOCKS} if there are two, because each of two knows the part of the other in a total",
+        'set it to "none": products are encrypted, and all messages are sealed',
     ),
     SettingsRule(
         "topology.kind",

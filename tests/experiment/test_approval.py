@@ -98,6 +98,12 @@ def test_an_approval_is_of_the_roster_as_it_is(ward):
     assert "there is none" in problems(ward)[0]
 
 
+def test_an_approval_waits_for_the_files_that_it_covers(ward):
+    (ward / "roster.toml").unlink()
+    with pytest.raises(InputError, match=r"trust\.roster: there is no file .*roster\.toml yet, and an approval covers"):
+        signed(ward)
+
+
 def test_what_a_site_sets_for_itself_needs_no_other_approval(ward):
     signed(ward)
     assert problems(ward, ["transport.broker=mqtts://broker:8883", "trust.keys=keys"]) == []

@@ -1,5 +1,8 @@
 """Generators of vertical learning played in one process, with what each peer receives."""
 
+import numpy as np
+import pytest
+
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.plugins.vertical.roles import Roles
 
@@ -40,3 +43,15 @@ def split(features, roles):
     """Return the columns of each party: equal shares in turn, of the label holder the first ones."""
     order = [roles.label, *roles.features]
     return {party: features[:, place :: len(order)] for place, party in enumerate(order)}
+
+
+def two_tables(data_dir, name):
+    """Return the columns of ada and bob, and bob's targets, of one of FATE's tables in the folder of data sets."""
+    folder = data_dir / "vertical" / name
+    if not folder.is_dir():
+        pytest.skip(f"{name} is not in the folder of data sets")
+    tables = {peer: np.loadtxt(folder / f"{peer}.csv", delimiter=",", skiprows=1) for peer in ("ada", "bob")}
+    common = np.intersect1d(tables["ada"][:, 0], tables["bob"][:, 0])
+    ada, bob = (table[np.isin(table[:, 0], common)] for table in tables.values())
+    ada, bob = (table[np.argsort(table[:, 0])] for table in (ada, bob))
+    return {"ada": ada[:, 1:], "bob": bob[:, 2:]}, bob[:, 1]

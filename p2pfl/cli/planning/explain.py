@@ -16,7 +16,7 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.core_commands import ExplainOptions
-from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.experiments import experiment_of, note_tables
 from p2pfl.cli.options import JsonOptions
 from p2pfl.cli.planning.sign_off import sign_off_page
 from p2pfl.cli.tables import MAX_LISTED_PEERS, facts, grid
@@ -41,6 +41,7 @@ MOST_NATS = 700.0
 def run(options: ExplainOptions) -> int:
     """Run ``p2pfl explain``."""
     resolved = p2pfl.plan(experiment_of(options), only=options.only, unaccounted=True)
+    note_tables(resolved)
     return write_plan(options, resolved, html=options.html, name=options.name)
 
 

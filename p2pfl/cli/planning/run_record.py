@@ -22,12 +22,12 @@ DELTA = 1e-5
 
 
 def account_of(argument: str) -> Path | None:
-    """Return the account that an argument names, or that lies beside a table; ``None`` if it names neither."""
+    """Return the account that an argument names, or that of a table; ``None`` if it names neither."""
     path = Path(argument)
     if path.name.endswith(ENDING):
         return path
     account = beside_file(path)
-    return account if path.is_file() and account.is_file() else None
+    return account if path.is_file() and (account.is_file() or path.suffix.lower() != ".toml") else None
 
 
 def recorded(path: Path) -> dict[str, Any]:

@@ -116,6 +116,9 @@ def _columns(experiment: Experiment) -> Block:
         return f"The data set {experiment.data.name} declares no columns: all that it holds may be read."
     roles = {options.get(role): role for role in ("event", "target")}
     rows = [(name, _kind(each), roles.get(name, "feature")) for name, each in sorted(declared.items())]
+    if (key := options.get("key")) is not None:
+        across = "; compared with the keys of other peers" if options.get("key_across") else ""
+        rows.append((key, "text", f"names a person: counts rows that repeat one{across}"))
     return FactTable("", ("column", "values", "role"), rows, text=3)
 
 

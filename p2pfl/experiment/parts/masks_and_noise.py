@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection, fewest_partners
 from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.site_policy import stated_least
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, calibrate_total, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
@@ -83,7 +85,7 @@ def protect(
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
         update=update,
         sums=sums,
-        totals=_total_facts(experiment) if traits.additive else "",
+        totals=_total_facts(experiment, topology.peers) if traits.additive else "",
     )
     return replace(protected, given=_condition(experiment))
 
@@ -95,7 +97,7 @@ def _condition(experiment: Experiment) -> str:
     return GIVEN_SCALING if hospitals or data.name in STANDARDISED else ""
 
 
-def _total_facts(experiment: Experiment) -> str:
+def _total_facts(experiment: Experiment, peers: Sequence[str]) -> str:
     """Return what the totals of a model show, as its class says, which may depend on its options."""
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
@@ -107,7 +109,8 @@ def _total_facts(experiment: Experiment) -> str:
     cells: str = getattr(kind, "checks", "")
     if not cells:
         return facts
-    least = experiment.model.options.get("least", getattr(kind, "least", 1))
+    sites = (stated_least(experiment, peer) for peer in peers) if experiment.data.owned else ()
+    least = max([experiment.model.options.get("least", getattr(kind, "least", 1)), *sites])
     if least == 1:
         return f"{facts}; with model.options.least = 1, nothing prevents that one person is alone in {cells}"
     return (

@@ -19,6 +19,7 @@ from p2pfl.experiment.swarm_agreement import scale
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
+from p2pfl.network.peer.evidence import begin_evidence
 from p2pfl.network.peer.joining.resumption import Introductions, explain_exclusion, gather_neighbours, rest, resume_peer
 from p2pfl.network.peer.masking.mask_alarms import Alarms
 from p2pfl.network.peer.masking.model_protection import ModelProtection
@@ -36,6 +37,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport import Transport, opened
 from p2pfl.privacy.keys import Identity, SecretSource, Source, Trust, fingerprint
 from p2pfl.results import Record
+from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.kinds import JoinsLate, Notice, PeerExcluded, ReleasesEnded
 from p2pfl.results.spending.ledger import check_runs, record_runs
 from p2pfl.results.spending.meter import Meter
@@ -148,6 +150,7 @@ class Peer:
         self.phase = "joining"
         self.joined: JoinedPeer | None = None
         self.rounds: Rounds | None = None
+        self.witness: Witness | None = None
         self._ended: PeerEnd | None = None
         self._rested: Checkpoint | None = None  # last model of a peer that releases nothing more
         self._introduce = Introductions(self.membership, self._notify)
@@ -268,11 +271,15 @@ class Peer:
                 self._introduce()
                 self.phase = "learning"
                 first = await self._resume()
+                self.witness = await asyncio.to_thread(begin_evidence, self.start, self.plan)
                 await asyncio.to_thread(record_runs, self.plan, [self.name], now=self._now(), signer=self._signer)
                 await self._scale(first)
                 self.rounds = self.rounds_from(first)
                 await self.rounds.play()
                 self._ended = await end(self.rounds)
+                if self.witness is not None:
+                    tensors = self.plan.saved(self._ended.state.rows[0], peer=self.name)
+                    self.witness.end(tensors, rounds=self.rounds.done)
                 await connection.durable()
                 self.phase = "leaving"
                 await connection.leave(done=self.rounds.ended == "played" and not self.plan.asynchronous)
@@ -333,6 +340,7 @@ class Peer:
             observe=self._observe,
             introduce=self._introduce,
             alarms=Alarms(self.name, self.notice),
+            witness=self.witness,
         )
         return Rounds(parts, first)
 

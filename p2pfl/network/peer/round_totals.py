@@ -113,6 +113,11 @@ class RoundTotals:
                     "peers were lost after an earlier total of the round; take all totals of the round again"
                 )
 
+    @property
+    def last(self) -> tuple[int, int]:
+        """Attempt and number of the last total of the round."""
+        return self._attempt, self._number - 1
+
     async def _convene(self, *, masked: bool) -> None:
         answer = await self.connection.ask(Convene(self.round))
         if isinstance(answer, Unfinished):

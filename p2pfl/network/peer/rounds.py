@@ -30,6 +30,7 @@ from p2pfl.network.protocol.interface.effects import Play
 from p2pfl.network.protocol.interface.requests import NextRound, Stop, Tolerate, Turn
 from p2pfl.privacy.keys import Source
 from p2pfl.results import Record
+from p2pfl.results.evidence import Witness
 from p2pfl.results.notices.kinds import LearningStopped, ModelsRefused, Notice
 from p2pfl.results.spending.meter import Meter
 from p2pfl.results.summary import assess
@@ -59,6 +60,8 @@ class PeerParts:
         Reports the neighbours that are new.
     alarms
         Alarms about masks that did not cancel.
+    witness
+        Notes the evidence of the rounds; ``None`` where nothing is kept.
     """
 
     name: str
@@ -75,6 +78,7 @@ class PeerParts:
     observe: Callable[[Record, State], None]
     introduce: Callable[[], None]
     alarms: Alarms
+    witness: Witness | None
 
 
 @dataclass(frozen=True)
@@ -181,9 +185,11 @@ class Rounds:
     def _begun(self, round: int, attempts: Attempts | None) -> LiveNeighbourhood:
         parts, self.next = self.parts, round + 1
         parts.training.seconds = 0.0
-        return round_neighbourhood(
+        net = round_neighbourhood(
             parts.plan, parts.connection, parts.hiding, round=round, total_round=round + 1, attempts=attempts
         )
+        net.witness = parts.witness
+        return net
 
     def _repeat(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""
@@ -228,6 +234,8 @@ class Rounds:
             mixed=state.mixed,
         )
         parts.observe(record, state)
+        if parts.witness is not None:
+            parts.witness.play(state.rows[0], round=round, spent=spent)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)

@@ -86,6 +86,15 @@ SENTENCES = {
     "nobody has nearly a whole sum": "No mean that is stated tells the largest value to within 10 % (means).",
     "nobody has nearly all of a combination of columns": "No sum of products is one row, but for a tenth (rows).",
     "no bin of the first tree has one person": "No sum of derivatives below a root is that of one person (bins).",
+    "predictors do not give columns away": (
+        "All linear predictors tell the label holder hardly more of others' columns than the last one does: R² "
+        "{everything} with all, {last} with the last, {alone} with its own columns (rise)."
+    ),
+    "the indicator of one person shows their row": (
+        "A party that enters the indicator of one person as a column shows the solver that person's row. This always "
+        "succeeds, and the privacy statement says so (error of the row)."
+    ),
+    "guessed people are refused": "A party with one row more than agreed in data.options.sizes ends the run (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",
     "what a sample changes": "A sample changes a total by no more than the noise is made for, whatever its features.",

@@ -1,4 +1,4 @@
-"""The commands of the plug-in ``evidence``."""
+"""The commands ``p2pfl forget``, ``p2pfl repair`` and ``p2pfl verify``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
 
-FORGET = Command("evidence", ForgetOptions, "p2pfl.plugins.evidence.forget_command:run")
+class VerifyOptions(JsonOptions, TrustOptions):
+    """Check a run of live peers by their evidence, without the data."""
+
+    bundles: Annotated[
+        list[str],
+        Argument("run directories of some or all peers, or their NAME.evidence.jsonl", "RUN"),
+    ]
+    roster: Annotated[str | None, Option("the public keys of all peers", "FILE")] = None
+    crate: Annotated[str | None, Option("write what was checked as a Research Object Crate", "DIR")] = None
 
 
 class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
@@ -40,5 +48,6 @@ class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
     replay: Annotated[bool, Option("play the run without them as well, twice, to compare with")] = False
 
 
+FORGET = Command("evidence", ForgetOptions, "p2pfl.plugins.evidence.forget_command:run")
 REPAIR = Command("evidence", RepairOptions, "p2pfl.plugins.evidence.repair_command:run")
-"""Approximate removal of a peer, beside what a replay would have made."""
+VERIFY = Command("evidence", VerifyOptions, "p2pfl.plugins.evidence.verify_command:run")

@@ -22,7 +22,7 @@ MODEL_FILES = ("model.json", "simulation*.state", "*.safetensors", "*.onnx", "*.
 OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.png")
 """Files that people have written from a model."""
 
-KEPT_IN_PEERS = (".journal", ".json")
+KEPT_IN_PEERS = (".journal", ".json", ".jsonl", ".key")
 """Endings of files beside models that say what was spent, which stays spent."""
 
 

@@ -47,6 +47,9 @@ POINT_WORDS = POINT_LENGTH // 8
 
 NONCE_BYTES = 32
 
+MAX_ROWS = 10_000_000
+"""Largest number of rows of a party; every other one holds as many points for each key."""
+
 SIZE, AGREED, NONCE = 0, 1, 2
 """Places of the number of rows, of the digest of what is agreed, and of the nonce in what a party states."""
 
@@ -196,6 +199,8 @@ class _Alignment:
         agreed = self.parties.sizes.get(peer, rows)
         if rows != agreed:
             raise DataError(f"{peer} comes with {rows:,} rows, but {agreed:,} are agreed; ask {peer} for the reason")
+        if rows > MAX_ROWS:
+            raise DataError(f"{peer} comes with {rows:,} rows, more than {MAX_ROWS:,}; align a part of them")
         if rows < self.parties.least:
             raise DataError(
                 f"{peer} has {rows} rows, fewer than data.options.least = {self.parties.least}; collect more rows"
@@ -224,6 +229,8 @@ class _Alignment:
             return np.array([len(chosen()), len(matches().common), *by_key])
 
         rows, common, *by_key = (yield Question(counts, size=2 + len(keys))).tolist()
+        if not common <= rows <= sum(self.sizes.values()) or common > min(self.sizes.values()):
+            raise PrivacyError(f"{helper} has counted more common rows than there are; choose another helper")
         check_rows(common, least=self.parties.least)
         slots = {}
         for column, peer in enumerate(self.matched_order):

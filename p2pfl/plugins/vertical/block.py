@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained, FittedRegression, finite
 from p2pfl.core.traits import ModelTraits
 from p2pfl.data.data_description import Description, Field
+from p2pfl.data.parties import IN_TABLE
 from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.regression.families import Response, response
@@ -87,6 +89,16 @@ class Block(TensorModel):
             columns, numbers = [*columns, "alone_weight"], [*numbers, "bias", "bias_error", "alone_bias"]
         return Shapes(dict.fromkeys(columns, (self.features,)) | dict.fromkeys(numbers, (1,)))
 
+    @property
+    def may_lack(self) -> bool:
+        """True if the party could lack rows, so that its last column says whether it has one."""
+        return (self.fields or (None,))[-1] == IN_TABLE
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return (IN_TABLE.name,) if self.may_lack else ()
+
     def module(self) -> nn.Module:
         """Return the module of the label holder's own model, or of the part of a linear predictor."""
         return BlockModule(self)
@@ -116,6 +128,14 @@ class Block(TensorModel):
         part = ((features - tensors["mean"]) / tensors["deviation"]) @ tensors["weight"]
         return part + tensors["bias"] if self.label else part
 
+    def absent_predictor(self, tensors: Tensors) -> float:
+        """Return the part of the linear predictor of a row that the party lacks; 0 unless it was trained with some."""
+        if not self.may_lack:
+            return 0.0
+        features = np.array(tensors["mean"])
+        features[-2:] = 0.0, 1.0
+        return float(self.predictor_of(tensors, features[None])[0])
+
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients of the own columns, in their units; the intercept is that at the means of all."""
         del classes
@@ -127,7 +147,7 @@ class Block(TensorModel):
         if self.label:
             beta, errors = np.append(beta, tensors["bias"]), np.append(errors, tensors["bias_error"])
             labels = [*labels, "(intercept)"]
-        facts = {key: float(tensors[key][0]) for key in FACTS}
+        facts = {key: value for key in FACTS if not math.isnan(value := float(tensors[key][0]))}
         freedom = facts["samples"] - facts["coefficients"]
         dispersed = self.kind.family.dispersed and not self.ridge
         listed = coefficients(

@@ -52,7 +52,8 @@ class CommonTable:
     parties
         Tables of the local parties.
     positions
-        Function that returns the rows of a local party in the common order, ``[n]``.
+        Function that returns the rows of a local party in the common order, ``[n]``, with -1 for one that it lacks,
+        whose columns are at their means.
     rows
         n, which all know.
     seed, share
@@ -89,9 +90,14 @@ class CommonTable:
 
     def _scaled(self, peer: str) -> Scaled:
         party, positions = self.parties.party(peer), self.positions(peer)
-        every = party.features[positions]  # [n, F]
-        train = every[self.trained]
-        mean, deviation = train.mean(axis=0), train.std(axis=0)
+        known, trained = positions >= 0, positions[self.trained]
+        own = party.features[np.sort(trained[trained >= 0])]  # the same numbers whatever the common order is
+        mean, deviation = own.mean(axis=0), own.std(axis=0)
+        every = np.where(known[:, None], party.features[positions], mean)  # [n, F]
+        if party.may_lack:
+            every[:, -2:] = np.stack([known, ~known], axis=1)
+            mean[-2:] = every[self.trained, -2:].mean(axis=0)
+            deviation[-2:] = np.sqrt(mean[-2] * mean[-1])
         deviation = np.where(deviation > 0, deviation, 1.0)
         standard, kept = (every - mean) / deviation, kept_columns(party)
         return Scaled(standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept)

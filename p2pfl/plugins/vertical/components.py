@@ -11,10 +11,10 @@ import numpy as np
 from p2pfl.core.encodings import Floats
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.elementary import eigen
+from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design
 from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import Source
 
@@ -67,7 +67,7 @@ def decompose(
     """
     design = yield from ask_design(columns, roles, rows=rows, least=least)
     blocks = Blocks(design, columns, lambda _: np.zeros(rows))
-    products = Products(roles, source, rows, round=round)
+    products = products_of(roles, source, rows, round=round)
     moments = yield from ask_moments(Factored(blocks, products, slice(None)), every=not standardise)
     width = design.size - 1
 

@@ -13,10 +13,10 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.lasso import descended
+from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design
-from p2pfl.plugins.vertical.linear import Moments, ask_moments, coefficients_of
+from p2pfl.plugins.vertical.linear import Moments, ask_moments
 from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import Source
 
@@ -102,12 +102,12 @@ def fit_path(
     moments = []
     for number, part in enumerate(parts):
         count = part.stop - part.start
-        products = Products(roles, source, count, round=round, purpose=f"vertical products of part {number}")
+        products = products_of(roles, source, count, round=round, purpose=f"vertical products of part {number}")
         moments.append((yield from ask_moments(Factored(blocks, products, part), every=True)))
     solved = cache(lambda: _path([each() for each in moments], options, rows=rows - held))
     received = {}
     for party in roles.parties:
-        places = coefficients_of(whole, party)
+        places = whole.coefficients(party)
         received[party] = yield from send_floats(
             partial(_path_block, solved, places), size=options.lambdas * len(places), sender=roles.solver, to=party
         )

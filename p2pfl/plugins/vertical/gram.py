@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 
 import numpy as np
@@ -63,6 +63,10 @@ class Design:
         own = [*range(*self.where(party).indices(self.size))]
         return [*([0] if self.intercept else []), *own, self.size] if party == self.roles.label else own
 
+    def coefficients(self, party: str) -> list[int]:
+        """Return the places of the coefficients of a party, the intercept among those of the label holder."""
+        return [place for place in self.positions(party) if place < self.size]
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -86,10 +90,14 @@ class Columns:
     low: Words
     bits: int
 
-    def products(self, rows: slice) -> Floats:
-        """Return the sums of products of the columns themselves, ``[a, a]``."""
+    def values(self, rows: slice, *, limbs: int = 2) -> Floats:
+        """Return v of some rows, ``[n, a]``, or with one limb what h alone makes of it."""
         values = np.ldexp(self.high[rows].view(np.int64).astype(np.float64), self.bits)
-        values += self.low[rows].view(np.int64)
+        return values + self.low[rows].view(np.int64) if limbs == 2 else values
+
+    def products(self, rows: slice, *, limbs: int) -> Floats:
+        """Return the sums of products of the columns themselves, ``[a, a]``."""
+        values = self.values(rows, limbs=limbs)
         return np.asarray(values.T @ values)
 
 
@@ -103,14 +111,10 @@ class Blocks:
     columns, target
         Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
         common order.
-    limbs
-        1 or 2; with one, columns have half of the digits.
     """
 
-    def __init__(self, design: Design, columns: Private, target: Private, *, limbs: int = 2) -> None:
-        if limbs not in {1, 2}:
-            raise InputError(f"columns have 1 or 2 limbs, not {limbs}; choose one of the two")
-        self.design, self.limbs = design, limbs
+    def __init__(self, design: Design, columns: Private, target: Private) -> None:
+        self.design = design
         self._columns, self._target = columns, target
         self.of = cache(self._prepared)
 
@@ -131,8 +135,6 @@ class Blocks:
         bits = limb_bits(design.rows)
         columns = scaled(whole - means, bits=2 * bits)
         high, low = columns.limbs(bits)
-        if self.limbs == 1:
-            low = np.zeros_like(low)
         return Columns(whole - means, means, columns.exponents, high, low, bits)
 
 
@@ -164,10 +166,14 @@ class Factored:
         Columns, and products of these rows.
     rows
         The rows.
+    limbs
+        1 or 2; with one, the Gram matrix has half of the digits.
     """
 
-    def __init__(self, blocks: Blocks, products: Products, rows: slice) -> None:
-        self.blocks, self.products, self.rows = blocks, products, rows
+    def __init__(self, blocks: Blocks, products: Products, rows: slice, *, limbs: int = 2) -> None:
+        if limbs not in {1, 2}:
+            raise InputError(f"columns have 1 or 2 limbs, not {limbs}; choose one of the two")
+        self.blocks, self.products, self.rows, self.limbs = blocks, products, rows, limbs
         self.high = cache(self._high)
         self.low = cache(self._low)
 
@@ -183,7 +189,7 @@ class Factored:
     def pair(self, left: str, right: str) -> Questions[tuple[list[Shared], list[Dealt]]]:
         """Ask for the products of the columns of two parties: those of high limbs, and the sum of mixed ones."""
         factors = [Factors(self.high(left), self.high(right))]
-        if self.blocks.limbs == 2:
+        if self.limbs == 2:
             factors += [Factors(self.high(left), self.low(right)), Factors(self.low(left), self.high(right))]
         high, *mixed = yield from self.products.multiply(factors)
         return [high.product, *([mixed[0].product + mixed[1].product] if mixed else [])], [high, *mixed]
@@ -205,7 +211,7 @@ def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
     own = {}
     for party in roles.parties:
         own[party] = yield from send_floats(
-            lambda party=party: blocks.of(party).products(factored.rows),  # type: ignore[misc]
+            partial(_own_products, factored, party),
             size=len(design.positions(party)) ** 2,
             sender=party,
             to=roles.solver,
@@ -234,6 +240,10 @@ def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
         return matrix
 
     return cache(gram)
+
+
+def _own_products(factored: Factored, party: str) -> Floats:
+    return factored.blocks.of(party).products(factored.rows, limbs=factored.limbs)
 
 
 def weight_bits(rows: int) -> tuple[int, int]:

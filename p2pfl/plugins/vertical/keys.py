@@ -214,7 +214,8 @@ def plain_text(cell: str) -> str:
 
 def _digits(cell: str) -> str:
     whole = cell if cell.isascii() else unicodedata.normalize("NFKD", cell)
-    return re.sub("[^0-9]", "", whole).lstrip("0")
+    digits = re.sub("[^0-9]", "", whole)
+    return digits.lstrip("0") or digits[:1]
 
 
 def _date(form: FileFormat, cell: str) -> str:

@@ -23,9 +23,9 @@ from p2pfl.plugins.exact.regression.families import Gaussian
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.exact.regression.lasso import Quadratic
 from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
+from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design, ask_gram
 from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import Source
 
@@ -186,18 +186,18 @@ def without_dependent(beta: Floats, covariance: Floats) -> tuple[Floats, Floats]
     return beta, covariance
 
 
-def ask_moments(factored: Factored, *, every: bool) -> Questions[Callable[[], Moments]]:
-    """Ask for the Gram matrix, and return the function by which the solver reads it in units that it knows.
+def ask_units(blocks: Blocks, *, every: bool) -> Questions[Callable[[], Floats]]:
+    """Ask for the powers of two that columns are in units of, and return the function by which the solver reads them.
+
+    They are ``[p + 1]``, the last one of the target; 1 where the solver is not to know.
 
     Parameters
     ----------
-    factored
-        Columns as factors of products.
+    blocks
+        Columns.
     every
-        True if a penalty needs the powers of two of all columns, which their owners then tell the solver; otherwise it
-        knows that of the target alone.
+        True if a penalty needs those of all columns; otherwise the label holder tells that of the target alone.
     """
-    blocks = factored.blocks
     design, roles = blocks.design, blocks.design.roles
     read = {}
     for party in roles.parties if every else (roles.label,):
@@ -207,15 +207,29 @@ def ask_moments(factored: Factored, *, every: bool) -> Questions[Callable[[], Mo
             sender=party,
             to=roles.solver,
         )
-    gram = yield from ask_gram(factored)
 
-    def moments() -> Moments:
-        units = np.ones(design.size + 1)
+    def units() -> Floats:
+        whole = np.ones(design.size + 1)
         for party, values in read.items():
-            units[design.positions(party)] = values()
-        return Moments(gram() * units[:, None] * units[None, :], design)
+            whole[design.positions(party)] = values()
+        return whole
 
-    return cache(moments)
+    return cache(units)
+
+
+def ask_moments(factored: Factored, *, every: bool) -> Questions[Callable[[], Moments]]:
+    """Ask for the Gram matrix, and return the function by which the solver reads it in units that it knows.
+
+    Parameters
+    ----------
+    factored
+        Columns as factors of products.
+    every
+        As of :func:`ask_units`.
+    """
+    units = yield from ask_units(factored.blocks, every=every)
+    gram = yield from ask_gram(factored)
+    return cache(lambda: Moments(gram() * units()[:, None] * units(), factored.blocks.design))
 
 
 def _units(blocks: Blocks, party: str, *, every: bool) -> Floats:
@@ -255,11 +269,10 @@ def fit_linear(
     Du, Han and Chen, Privacy-preserving multivariate statistical analysis, SDM 2004 (sums of products of two parties).
     """
     design = yield from ask_design(columns, roles, rows=rows, least=options.least, intercept=options.intercept)
-    blocks = Blocks(design, columns, target, limbs=options.limbs)
+    blocks = Blocks(design, columns, target)
     every = options.ridge > 0
-    moments = yield from ask_moments(
-        Factored(blocks, Products(roles, source, rows, round=round), slice(None)), every=every
-    )
+    factored = Factored(blocks, products_of(roles, source, rows, round=round), slice(None), limbs=options.limbs)
+    moments = yield from ask_moments(factored, every=every)
     solved = cache(lambda: solve_linear(moments(), options))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
     value = {}
@@ -287,7 +300,7 @@ def _linear_facts(facts: dict[str, float], design: Design, options: LinearOption
 
 
 def share_out(
-    blocks: Blocks, solution: Callable[[], tuple[Floats, Floats]], *, every: bool
+    blocks: Blocks, solution: Callable[[], tuple[Floats, Floats]], *, every: bool, centred: bool = True
 ) -> Questions[Callable[[str], dict[str, Floats]]]:
     """Send each party its own coefficients and their covariance, and return the function by which it reads them.
 
@@ -299,20 +312,22 @@ def share_out(
         Function that returns all coefficients ``[p]`` and their covariance ``[p, p]`` at the solver.
     every
         True if they are in units of the columns; otherwise owners multiply by their powers of two.
+    centred
+        True if the mean of the target was taken off.
     """
     design, roles = blocks.design, blocks.design.roles
     received = {}
     for party in roles.parties:
-        width = len(coefficients_of(design, party))
+        width = len(design.coefficients(party))
         received[party] = yield from send_floats(
-            partial(_block_of, solution, coefficients_of(design, party)),
+            partial(_block_of, solution, design.coefficients(party)),
             size=width + width * width,
             sender=roles.solver,
             to=party,
         )
 
     def own(party: str) -> dict[str, Floats]:
-        block, width = received[party](), len(coefficients_of(design, party))
+        block, width = received[party](), len(design.coefficients(party))
         scale = np.ones(width) if every else np.ldexp(1.0, blocks.of(party).exponents[:width])
         beta, covariance = block[:width] * scale, block[width:].reshape(width, width) * scale[:, None] * scale
         if not (design.intercept and party == roles.label):
@@ -320,7 +335,7 @@ def share_out(
         *means, middle = blocks.of(party).means.tolist()
         back = np.array([1.0, *(-mean for mean in means[1:])])  # from columns less their means to the columns
         known = ~np.isnan(beta)
-        intercept = middle + back[known] @ beta[known]
+        intercept = middle * centred + back[known] @ beta[known]
         error = np.sqrt(back[known] @ covariance[np.ix_(known, known)] @ back[known])
         return {
             "coefficients": beta[1:],
@@ -330,11 +345,6 @@ def share_out(
         }
 
     return own
-
-
-def coefficients_of(design: Design, party: str) -> list[int]:
-    """Return the places of the coefficients of a party, the intercept among them."""
-    return [place for place in design.positions(party) if place < design.size]
 
 
 def _block_of(solution: Callable[[], tuple[Floats, Floats]], places: list[int]) -> Floats:

@@ -30,7 +30,7 @@ class Vertical:
     ----------
     load
         Function that returns the table of a party; it is called for local parties alone.
-    label, helper, keys, least, rows, alone_column, sizes
+    label, helper, keys, least, rows, sizes
         As of :class:`Parties`.
     """
 
@@ -40,7 +40,6 @@ class Vertical:
     keys: tuple[str, ...]
     least: int = LEAST_ROWS
     rows: CommonRows = "common"
-    alone_column: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -73,7 +72,6 @@ def load_parties(source: Vertical, peers: Sequence[str], local: Sequence[str]) -
         own,
         source.least,
         source.rows,
-        source.alone_column,
         source.sizes,
     )
     return replace(no_data(local), parties=parties, notes={peer: party.notes for peer, party in own.items()})

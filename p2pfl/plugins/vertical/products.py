@@ -218,7 +218,8 @@ class Products:
         zeros = [check for check in checks if check is not None]
         opened = [*products, *zeros]
         among = tuple(sorted({peer for each in opened for peer in each.at}))
-        sizes = [shape[0] * shape[1] for shape in (each.shape for each in opened)]
+        shapes, kept = [each.shape for each in opened], len(products)
+        sizes = [rows * columns for rows, columns in shapes]
 
         def answer(peer: str) -> Ints:
             return _joined([each.at[peer]() if peer in each.at else np.zeros(each.shape, np.uint64) for each in opened])
@@ -227,13 +228,13 @@ class Products:
 
         def read() -> list[Ints]:
             pieces = np.split(slot.read(to), np.cumsum(sizes)[:-1])
-            found = [piece.reshape(each.shape) for piece, each in zip(pieces, opened, strict=True)]
-            if any(each.any() for each in found[len(products) :]):
+            found = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+            if any(each.any() for each in found[kept:]):
                 raise PrivacyError(
                     "the dealt random numbers do not fit each other, so this fit is worthless; start the run again, "
                     "and choose another data.options.helper if it happens twice"
                 )
-            return found[: len(products)]
+            return found[:kept]
 
         return read
 

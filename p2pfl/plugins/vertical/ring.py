@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
+from p2pfl.core.process import one_thread
 from p2pfl.privacy.total_masks import mask
 
 Words = npt.NDArray[np.uint64]
@@ -50,6 +51,7 @@ def signed(values: Words) -> Ints:
     return np.ascontiguousarray(values).view(np.int64)
 
 
+@one_thread()  # blocks are small, and a barrier after each of them waits for a core that others use
 def multiply(left: Words, right: Words) -> Words:
     r"""Return :math:`X^T Y` modulo 2^64, ``[a, b]``.
 
@@ -174,7 +176,7 @@ class Scaled:
         return words(high), words(self.values - (high << bits))
 
 
-def scaled(columns: Floats, *, bits: int) -> Scaled:
+def scaled(columns: Floats, *, bits: int, bound: float | None = None) -> Scaled:
     """Return columns as integers whose largest magnitude has some bits; columns of zeros stay zeros.
 
     Parameters
@@ -183,6 +185,8 @@ def scaled(columns: Floats, *, bits: int) -> Scaled:
         ``[n, a]``.
     bits
         b: the largest magnitude of a column lies between 2^(b - 1) and 2^b, half of the first included.
+    bound
+        Bound of all magnitudes that everybody knows, from which the powers of two follow instead.
 
     Raises
     ------
@@ -197,8 +201,8 @@ def scaled(columns: Floats, *, bits: int) -> Scaled:
     """
     if not np.isfinite(columns).all():
         raise DataError("a column has missing or infinite numbers, which have no products; give it a rule `missing`")
-    _, places = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
-    exponents = np.where(np.abs(columns).max(axis=0, initial=0.0) > 0, bits - places, 0).astype(np.int64)
+    largest = np.abs(columns).max(axis=0, initial=0.0) if bound is None else np.full(columns.shape[1], bound)
+    exponents = np.where(largest > 0, bits - np.frexp(largest)[1], 0).astype(np.int64)
     limit = 2**bits - 1  # so that rounding up a number just below a power of two adds no bit
     whole = np.clip(np.rint(np.ldexp(columns, exponents)), -limit, limit)
     return Scaled(whole.astype(np.int64), exponents)

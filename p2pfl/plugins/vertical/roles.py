@@ -31,14 +31,12 @@ class Roles:
     label
         The party that holds the labels.
     helper
-        Peer without rows that deals random numbers and solves; ``None`` for none.
+        Peer without rows that deals random numbers and solves; ``None`` for none. Two parties alone encrypt instead.
 
     Raises
     ------
     InputError
         There are fewer than two parties, the label holder is none, or the helper is one.
-    PrivacyError
-        Two parties have no helper.
 
     Examples
     --------
@@ -68,11 +66,6 @@ class Roles:
                 f"the helper {self.helper} holds columns or labels, so it would learn what it hides from others; set "
                 "data.options.helper to a peer without rows"
             )
-        if self.helper is None and len(self.parties) == 2:
-            raise PrivacyError(
-                f"{listed} have nobody to deal the random numbers that hide their columns; set data.options.helper to "
-                "a third peer that conspires with neither"
-            )
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -88,6 +81,11 @@ class Roles:
     def solver(self) -> str:
         """Peer that receives sums of products and solves; never the label holder, who sees predictors."""
         return self.helper or self.features[0]
+
+    @property
+    def dealt(self) -> bool:
+        """True if a third peer can deal the random numbers of each product."""
+        return self.helper is not None or len(self.parties) > 2
 
     def dealer(self, one: str, other: str) -> str:
         """Return the peer that deals random numbers for a product of two parties."""

@@ -12,7 +12,7 @@ import numpy as np
 from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description
-from p2pfl.data.parties import CommonRows, Party
+from p2pfl.data.parties import IN_TABLE, CommonRows, Party
 from p2pfl.data.sources import nearest
 from p2pfl.data.tables.cells import MISSING, read
 from p2pfl.data.tables.column_declaration import check_target, field_of
@@ -38,7 +38,6 @@ def vertical(
     helper: str | None = None,
     rows: str = "common",
     least: int = LEAST_ROWS,
-    alone_column: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> Vertical:
     """Read the tables of peers that have different columns of the same people.
@@ -64,8 +63,6 @@ def vertical(
         common rows of two parties that neither of them knows.
     least
         Least number of common rows.
-    alone_column
-        True if a party may have a single column, which predictions show up to a factor.
     sizes
         Numbers of rows that parties have agreed on, so that nobody comes with a longer list of guessed people.
 
@@ -90,8 +87,6 @@ def vertical(
         raise DataError(f'the option "rows" is {rows!r}; {nearest(str(rows), modes)}')
     if type(least) is not int or least < 1:
         raise DataError(f'the option "least" is {least!r}; write a whole number above 0')
-    if not isinstance(alone_column, bool):
-        raise DataError(f'the option "alone_column" is {alone_column!r}; write true or false')
     agreed = {} if sizes is None else sizes
     if not isinstance(agreed, Mapping) or any(type(each) is not int or each < 1 for each in agreed.values()):
         raise DataError(f'the option "sizes" is {sizes!r}; write numbers of rows by party, such as {{ ada = 1000 }}')
@@ -100,13 +95,14 @@ def vertical(
         raise DataError(f'the helper "{helper}" has a table, {own}, but must be no party; name another `helper`')
 
     def load(peer: str) -> Party:
-        return read_party(locate_file(path.replace(PEER, peer), data_dir, peer=peer), declared, labelled=peer == label)
+        table = locate_file(path.replace(PEER, peer), data_dir, peer=peer)
+        return read_party(table, declared, labelled=peer == label, may_lack=mode == "labelled" and peer != label)
 
     names = tuple(key.name for key in declared)
-    return Vertical(load, label, helper, names, least, mode, alone_column, dict(agreed))
+    return Vertical(load, label, helper, names, least, mode, dict(agreed))
 
 
-def read_party(table: Path, keys: Sequence[Key], *, labelled: bool) -> Party:
+def read_party(table: Path, keys: Sequence[Key], *, labelled: bool, may_lack: bool = False) -> Party:
     """Read the table of a party by the declaration beside it.
 
     Parameters
@@ -117,6 +113,8 @@ def read_party(table: Path, keys: Sequence[Key], *, labelled: bool) -> Party:
         Keys of people.
     labelled
         True if the party is the label holder.
+    may_lack
+        True to add a column that says whether a row of the label holder is in the table.
 
     Raises
     ------
@@ -138,6 +136,11 @@ def read_party(table: Path, keys: Sequence[Key], *, labelled: bool) -> Party:
         left_out = len(whole) - len(cells)
         notes += (f"{left_out} of {len(whole)} rows are left out, because cells are missing: {gone}",)
     encoded = encode_features(code_cells(cells, features), features) if features else np.zeros((len(cells), 0))
+    if may_lack:
+        if IN_TABLE.name in columns:
+            raise DataError(f'{file} declares "{IN_TABLE.name}", a name that p2pfl needs; rename the column')
+        features.append(IN_TABLE)
+        encoded = np.hstack([encoded, np.tile([1.0, 0.0], (len(cells), 1))])
     description = Description(
         raw="the cells of a row",
         columns=tuple(features),

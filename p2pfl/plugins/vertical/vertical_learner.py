@@ -111,10 +111,11 @@ class VerticalLearner(SequentialLearner):
         return torch.tensor([len(own[peer]) if peer in own else 0 for peer in peers], dtype=torch.int64)  # [R]
 
     def predictors(self, peer: str) -> int:
-        """Return how many linear predictors of each row of a local party the run shows the label holder."""
+        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
         if peer not in self.roles.features:
             return 0
-        return max(self.model.predictors, int(self.test > 0 and bool(self.model.scores)))
+        tested = int(self.test > 0 and bool(self.model.scores))
+        return MAX_PREDICTORS if self.model.predictors else tested
 
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model as it is: :meth:`baselines` has that of the label holder alone."""
@@ -164,9 +165,11 @@ class VerticalLearner(SequentialLearner):
 
     def described(self, peer: str | None = None) -> Mapping[str, Any]:
         """Return the description of a peer's model: its own columns, and nobody else's; or what all may know."""
-        party = None if peer is None else self.parties.own.get(peer)
-        if peer is None or party is None:
+        if peer is None:
             return self.model.described(None, label=False)
+        party = self.parties.own.get(peer)
+        if party is None:  # a helper has figures alone
+            return {}
         return self.model.described(party, label=peer == self.parties.label)
 
     def explained(self, row: torch.Tensor) -> Explained | None:

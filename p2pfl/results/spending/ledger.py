@@ -312,7 +312,7 @@ class RunLedger:
         return learner.predictors(self.members[0]) if isinstance(learner, ShowsPredictors) else 0
 
     def _shown_predictors(self) -> Iterator[str]:
-        """Yield why the run would show too many linear predictors; a repeated run shows the same ones."""
+        """Yield why the run would show too many linear predictors; one that was interrupted once may begin again."""
         learner = self.plan.learner.bare
         if not isinstance(learner, ShowsPredictors):
             return
@@ -323,6 +323,9 @@ class RunLedger:
                 f"earlier runs have shown {seen} linear predictors of each row, and the {self.predictors} of this run "
                 f"exceed {most}, beyond which the columns follow; fit no other model to these rows"
             )
+        begun = sum(run.experiment == self.digest for run in self.runs)
+        if self.predictors and begun > 1:
+            yield f"this run has begun {begun} times, and shows its linear predictors anew each time; keep its result"
 
     def _reasons(self) -> Iterator[str]:
         """Yield why the run must not start, each in a clause with a remedy."""

@@ -38,8 +38,8 @@ retention = "10 years"
 def page(p2pfl, place):
     """A function that writes the page and returns its text."""
     (place / "ward.toml").write_text(WARD)
-    rows = (f"{18 + row % 23},{('no', 'yes')[row % 3 == 0]},{int(row % 7 < 3)}" for row in range(60))
-    (place / "north.csv").write_text("\n".join(["age,smoke,low", *rows]))
+    rows = (f"N{row},{18 + row % 23},{('no', 'yes')[row % 3 == 0]},{int(row % 7 < 3)}" for row in range(60))
+    (place / "north.csv").write_text("\n".join(["patient,age,smoke,low", *rows]))
 
     def write():
         said = p2pfl("explain", "ward.toml", "--name", "north", "--html", "page.html")
@@ -62,6 +62,14 @@ def test_a_page_lists_columns_observers_and_digest_and_ends_in_signatures(page, 
     assert text.count("read and accepted: name") == 2
     assert "legal basis not stated" in text
     assert "There is no policy.toml beside the data" in text
+
+
+def test_a_page_has_the_column_of_persons_and_the_least_number_of_people_of_the_policy(page, place):
+    (place / "ward.toml").write_text(WARD.replace('target = "low"', 'target = "low"\nkey = "patient"'))
+    assert "patient text names a person" in page()
+    assert "stops or merges those of 1 to 4 people" in page()
+    (place / "policy.toml").write_text(f"least = 12\n{POLICY}")
+    assert "stops or merges those of 1 to 11 people" in page()
 
 
 def test_a_page_has_the_purpose_of_the_approval_or_those_of_the_policy(page, place, p2pfl):

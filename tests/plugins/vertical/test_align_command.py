@@ -65,29 +65,6 @@ def test_sizes_and_keys_are_printed_from_files_in_one_place(clinic, capsys):
     assert "Nothing was learned." in text
 
 
-def test_hidden_rows_have_no_numbers_by_key(tmp_path, capsys):
-    path = tmp_path / "two.toml"
-    changes = ["--set", 'data.options.rows="hidden"']
-    path.write_text(
-        f"""
-topology = {{ kind = "complete", peers = ["ada", "bob", "cleo"] }}
-model = {{ name = "glm", options = {{ family = "gaussian" }} }}
-privacy = {{ mode = "pairwise" }}
-[data]
-name = "vertical"
-options = {{ path = "{tmp_path}/{{peer}}.csv", label = "bob", helper = "cleo", keys = [["id:exact"]] }}
-"""
-    )
-    for name, first in (("ada", 0), ("bob", 20)):
-        rows = [f"{number},{number % 7},{number % 5}" for number in range(first, first + 80)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["id,x,z", *rows]))
-        declared = 'columns = { x = "number", z = "number" }\n'
-        (tmp_path / f"{name}.columns.toml").write_text(('target = "x"\n' if name == "bob" else "") + declared)
-    assert main(["align", str(path), "--json", *changes]) == 0
-    results = json.loads(capsys.readouterr().out)
-    assert results == {"sizes": {"ada": 80, "bob": 80}, "common": 60, "rows": 100, "keys": {}}
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

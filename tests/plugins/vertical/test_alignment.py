@@ -10,6 +10,7 @@ from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.plugins.vertical import alignment
 from p2pfl.plugins.vertical.alignment import align, align_openly
+from p2pfl.plugins.vertical.matching import match_rows
 from p2pfl.privacy.commutative_powers import hash_to_point, multiply
 from p2pfl.privacy.keys import SecretSource, SeededSource
 
@@ -72,6 +73,33 @@ def test_the_order_of_rows_is_neither_that_of_a_table_nor_the_same_again():
     assert orders[0] != orders[1] != [str(number) for number in range(30)]
     again = [people(given, aligned(given, source=SecretSource())[0], "ada") for _ in range(2)]
     assert again[0] != again[1]
+
+
+def test_lists_are_shuffled_by_their_owners_and_positions_by_the_helper():
+    source = SeededSource(3)
+    given = parties({name: [[str(number) for number in range(30)]] for name in ("ada", "bob")})
+    _, recorder = aligned(given, source=source)
+    points, scalars = secrets_of(given, source)
+    sent = recorder.received["bob"][0]
+    listed = [sent[start : start + 4].astype("<i8").tobytes() for start in range(0, len(sent), 4)]
+    in_order = multiply(scalars["ada"], points["ada"])
+    assert {*listed} == {*in_order}
+    assert listed != in_order
+    for peer in given.names:
+        positions = recorder.received[peer][-1].tolist()
+        assert sorted(positions) == [*range(30)] != positions
+
+
+def test_only_the_helper_can_make_the_pseudonyms_that_it_compares(monkeypatch):
+    source, compared = SeededSource(3), []
+    monkeypatch.setattr(alignment, "match_rows", lambda tokens: compared.append(tokens) or match_rows(tokens))
+    given = parties(drawn(2), label="bob")
+    aligned(given, source=source)
+    points, scalars = secrets_of(given, source)
+    made = {point for own in points.values() for point in multiply(scalars["bob"], multiply(scalars["ada"], own))}
+    [[[bob], [ada]]] = compared
+    assert made.isdisjoint(bob + ada)
+    assert {*multiply(scalars["helper"], made)} == {*bob, *ada}
 
 
 def test_two_parties_alone_stop_comparing_rows_that_a_key_has_matched():
@@ -262,6 +290,16 @@ def test_points_of_low_order_end_the_run(helper, monkeypatch):
 
     monkeypatch.setattr(alignment._Alignment, "_multiplied", cheating)
     refusing(parties(drawn(2), helper=helper), r"received no points; a peer does not follow", PrivacyError)
+
+
+def test_a_helper_that_counts_more_rows_than_there_are_ends_the_run(monkeypatch):
+    monkeypatch.setattr(alignment._Alignment, "choose", lambda *_: np.zeros((99, 2), np.int64))
+    refusing(parties(drawn(2)), r"helper has counted more common rows than there are; choose another", PrivacyError)
+
+
+def test_a_party_that_comes_with_too_many_rows_is_refused(monkeypatch):
+    monkeypatch.setattr(alignment, "MAX_ROWS", 8)
+    refusing(parties(drawn(2)), r"ada comes with 9 rows, more than 8; align a part of them")
 
 
 def test_positions_that_are_none_end_the_run(monkeypatch):

@@ -35,6 +35,7 @@ def test_each_rule_makes_the_spellings_of_one_value_equal():
         assert len({*alike}) == 1, rule
         assert alike[0]
     assert values(table(x=["1970-01-31"]), ["x:date"]) == (("19700131",),)
+    assert values(table(x=["00", "-", "7"]), ["x:digits"]) == (("0", None, "7"),)
     assert values(table(x=["Ab 1", "ab1"]), ["x:exact"]) == (("Ab 1", "ab1"),)
 
 

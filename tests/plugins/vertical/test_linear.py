@@ -10,7 +10,7 @@ from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.plugins.exact.regression.inference import f_tail
 from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
 from p2pfl.privacy.keys import SecretSource, SeededSource
-from vertical_roles import ALONE, FOUR, PAIR, THREE, play, split
+from vertical_roles import ALONE, FOUR, PAIR, THREE, play, split, two_tables
 
 
 @pytest.fixture(scope="module")
@@ -174,25 +174,17 @@ def test_a_fit_is_the_same_to_the_bit_whatever_random_numbers_hide_it(diabetes):
 
 
 def test_motor_alone_and_together(data_dir):
-    file = data_dir / "vertical" / "motor_hetero"
-    if not file.is_dir():
-        pytest.skip("motor_hetero is not in the folder of data sets")
-    bob, ada = (np.loadtxt(file / f"{name}.csv", delimiter=",", skiprows=1) for name in ("bob", "ada"))
-    bob, ada = (table[np.argsort(table[:, 0])] for table in (bob, ada))
-    common = np.intersect1d(bob[:, 0], ada[:, 0])
-    bob, ada = (table[np.isin(table[:, 0], common)] for table in (bob, ada))
-    parts = {"bob": bob[:, 2:], "ada": ada[:, 1:]}
+    parts, target = two_tables(data_dir, "motor_hetero")
     asking = fit_linear(
-        parts.__getitem__, lambda _: bob[:, 1], PAIR, SecretSource(), rows=len(common), options=LinearOptions()
+        parts.__getitem__, lambda _: target, PAIR, SecretSource(), rows=len(target), options=LinearOptions()
     )
     fit = play(asking, PAIR)
-    oracle = sm.OLS(
-        bob[:, 1], sm.add_constant(np.concatenate([ada[:, 1:] - ada[:, 1:].mean(axis=0), bob[:, 2:]], 1))
-    ).fit()
+    whole = np.concatenate([parts["ada"] - parts["ada"].mean(axis=0), parts["bob"]], axis=1)
+    oracle = sm.OLS(target, sm.add_constant(whole)).fit()
     assert np.allclose(joined(fit, "coefficients"), oracle.params[1:], rtol=1e-6)
     assert np.allclose(joined(fit, "errors"), oracle.bse[1:], rtol=1e-6)
     assert fit.figures["r2"] == pytest.approx(0.9234, abs=5e-5)
-    assert sm.OLS(bob[:, 1], sm.add_constant(bob[:, 2:])).fit().rsquared == pytest.approx(0.3193, abs=5e-5)
+    assert sm.OLS(target, sm.add_constant(parts["bob"])).fit().rsquared == pytest.approx(0.3193, abs=5e-5)
 
 
 def test_too_few_rows_many_coefficients_and_missing_numbers_are_refused(diabetes):

@@ -24,8 +24,7 @@ def test_one_key_matches_the_intersection_of_all_tables(tables):
 @given(TABLES, st.data())
 def test_each_row_belongs_to_one_person_whatever_the_keys_say(tables, data):
     keys = data.draw(st.integers(1, 3))
-    options = st.one_of(st.none(), st.integers(0, 3))
-    tokens = [[data.draw(st.lists(options, min_size=len(t), max_size=len(t))) for _ in range(keys)] for t in tables]
+    tokens = [[data.draw(st.permutations([*range(6), None, None]))[: len(t)] for _ in range(keys)] for t in tables]
     matches = match_rows(tokens)
     for party, table in enumerate(tables):
         known = matches.rows[:, party]
@@ -40,6 +39,11 @@ def test_an_earlier_key_decides_and_its_rows_take_no_part_in_later_ones():
     matches = match_rows([ada, bob])
     assert matches.common.tolist() == [[1, 0]]  # "zoe" and "bo" of one party each are matched already
     assert matches.by_key(2) == (1, 0)
+
+
+def test_nobody_has_two_rows_of_one_party():
+    ada, bob, eve = [["1"], ["zoe"]], [["1", "2"], [None, "zoe"]], [["3"], ["cy"]]
+    assert match_rows([ada, bob, eve]).rows.tolist() == [[0, 0, -1], [-1, 1, -1], [-1, -1, 0]]
 
 
 def test_two_keys_find_one_person_of_three_parties():

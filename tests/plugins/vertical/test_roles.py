@@ -13,7 +13,6 @@ from p2pfl.topology import complete, ring
         ((), "ada", "cleo", InputError, "the parties are none"),
         (("ada", "bob"), "cleo", None, InputError, "label holder cleo is none of the parties ada, bob"),
         (("ada", "bob"), "bob", "ada", InputError, "the helper ada holds columns or labels"),
-        (("ada", "bob"), "bob", None, PrivacyError, "nobody to deal the random numbers"),
     ],
 )
 def test_roles_that_protect_nobody_are_refused(parties, label, helper, error, sentence):

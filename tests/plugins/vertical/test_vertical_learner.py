@@ -13,33 +13,12 @@ from p2pfl.core.errors import DataError, ExperimentError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.privacy.keys import SeededSource
-
-LINEAR = {
-    "name": "columns",
-    "seed": 7,
-    "rounds": 1,
-    "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo", "eve"]},
-    "data": {
-        "name": "diabetes",
-        "split": "columns",
-        "split_options": {"label": "bob", "helper": "cleo"},
-        "test": 0.3,
-    },
-    "model": {"name": "glm", "options": {"family": "gaussian"}},
-    "privacy": {"mode": "pairwise"},
-}
-
-
-def changed(**sections):
-    return LINEAR | {name: {**LINEAR.get(name, {}), **value} for name, value in sections.items()}
+from vertical_experiments import LINEAR, PARTIES, changed
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return simulate(LINEAR, folder=tmp_path_factory.mktemp("runs") / "run")
-
-
-PARTIES = ("ada", "bob", "eve")
 
 
 def played():
@@ -130,8 +109,47 @@ def test_without_test_rows_there_is_no_score():
             '`helper` is "zoe", which is no peer of the run',
         ),
         ({"data": {"split_options": {"labels": "bob"}}}, ExperimentError, "columns has no option labels"),
+        (
+            {"privacy": {"mode": "none"}},
+            ExperimentError,
+            'would show the part of each of the others; set it to "pairwise"',
+        ),
+        (
+            {"topology": {"peers": ["ada", "bob"]}, "data": {"split_options": {"label": "bob"}}},
+            ExperimentError,
+            'if there are two, because each of two knows the part of the other in a total; set it to "none"',
+        ),
     ],
 )
 def test_what_vertical_runs_refuse_is_one_sentence_before_anything_leaves(changes, kind, sentence):
     with pytest.raises(kind, match=sentence):
         plan(read(changed(**changes)))
+
+
+@pytest.mark.slow
+def test_the_shipped_trial_shows_alone_together_and_pooled():
+    summary = simulate("columns").summary
+    assert summary["metric"] == "auc"
+    assert summary["alone"] == pytest.approx(0.976, abs=2e-3)
+    assert summary["together"] == pytest.approx(0.989, abs=2e-3)
+    assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-4)
+    assert summary["difference"] < 1e-5
+
+
+@pytest.mark.slow
+def test_a_lasso_is_that_of_the_joined_table_and_has_no_errors(tmp_path):
+    run = simulate(changed(model={"name": "lasso", "options": {"lambdas": 20}}), folder=tmp_path / "run")
+    assert run.summary["difference"] < 1e-6
+    assert run.summary["together"] == pytest.approx(run.summary["pooled"], abs=1e-6)
+    assert "at each of 20 penalties" in run.summary["privacy"]["learned"]["ada, a feature holder"]
+    assert all(run.models[peer]["error"].isnan().any() for peer in PARTIES)
+    assert any((run.models[peer]["weight"] == 0).any() for peer in PARTIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["poisson", "gamma"])
+def test_other_families_are_those_of_the_joined_table(family):
+    summary = simulate(changed(model={"options": {"family": family}})).summary
+    assert summary["difference"] < 1e-4
+    assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-5)
+    assert summary["together"] > summary["alone"]

@@ -30,6 +30,7 @@ from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open
 from p2pfl.network.protocol.ledgers.flows import Row
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
 from p2pfl.network.protocol.wire.wire_rows import Delivery, Encoded, encode_row
+from p2pfl.results.evidence import Witness
 
 
 class LiveNeighbourhood:
@@ -73,6 +74,8 @@ class LiveNeighbourhood:
         self.missed: list[str] = []
         self.refused: list[str] = []
         """Neighbours whose models arrived and are no models of this run."""
+        self.witness: Witness | None = None
+        """Notes what is sent and received, as evidence of the round; ``None`` where nothing is kept."""
         self.distance = 0.0
 
     @property
@@ -189,7 +192,11 @@ class LiveNeighbourhood:
         del change
         begun = asyncio.get_running_loop().time()
         try:
-            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits, to=to)
+            total = await self.totalling.total(contribution, peer=self.name, size=size, bits=bits, to=to)
+            if to is None and self.witness is not None:
+                attempt, number = self.totalling.last
+                self.witness.take(total, attempt=attempt, number=number, participants=self.totalling.participants)
+            return total
         finally:
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
@@ -240,6 +247,8 @@ class LiveNeighbourhood:
             partners=None if self.deciding is None else self._number(self.deciding.masked),
         )
         masked = released.grid is not None
+        if self.witness is not None:
+            self.witness.send(released.row(0), round=self.round, step=self.step, mass=mass)
         await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
         return senders
 
@@ -276,6 +285,8 @@ class LiveNeighbourhood:
 
     def _check(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
         """Return a model that arrived, decoded; ``None`` if it is malformed."""
+        if self.witness is not None:
+            self.witness.receive(delivery.row, sender=sender, step=self.step, mass=delivery.head.mass)
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:

@@ -38,6 +38,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
+from p2pfl.results.evidence import SUFFIX
 from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 from p2pfl.results.saved_models import model_file
 
@@ -267,6 +268,8 @@ class CheckpointStore:
         self._journal = folder / f"{peer}.journal"
         self._best = folder / f"{peer}.best.safetensors"
         self._own = folder / f"{peer}.own.safetensors"
+        self.evidence = folder / f"{peer}{SUFFIX}"
+        """The peer's chain of evidence."""
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the complete checkpoints, newest first; report and remove incomplete ones."""
@@ -392,6 +395,29 @@ class CheckpointStore:
         path = self.folder / f"{self.peer}.accuses-{peer}.json"
         replace(path, proof.to_bytes(), disk=self.disk)
         return path
+
+    def evidence_key(self, draw: Callable[[], bytes]) -> bytes:
+        """Return the key of the digest of the peer's samples in its evidence, drawn once and kept.
+
+        Parameters
+        ----------
+        draw
+            Function that draws the key if there is none.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read or written.
+        """
+        path = self.folder / f"{self.peer}.evidence.key"
+        try:
+            return self.disk.read(path)
+        except FileNotFoundError:
+            drawn = draw()
+            replace(path, drawn, mode=0o600, disk=self.disk)
+            return drawn
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
 
     def note(self, journal: Journal) -> None:
         """Write the journal, for its owner's eyes alone.

@@ -1,0 +1,191 @@
+"""Attacks where peers hold different columns of the same people: from predictors, with one person, and by guesses.
+
+The label holder knows the columns of some people, and predicts those of all others from its own columns and from the
+sums of linear predictors that it has received. A party enters the indicator of one person as a column, and the solver
+reads that person's row in the products: this always succeeds, and the privacy statement says so. A party comes with
+guessed people, whom agreed sizes of tables keep out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from p2pfl.core.draws import draw
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError
+from p2pfl.data.parties import Parties, Party
+from p2pfl.experiment import Plan
+from p2pfl.learning.additive import Question, Questions, Result, add_up, answer_questions
+from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
+from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.plugins.vertical.alignment import align
+from p2pfl.plugins.vertical.common_table import CommonTable
+from p2pfl.plugins.vertical.gram import Blocks, Factored, ask_design
+from p2pfl.plugins.vertical.linear import ask_moments
+from p2pfl.plugins.vertical.products import Products
+from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
+
+KNOWN_PEOPLE = 300
+"""People whose columns the attacker knows; a third of all if they are fewer."""
+
+REPEATS = 10
+"""Choices of known people over which the result is averaged."""
+
+ALLOWED_RISE = 0.1
+"""Largest rise of R² by all predictors above that by the last one."""
+
+GUESSED = "a guessed person"
+
+
+@dataclass
+class Received:
+    """Totals that one peer alone receives from some peers.
+
+    Parameters
+    ----------
+    peer, among, size
+        Receiver, contributors, and number of integers.
+    """
+
+    peer: str
+    among: tuple[str, ...]
+    size: int
+
+    def __post_init__(self) -> None:
+        self.values: list[Ints] = []
+
+    def note(self, question: Question) -> Question:
+        """Return a question whose total is kept where it is one of these."""
+        to = question.to
+        if to is None or (to.peer, to.among, question.size) != (self.peer, self.among, self.size):
+            return question
+        take = to.take
+
+        def taken(total: Ints) -> None:
+            self.values.append(total)
+            take(total)
+
+        return replace(question, to=replace(to, take=taken))
+
+
+def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClaim]:
+    """Attack the columns of a vertical run whose tables are all in this process; nothing of other runs.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    fresh
+        Function that makes the sources of new runs.
+    seed
+        Seed of the known people.
+    """
+    learner = plan.learner.bare
+    if not isinstance(learner, VerticalLearner) or {*learner.parties.own} != {*learner.parties.names}:
+        return []
+    peers = plan.topology.peers
+
+    def played(asking: Questions[Result], note: Callable[[Question], Question] = lambda question: question) -> Result:
+        return answer_questions(asking, lambda question: add_up(note(question), peers))
+
+    aligned = played(align(learner.parties, fresh(seed), run=b"audit"))
+    table = CommonTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
+    claims = []
+    if learner.model.predictors:
+        roles = learner.roles
+        received = Received(roles.label, roles.features, len(table.trained))
+        played(learner.model.fit(table, roles, fresh(seed)), received.note)
+        claims.append(_columns_from_predictors(table, received.values, seed=seed))
+    claims.append(_row_of_one_person(table, learner, fresh, played))
+    return [*claims, _guessed_people(learner.parties, fresh(seed), played)]
+
+
+def _columns_from_predictors(table: CommonTable, seen: Sequence[Ints], *, seed: int) -> ExactClaim:
+    """Predict the others' columns from the label holder's own, with the last predictor and with all of them."""
+    label = table.parties.label
+    own = np.column_stack([table.scaled(label).train, table.targets()])
+    foreign = np.concatenate([table.scaled(peer).train for peer in table.parties.names if peer != label], axis=1)
+    predictors = np.array(seen, np.float64).T  # [n, T]
+    given = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
+    scores = np.zeros(len(given))
+    for repeat in range(REPEATS):
+        order = draw(seed, "audit known people", round=repeat).permutation(len(own))
+        known = order[: min(KNOWN_PEOPLE, len(own) // 3)]
+        scores += [explained_columns(known, each, foreign) / REPEATS for each in given]
+    alone, last, everything = scores.tolist()
+    words = {"alone": f"{alone:.2f}", "last": f"{last:.2f}", "everything": f"{everything:.2f}"}
+    return claim(TOTALS, "predictors do not give columns away", everything - last, ALLOWED_RISE, **words)
+
+
+def explained_columns(known: Ints, given: Floats, columns: Floats) -> float:
+    """Return the median R² of columns that follow by least squares, for unknown people, from what is given of all.
+
+    Parameters
+    ----------
+    known
+        People whose columns are known.
+    given, columns
+        ``[n, g]`` and ``[n, a]``.
+
+    Examples
+    --------
+    >>> given = np.arange(8.0)[:, None]
+    >>> round(explained_columns(np.arange(4), given, 3 * given), 6)
+    1.0
+    """
+    spread = given.std(axis=0)
+    standard = (given - given.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    design = np.column_stack([np.ones(len(given)), standard])
+    rest = np.setdiff1d(np.arange(len(given)), known)
+    beta = np.linalg.lstsq(design[known], columns[known], rcond=1e-10)[0]
+    away = ((columns[rest] - design[rest] @ beta) ** 2).sum(axis=0)
+    whole = ((columns[rest] - columns[rest].mean(axis=0)) ** 2).sum(axis=0)
+    return float(np.median(1 - away[whole > 0] / whole[whole > 0]))
+
+
+def _row_of_one_person(
+    table: CommonTable, learner: VerticalLearner, fresh: Fresh, played: Callable[..., object]
+) -> ExactClaim:
+    """Enter the indicator of one person as a party's first column, and read that person's row at the solver."""
+    roles, rows = learner.roles, len(table.trained)
+    liar, victim = roles.features[0], roles.label
+
+    def columns(peer: str) -> Floats:
+        own = table.scaled(peer).train
+        if peer != liar:
+            return own
+        return np.column_stack([np.arange(rows) == 0, own[:, 1:]]).astype(np.float64)
+
+    def asked() -> Questions[tuple[Floats, slice]]:
+        design = yield from ask_design(columns, roles, rows=rows, least=1)
+        blocks = Blocks(design, columns, lambda _: table.targets().astype(np.float64))
+        moments = yield from ask_moments(Factored(blocks, Products(roles, fresh(1), rows), slice(None)), every=True)
+        return moments().matrix[design.where(liar).start], design.where(victim)
+
+    shown: tuple[Floats, slice] = played(asked())  # type: ignore[assignment]
+    row = table.scaled(victim).train[0]
+    away = np.abs(shown[0][shown[1]] - (row - table.scaled(victim).train.mean(axis=0)))
+    return claim(TOTALS, "the indicator of one person shows their row", float(away.max(initial=0.0)), 1e-5)
+
+
+def _guessed_people(parties: Parties, source: object, played: Callable[..., object]) -> ExactClaim:
+    """Come with one guessed person more than the sizes on which parties have agreed."""
+    sizes = {peer: len(parties.party(peer)) for peer in parties.names}
+    liar = next(peer for peer in parties.names if peer != parties.label)
+    own = dict(parties.own)
+    own[liar] = _with_guess(own[liar])
+    agreed = replace(parties, own=own, sizes=sizes)
+    try:
+        played(align(agreed, source, run=b"audit guesses"))  # type: ignore[arg-type]
+    except DataError:
+        return claim(TOTALS, "guessed people are refused", 0)
+    return claim(TOTALS, "guessed people are refused", 1)
+
+
+def _with_guess(party: Party) -> Party:
+    """Return a table with one person more."""
+    keys = tuple((*values, GUESSED) for values in party.keys)
+    return replace(party, features=np.concatenate([party.features, party.features[:1]]), keys=keys)

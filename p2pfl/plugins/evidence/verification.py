@@ -1,0 +1,379 @@
+"""Check of a run by its evidence, without the data: signatures, chains, and whether peers agree with each other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import blake3
+import msgspec
+import numpy as np
+
+from p2pfl.core.errors import InputError
+from p2pfl.privacy.keys import Roster, key_text
+from p2pfl.results.evidence import (
+    FIRST,
+    SUFFIX,
+    Began,
+    Ended,
+    Entry,
+    Played,
+    Sent,
+    TotalTaken,
+    line_digest,
+    read_chain,
+    tensors_digest,
+)
+
+Value = TypeVar("Value", bound=Hashable)
+
+AGREED = {
+    "swarm": "another run",
+    "experiment": "another experiment",
+    "statement": "another privacy statement",
+    "code": "other code",
+    "roster": "another roster",
+    "charge": "another charge a round",
+}
+"""What all peers of a run say alike when they begin, and what is wrong where one does not."""
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """Something in the evidence that an honest run does not have.
+
+    Attributes
+    ----------
+    peer, round
+        Whose evidence, and of which round; -1 for the run as a whole.
+    sentence
+        What differs.
+    """
+
+    peer: str
+    round: int
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.peer}{'' if self.round < 0 else f', round {self.round}'}: {self.sentence}"
+
+
+@dataclass(frozen=True, eq=False)
+class PeerEvidence:
+    """Evidence of one peer.
+
+    Parameters
+    ----------
+    peer, folder
+        Its name, and the run directory in which the chain was found.
+    lines, entries
+        Lines of the chain, and the entries in them.
+    """
+
+    peer: str
+    folder: Path
+    lines: Sequence[bytes]
+    entries: Sequence[Entry]
+
+    @classmethod
+    def read(cls, path: Path) -> PeerEvidence:
+        """Return the evidence in a file.
+
+        Raises
+        ------
+        InputError
+            The file cannot be read, or has no entries.
+        """
+        chain = read_chain(path)
+        if not chain:
+            raise InputError(f"{path} has no entries; ask its peer for the whole file")
+        return cls(path.name.removesuffix(SUFFIX), path.parent.parent, *map(tuple, zip(*chain, strict=True)))
+
+    @property
+    def beginnings(self) -> list[Began]:
+        """What the peer said when it began, and began again."""
+        return [each.fact for each in self.entries if isinstance(each.fact, Began)]
+
+    @property
+    def played(self) -> dict[int, Played]:
+        """Rounds that it played; of a round that was played again after a restart, the last."""
+        return {each.fact.round: each.fact for each in self.entries if isinstance(each.fact, Played)}
+
+    @property
+    def sent(self) -> dict[tuple[int, int], set[str]]:
+        """Digests of the rows that it sent, by round and gossip step; an interrupted round was sent several times."""
+        rows: dict[tuple[int, int], set[str]] = defaultdict(set)
+        for entry in self.entries:
+            if isinstance(entry.fact, Sent):
+                rows[entry.fact.round, entry.fact.step].add(entry.fact.row)
+        return rows
+
+    @property
+    def interrupted(self) -> set[int]:
+        """Rounds in which the peer was stopped, by its own account, and which it did not play later."""
+        rounds, begun = set[int](), set[int]()
+        for entry in self.entries:
+            if isinstance(entry.fact, Sent):
+                begun.add(entry.fact.round)
+            elif isinstance(entry.fact, Began):
+                rounds |= begun
+        return rounds - {*self.played}
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended; ``None`` if it did not."""
+        last = self.entries[-1].fact
+        return last if isinstance(last, Ended) else None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Result of a check.
+
+    Parameters
+    ----------
+    peers, rounds
+        Peers whose evidence was given, and the largest number of rounds that one has played.
+    findings
+        What an honest run does not have, by peer and round.
+    checked
+        What was checked, in phrases.
+    open
+        What could not be checked, and why.
+    """
+
+    peers: tuple[str, ...]
+    rounds: int
+    findings: tuple[Finding, ...]
+    checked: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+Recompute = Callable[[Sequence[PeerEvidence]], Iterable[Finding]]
+"""Function that computes the models again from public totals."""
+
+
+def find_chains(bundles: Sequence[Path]) -> list[PeerEvidence]:
+    """Return the evidence in run directories, of each peer once.
+
+    Parameters
+    ----------
+    bundles
+        Run directories, or chains themselves.
+
+    Raises
+    ------
+    InputError
+        A directory has no evidence, or two have different evidence of one peer.
+    """
+    chains: dict[str, PeerEvidence] = {}
+    for bundle in bundles:
+        paths = [bundle] if bundle.is_file() else sorted((bundle / "peers").glob(f"*{SUFFIX}"))
+        if not paths:
+            raise InputError(f"{bundle} has no evidence; name the run directory of live peers")
+        for path in paths:
+            own = PeerEvidence.read(path)
+            other = chains.setdefault(own.peer, own)
+            longer, shorter = sorted((own, other), key=lambda each: -len(each.lines))
+            if longer.lines[: len(shorter.lines)] != shorter.lines:
+                raise InputError(
+                    f"there are two different chains of {own.peer}, in {other.folder} and {own.folder}: it has played "
+                    "twice, or one was changed; verify each with the others alone"
+                )
+            chains[own.peer] = longer
+    return [chains[peer] for peer in sorted(chains)]
+
+
+def verify(
+    chains: Sequence[PeerEvidence], *, roster: Roster | None = None, recompute: Recompute | None = None
+) -> Verification:
+    """Check the evidence of some or all peers of a run.
+
+    Parameters
+    ----------
+    chains
+        Evidence of each peer.
+    roster
+        Public keys of all peers; without it, a key is only held to be the same throughout a chain.
+    recompute
+        Computes the models again from totals; ``None`` where models do not follow from totals.
+    """
+    findings = [finding for own in chains for finding in _chain(own, roster)]
+    findings += _agreement(chains)
+    findings += [finding for own in chains for finding in _rounds(own)]
+    findings += _rows(chains)
+    findings += _totals(chains)
+    findings += _charges(chains)
+    findings += [finding for own in chains for finding in _model(own)]
+    checked = ["chains and signatures", "what peers sent and received", "totals", "charges", "model files"]
+    unchecked = []
+    if recompute is not None:
+        findings += recompute(chains)
+        checked.append("models, computed again from totals")
+    elif any(own.sent for own in chains):
+        unchecked.append("training is private, so that no model of gossip is computed again")
+    if roster is None:
+        unchecked.append("no roster was given, so that nobody knows whose keys these are")
+    named = {peer for own in chains for played in own.played.values() for peer in _named(played)}
+    unchecked += [
+        f"{own.peer} was stopped in round {round}, by its own account, and others went on without it"
+        for own in chains
+        for round in sorted(own.interrupted)
+        if round < max(own.played, default=-1)
+    ]
+    if absent := sorted(named - {own.peer for own in chains}):
+        unchecked.append(f"the evidence of {', '.join(absent)} was not given")
+    rounds = max((1 + max(own.played, default=-1) for own in chains), default=0)
+    peers = tuple(own.peer for own in chains)
+    return Verification(peers, rounds, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
+
+
+def _named(played: Played) -> set[str]:
+    return {*played.received} | {peer for total in played.totals for peer in total.participants}
+
+
+def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Finding]:
+    """Yield breaks of a chain, and entries that its peer has not signed."""
+    before, key, data, round = FIRST, "", None, -1
+    known = None if roster is None else roster.peers.get(own.peer)
+    for number, (line, entry) in enumerate(zip(own.lines, own.entries, strict=True)):
+        fact = entry.fact
+        round = fact.round if isinstance(fact, Sent | Played) else round
+        if (entry.number, entry.before) != (number, before):
+            yield Finding(own.peer, round, f"the chain breaks at entry {number}: one was removed, added or changed")
+        before = line_digest(line)
+        if number == 0 and not isinstance(fact, Began):
+            yield Finding(own.peer, round, "the chain does not start with its beginning")
+        if isinstance(fact, Began):
+            if fact.peer != own.peer:
+                yield Finding(own.peer, -1, f"the chain is that of {fact.peer}")
+            if known is not None and fact.key != key_text(known):
+                yield Finding(own.peer, -1, "the key is not that of the roster")
+            if known is None and fact.roster and key and fact.key != key:
+                yield Finding(own.peer, round, "the key is another one after a restart")
+            if data is not None and fact.data != data:
+                yield Finding(own.peer, round, "the data are others after a restart")
+            key, data = fact.key, fact.data
+        if not key or not entry.signed_by(key):
+            yield Finding(own.peer, round, f"entry {number} is not signed by its peer")
+
+
+def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+    """Yield peers that began with something else than most."""
+    for name, phrase in AGREED.items():
+        said = {own.peer: {_plain(getattr(began, name)) for began in own.beginnings} for own in chains}
+        yield from _minority(said, phrase, round=-1)
+    versions = {own.peer: {began.versions.get("p2pfl", "") for began in own.beginnings} for own in chains}
+    yield from _minority(versions, "another version of p2pfl", round=-1)
+
+
+def _plain(value: object) -> Hashable:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else str(value)
+
+
+def _minority(values: Mapping[str, set[Value]], phrase: str, *, round: int) -> Iterator[Finding]:
+    """Yield the peers with a value that most do not have; all where no value has a majority."""
+    counts = Counter(value for own in values.values() for value in own)
+    if len(counts) < 2:
+        return
+    (common, first), (_, second) = counts.most_common(2)
+    for peer, own in values.items():
+        if own != {common}:
+            yield Finding(peer, round, f"it has {phrase} than the others")
+        elif first == second:
+            yield Finding(peer, round, f"peers differ: it has {phrase} than some, and there is no majority")
+
+
+def _rounds(own: PeerEvidence) -> Iterator[Finding]:
+    """Yield rounds that are missing, and a wrong end."""
+    played = sorted(own.played)
+    for before, after in pairwise(played):
+        rows = {round for round, _ in own.sent if before < round < after}
+        for round in sorted(rows - own.interrupted):
+            yield Finding(own.peer, round, "it sent its row, and the round is not in its evidence")
+    last = max(played, default=-1)
+    if own.ended is not None and own.ended.rounds != 1 + last:
+        yield Finding(own.peer, -1, f"it ends after {own.ended.rounds} rounds, and has played up to {last}")
+
+
+def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+    """Yield rows of which receivers say something else than senders."""
+    evidence = {own.peer: (own.sent, own.played, own.interrupted) for own in chains}
+    for own in chains:
+        for round, played in own.played.items():
+            for sender, rows in played.received.items():
+                if sender not in evidence:
+                    continue
+                sent, theirs, interrupted = evidence[sender]
+                for step, row in rows.items():
+                    signed = sent.get((round, int(step)), set())
+                    if not signed:
+                        yield Finding(sender, round, f"{own.peer} received its row, which is not in its evidence")
+                    elif row not in signed:
+                        yield Finding(
+                            sender, round, f"it says that it sent another row than {own.peer} says that it received"
+                        )
+                if round not in {*theirs, *interrupted} and round < max(theirs, default=-1):
+                    yield Finding(sender, round, f"{own.peer} played this round with it, and it is not in its evidence")
+
+
+def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+    """Yield totals that are not what all peers received, or not what their digest says."""
+    taken: dict[tuple[int, int, int], dict[str, TotalTaken]] = defaultdict(dict)
+    for own in chains:
+        for round, played in own.played.items():
+            for total in played.totals:
+                taken[round, total.attempt, total.number][own.peer] = total
+                values = total.total
+                if values is not None and _digest(values) != total.digest:
+                    yield Finding(own.peer, round, f"total {total.number} is not what its digest says")
+    for (round, attempt, number), totals in taken.items():
+        yield from _minority(
+            {peer: {total.digest} for peer, total in totals.items()}, f"another total {number}", round=round
+        )
+        members = {peer: {total.participants} for peer, total in totals.items()}
+        yield from _minority(members, f"other participants of total {number}", round=round)
+        for peer in next(iter(totals.values())).participants:
+            theirs = next((own.played.get(round) for own in chains if own.peer == peer), None)
+            slots = None if theirs is None else {(each.attempt, each.number) for each in theirs.totals}
+            if slots is not None and (attempt, number) not in slots:
+                yield Finding(peer, round, f"it took part in total {number}, which is not in its evidence")
+
+
+def _digest(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    return blake3.blake3(np.ascontiguousarray(values, "<i8").tobytes()).hexdigest()
+
+
+def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+    """Yield charges that fall, or that are not those of the peers that played as many rounds."""
+    spent: dict[tuple[int, int], dict[str, set[float | None]]] = defaultdict(dict)
+    for own in chains:
+        last = 0.0
+        for count, (round, played) in enumerate(sorted(own.played.items()), start=1):
+            if played.spent is not None and played.spent < last:
+                yield Finding(own.peer, round, "what it has spent falls")
+            last = played.spent or last
+            if len(own.beginnings) == 1:  # a restart may have been charged for a round that it played again
+                spent[round, count][own.peer] = {played.spent}
+    for (round, _), by_peer in spent.items():
+        yield from _minority(by_peer, "another charge", round=round)
+
+
+def _model(own: PeerEvidence) -> Iterator[Finding]:
+    """Yield a model file that is not the one with which its peer ended."""
+    path = own.folder / "peers" / f"{own.peer}.safetensors"
+    if own.ended is None or not path.is_file():
+        return
+    from safetensors import SafetensorError  # noqa: PLC0415 (only where there is a model)
+    from safetensors.torch import load_file  # noqa: PLC0415 (it imports torch)
+
+    try:
+        tensors = load_file(path)
+    except SafetensorError:
+        yield Finding(own.peer, -1, "the file of its model is damaged")
+        return
+    if tensors_digest(tensors) != own.ended.model:
+        yield Finding(own.peer, -1, "the file of its model is not the model with which it ended")

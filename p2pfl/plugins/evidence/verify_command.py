@@ -1,0 +1,91 @@
+"""``p2pfl verify``: check a run by the evidence of its peers, without the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from p2pfl.cli import terminal
+from p2pfl.core.errors import P2PFLError
+from p2pfl.experiment import Experiment, read
+from p2pfl.experiment.approval import experiment_digest
+from p2pfl.plugins.evidence.crate import write_crate
+from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
+from p2pfl.plugins.evidence.verification import Finding, PeerEvidence, Recompute, Verification, find_chains, verify
+from p2pfl.privacy.keys import Roster
+from p2pfl.results.formats import count_of
+
+
+def run(options: VerifyOptions) -> int:
+    """Print what was checked and what differs; return 1 if anything does.
+
+    Raises
+    ------
+    InputError
+        There is no evidence, or a file cannot be read.
+    """
+    bundles = [Path(each) for each in options.bundles]
+    chains = find_chains(bundles)
+    roster = None if options.roster is None else Roster.read(options.roster)
+    experiment = _experiment(chains, trust=options.trust_code)
+    recompute, reason = _recomputing(experiment)
+    result = verify(chains, roster=roster, recompute=recompute)
+    more = _settings(experiment, chains)
+    result = Verification(
+        result.peers,
+        result.rounds,
+        tuple(sorted({*result.findings, *more})),
+        result.checked,
+        (*result.open, *([reason] if reason else [])),
+    )
+    if options.crate is not None:
+        write_crate(Path(options.crate), chains, result)
+    terminal.answer(options, msgspec.to_builtins(result), lambda _: _show(result))
+    return 1 if result.findings else 0
+
+
+def _experiment(chains: list[PeerEvidence], *, trust: bool) -> Experiment | None:
+    """Return the experiment beside the evidence; ``None`` if no bundle has it."""
+    for own in chains:
+        path = own.folder / "experiment.toml"
+        if path.is_file():
+            return read(path, trust_code=trust)
+    return None
+
+
+def _settings(experiment: Experiment | None, chains: list[PeerEvidence]) -> list[Finding]:
+    """Return the peers that began with another experiment than the one beside the evidence."""
+    if experiment is None:
+        return []
+    digest = experiment_digest(experiment)
+    return [
+        Finding(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
+        for own in chains
+        if any(began.experiment != digest for began in own.beginnings)
+    ]
+
+
+def _recomputing(experiment: Experiment | None) -> tuple[Recompute | None, str]:
+    """Return the function that computes models again, or why there is none."""
+    if experiment is None:
+        return None, "no bundle has the experiment.toml, so that no model was computed again"
+    if experiment.learning.algorithm != "exact":
+        return None, ""
+    from p2pfl.plugins.evidence.recomputation import plan_without_data, recompute  # noqa: PLC0415 (it imports torch)
+
+    try:
+        resolved = plan_without_data(experiment)
+    except P2PFLError as error:
+        return None, f"models were not computed again, because the experiment needs its data: {error}"
+    return lambda chains: recompute(resolved, chains), ""
+
+
+def _show(result: Verification) -> None:
+    peers = count_of(len(result.peers), "peer")
+    terminal.note(f"evidence of {peers} over {count_of(result.rounds, 'round')}: {', '.join(result.checked)}")
+    for each in result.open:
+        terminal.note(f"not checked: {each}")
+    for finding in result.findings:
+        terminal.note(f"DIFFERS  {finding}")
+    terminal.note("THE EVIDENCE DIFFERS" if result.findings else "the evidence agrees")

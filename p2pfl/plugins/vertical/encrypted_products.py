@@ -1,0 +1,326 @@
+r"""Products of columns of two parties with nobody else, under encryption.
+
+The right party holds Y ``[n, b]`` and encrypts each row of it, packed into a number, under a key of its own. The left
+one holds X ``[n, a]`` and returns an encryption of :math:`X^T Y + M` with fresh noise M:
+
+.. math:: z_L = -M \qquad z_R = X^T Y + M \qquad z_L + z_R = X^T Y \pmod{2^{64}}
+
+The numbers of M are uniform and at least 40 bits longer than any sum of products of 64 bits, so what the right party
+decrypts shows :math:`X^T Y` with probability :math:`2^{-40}` at most; the left party sees encryptions alone. For the
+element by element product of a column y with X, the left party encrypts X under its key, and the right one multiplies.
+Rows are encrypted once for all products of a fit.
+
+See :mod:`p2pfl.privacy.paillier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import InputError, PrivacyError
+from p2pfl.core.neighbourhood import Recipient
+from p2pfl.learning.additive import Question, Questions
+from p2pfl.plugins.vertical.messages import Slot, send
+from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
+from p2pfl.plugins.vertical.ring import Words, keystream, signed, words
+from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.privacy.keys import KEY_BYTES, Source
+from p2pfl.privacy.paillier import MODULUS_BITS, PrivateKey, PublicKey, stream
+
+MAX_ROWS = 20_000
+"""Most common rows of two parties with nobody else: 10,000 take 20 s, and 100 s element by element."""
+
+ROWS_AT_ONCE = 200
+"""Rows of a message: seconds of work, also without gmpy2, while the other party waits."""
+
+COLUMNS_AT_ONCE = 2
+"""Columns of the left matrix in a message, each combined with all rows."""
+
+SLOT_WORDS = 3
+"""Words of 64 bits in which a packed number has its noise: 126 bits of products, rows, and 40 bits more."""
+
+OFFSET = np.uint64(1 << 23)
+"""In the highest word of a slot, 2^151: more than the magnitude of any sum, so that no slot is negative."""
+
+NOISE = np.uint64((1 << 62) - 1)
+"""Bits of noise in the highest word of a slot."""
+
+
+def products_of(
+    roles: Roles, source: Source, rows: int, *, round: int = 0, purpose: str = "vertical products"
+) -> Products:
+    """Return products that a third peer deals, or under encryption if there is none.
+
+    Parameters
+    ----------
+    roles, source, rows, round, purpose
+        As of :class:`~p2pfl.plugins.vertical.products.Products`.
+
+    Raises
+    ------
+    InputError
+        There are too many rows to encrypt.
+    """
+    if roles.dealt:
+        return Products(roles, source, rows, round=round, purpose=purpose)
+    if rows > MAX_ROWS:
+        raise InputError(
+            f"two parties with nobody else encrypt each of {rows:,} rows, which is meant for {MAX_ROWS:,} at most; set "
+            "data.options.helper to a third peer that conspires with neither"
+        )
+    return EncryptedProducts(roles, source, rows, round=round, purpose=purpose, bits=MODULUS_BITS)
+
+
+@dataclass(eq=False)
+class EncryptedProducts(Products):
+    """Products of two parties of one fit, under a key of each that is drawn for it alone.
+
+    Parameters
+    ----------
+    roles, source, rows, round, purpose
+        As of :class:`~p2pfl.plugins.vertical.products.Products`.
+    bits
+        Bits of the keys.
+    """
+
+    bits: int = MODULUS_BITS
+    _holders: dict[str, _Holder] = field(default_factory=dict, init=False, repr=False)
+    _encrypted: dict[int, _Received] = field(default_factory=dict, init=False, repr=False)  # by number of the matrix
+
+    def multiply(self, factors: Sequence[Factors]) -> Questions[list[Dealt]]:
+        """Ask for some products of a left party with a right one, in shares.
+
+        Parameters
+        ----------
+        factors
+            Factors, all of the same two parties in the same order.
+        """
+        products = []
+        for each in factors:
+            held, other = (each.left, each.right) if each.elementwise else (each.right, each.left)
+            holder = yield from self._holder(held.owner, other.owner)
+            encrypted = yield from self._send(held, holder, other.owner)
+            work = _Work(holder, other, held.columns, elementwise=each.elementwise, number=next(self._numbers))
+            products.append((yield from self._return(work, encrypted)))
+        return products
+
+    def _secret(self, peer: str, use: str) -> Callable[[], bytes]:
+        """Return the function of a peer that draws secret bytes, once."""
+        purpose = f"{self.purpose} {use}"
+        return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=self.round))
+
+    def _holder(self, owner: str, other: str) -> Questions[_Holder]:
+        """Return a holder of a key, whose public part is sent to the other party before its first use."""
+        if owner not in self._holders:
+            secret = self._secret(owner, "key")
+            private = cache(lambda: PrivateKey(stream(secret()), bits=self.bits))
+            size = self.bits // 64
+            slot = yield from send(
+                lambda: _to_ints([private().public.modulus], size), size=size, sender=owner, to=other
+            )
+            public = cache(lambda: PublicKey(_to_numbers(slot.read(other), size)[0], bits=self.bits))
+            self._holders[owner] = _Holder(owner, private, public, self.bits)
+        return self._holders[owner]
+
+    def _send(self, matrix: Matrix, holder: _Holder, to: str) -> Questions[_Received]:
+        """Send encrypted rows of a matrix, unless that was done."""
+        if matrix.number not in self._encrypted:
+            packed = cache(lambda: holder.packed(matrix.entries()))
+            per_row = holder.chunks(matrix.columns)
+
+            def rows(some: range) -> Ints:
+                key, numbers = holder.private(), packed()[some.start * per_row : some.stop * per_row]
+                return _to_ints([key.encrypt(each) for each in numbers], holder.words)
+
+            self._encrypted[matrix.number] = yield from _transfer(
+                rows, self.rows, ROWS_AT_ONCE, size=per_row * holder.words, sender=holder.owner, to=to
+            )
+        return self._encrypted[matrix.number]
+
+    def _return(self, work: _Work, encrypted: _Received) -> Questions[Dealt]:
+        """Send the encrypted product with noise back to the holder of the key; return the shares."""
+        holder, other = work.holder, work.matrix.owner
+        shape = (self.rows, work.columns) if work.elementwise else (work.matrix.columns, work.columns)
+        per_row = holder.chunks(work.columns)
+        secret = self._secret(other, f"noise {work.number}")
+        randomness = self._secret(other, f"randomness {work.number}")
+        drawn = cache(lambda: stream(randomness()))
+        powers = cache(lambda: holder.public().rerandomiser(drawn()))
+        numbers = cache(lambda: holder.public().check(_to_numbers(encrypted.read(other), holder.words)))
+
+        @cache
+        def added() -> Words:
+            noise = keystream(secret(), "noise", (*shape, SLOT_WORDS))
+            noise[..., -1] &= NOISE
+            return noise
+
+        def rows(some: range) -> Ints:
+            key, hidden = holder.public(), added()[some.start : some.stop].copy()
+            hidden[..., -1] += OFFSET
+            both = zip(work.multiplied(numbers(), some, per_row), holder.joined(hidden), strict=True)
+            return _to_ints([key.hide(number, message, drawn(), powers()) for number, message in both], holder.words)
+
+        def decrypted(values: Ints) -> Ints:
+            key = holder.private()
+            found = [key.decrypt(number) for number in key.public.check(_to_numbers(values, holder.words))]
+            return signed(holder.first_words(found, work.columns)).ravel()
+
+        received = yield from _transfer(
+            rows,
+            shape[0],
+            ROWS_AT_ONCE if work.elementwise else COLUMNS_AT_ONCE,
+            size=per_row * holder.words,
+            sender=other,
+            to=holder.owner,
+            convert=decrypted,
+        )
+        at = {
+            other: lambda: np.uint64(0) - added()[..., 0],
+            holder.owner: lambda: words(received.read(holder.owner)).reshape(shape),
+        }
+        return Dealt(Shared(shape, at), None)
+
+
+@dataclass(frozen=True)
+class _Received:
+    """Integers that one peer receives in several messages."""
+
+    slots: tuple[Slot, ...]
+
+    def read(self, peer: str) -> Ints:
+        """Return the integers to the answer of a peer."""
+        return np.concatenate([slot.read(peer) for slot in self.slots])
+
+
+def _transfer(
+    rows: Callable[[range], Ints],
+    total: int,
+    at_once: int,
+    *,
+    size: int,
+    sender: str,
+    to: str,
+    convert: Callable[[Ints], Ints] = lambda values: values,
+) -> Questions[_Received]:
+    """Send rows in several messages, each of which the receiver converts at once: so nobody waits for long.
+
+    Parameters
+    ----------
+    rows
+        Function that returns the integers of some rows, called at the sender.
+    total, at_once, size
+        Number of rows, of rows in a message, and of integers of a row.
+    sender, to
+        Both peers.
+    convert
+        Function of the integers of a message, called at the receiver.
+    """
+    slots = []
+    for low in range(0, total, at_once):
+        some, slot = range(low, min(total, low + at_once)), Slot(to)
+        slots.append(slot)
+        yield Question(
+            partial(_rows_of, rows, some),
+            size=len(some) * size,
+            to=Recipient(to, partial(_take, slot, convert), among=(sender,)),
+        )
+    return _Received(tuple(slots))
+
+
+def _rows_of(rows: Callable[[range], Ints], some: range, peer: str) -> Ints:
+    del peer
+    return rows(some)
+
+
+def _take(slot: Slot, convert: Callable[[Ints], Ints], values: Ints) -> None:
+    slot.take(convert(values))
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Matrix of the party without the key, and what it multiplies."""
+
+    holder: _Holder
+    matrix: Matrix
+    columns: int
+    elementwise: bool
+    number: int
+
+    def multiplied(self, encrypted: Sequence[Any], some: range, chunks: int) -> list[Any]:
+        """Return the encrypted products of some rows of the result, chunk by chunk of each."""
+        key, own = self.holder.public(), signed(self.matrix.entries())
+        if self.elementwise:
+            factors = np.repeat(own[some.start : some.stop, 0], chunks).tolist()
+            numbers = encrypted[some.start * chunks : some.stop * chunks]
+            return [pow(number, factor, key.square) for number, factor in zip(numbers, factors, strict=True)]
+        parts = [encrypted[place::chunks] for place in range(chunks)]
+        return [key.combine(part, np.ascontiguousarray(own[:, column])) for column in some for part in parts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Holder:
+    """Key of a party, and how rows are packed into numbers under it."""
+
+    owner: str
+    private: Callable[[], PrivateKey]
+    public: Callable[[], PublicKey]
+    bits: int
+
+    @property
+    def words(self) -> int:
+        """Words of an encrypted number."""
+        return 2 * self.bits // 64
+
+    @property
+    def slots(self) -> int:
+        """Numbers that are packed into one, below half of the modulus."""
+        return (self.bits - 2) // (64 * SLOT_WORDS)
+
+    def chunks(self, columns: int) -> int:
+        """Return how many numbers a row takes."""
+        return -(-columns // self.slots)
+
+    def packed(self, rows: Words) -> list[int]:
+        """Return the rows ``[n, b]`` as whole numbers: each sum of its numbers times a power of 2^192."""
+        numbers = signed(rows)
+        above, below = (np.zeros((*rows.shape, SLOT_WORDS), np.uint64) for _ in range(2))
+        above[..., 0] = np.where(numbers < 0, 0, rows)
+        below[..., 0] = np.where(numbers < 0, np.uint64(0) - rows, 0)
+        return [one - other for one, other in zip(self.joined(above), self.joined(below), strict=True)]
+
+    def joined(self, slots: Words) -> list[int]:
+        """Return words ``[n, b, 3]`` as numbers, chunk by chunk of each row."""
+        numbers = []
+        for row in slots.astype("<u8"):
+            numbers += [
+                int.from_bytes(row[low : low + self.slots].tobytes(), "little")
+                for low in range(0, len(row), self.slots)
+            ]
+        return numbers
+
+    def first_words(self, numbers: Sequence[int], columns: int) -> Words:
+        """Return the numbers that were packed, ``[n, b]`` modulo 2^64."""
+        size = 8 * SLOT_WORDS * self.slots
+        if not all(0 <= number < 1 << 8 * size for number in numbers):
+            raise PrivacyError("encrypted products are damaged; start the run again")
+        data = b"".join(number.to_bytes(size, "little") for number in numbers)
+        found = np.frombuffer(data, "<u8").reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
+        return np.ascontiguousarray(found[:, :columns, 0], np.uint64)
+
+
+def _to_ints(numbers: Sequence[Any], size: int) -> Ints:
+    """Return large numbers as the integers of one message, so many for each."""
+    data = b"".join(int(number).to_bytes(8 * size, "little") for number in numbers)
+    return np.frombuffer(data, "<i8").astype(np.int64)
+
+
+def _to_numbers(values: Ints, size: int) -> list[int]:
+    """Return large numbers from the integers of one message."""
+    data = values.astype("<i8").tobytes()
+    return [int.from_bytes(data[low : low + 8 * size], "little") for low in range(0, len(data), 8 * size)]

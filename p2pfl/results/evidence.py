@@ -1,0 +1,364 @@
+r"""Evidence of a live run: what a peer sent, received and computed, as signed entries without data or secrets.
+
+Each line of ``peers/NAME.evidence.jsonl`` has the SHA-256 of the line before it, and a signature of the peer:
+
+    line_n = JSON(number n, before = SHA-256(line_(n-1)), fact, signature = Ed25519(key, "evidence", n, before, fact))
+
+So nobody, the peer included, can leave out or change an entry without a break, or an entry of a neighbour that does not
+fit: what a peer says that it received is what the sender says that it sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgspec
+import numpy as np
+import torch
+
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import InputError, StorageError
+from p2pfl.privacy.keys import Identity, parse_key, verify
+
+SUFFIX = ".evidence.jsonl"
+"""Ending of the name of a chain, beside the model of its peer."""
+
+DOMAIN = "evidence"
+
+FIRST = "0" * 64
+"""What stands before the first entry."""
+
+KEPT_TOTAL = 1 << 20
+"""Largest total in bytes whose integers an entry has; larger ones have a digest alone."""
+
+LARGEST_CHAIN = 1 << 30
+"""Most bytes of a chain that are read."""
+
+
+class Began(msgspec.Struct, frozen=True, tag="began", kw_only=True):
+    """A peer begins, or begins again after it was stopped.
+
+    Attributes
+    ----------
+    peer, incarnation, swarm
+        Who begins, with which incarnation, in which run.
+    key
+        Public key that signs the entries from here on.
+    experiment, statement
+        SHA-256 of the resolved experiment, and of the privacy statement printed before the run.
+    versions
+        Of p2pfl, torch and numpy.
+    code
+        SHA-256 of the code of each ``package.module:name`` that the experiment names.
+    roster
+        Digest of the roster; empty without one.
+    data
+        Keyed digest of the samples, whose key stays with the owner; null without samples.
+    charge
+        What a round costs at most, in units of the accountant; null without a guarantee.
+    """
+
+    peer: str
+    incarnation: int
+    swarm: str
+    key: str
+    experiment: str
+    statement: str
+    versions: dict[str, str]
+    code: dict[str, str]
+    roster: str
+    data: str | None
+    charge: str | None
+
+
+class Sent(msgspec.Struct, frozen=True, tag="sent"):
+    """A peer is about to send its row of a gossip step.
+
+    Attributes
+    ----------
+    round, step, row
+        Which, and the digest of the row as it travels.
+    """
+
+    round: int
+    step: int
+    row: str
+
+
+class TotalTaken(msgspec.Struct, frozen=True):
+    """A total that all peers received.
+
+    Attributes
+    ----------
+    attempt, number
+        Which of the round.
+    participants
+        Who contributed.
+    digest
+        Of its integers.
+    values
+        The integers, int64, little-endian, compressed, in base64; empty if there are too many.
+    """
+
+    attempt: int
+    number: int
+    participants: tuple[str, ...]
+    digest: str
+    values: str = ""
+
+    @property
+    def total(self) -> Ints | None:
+        """The integers; ``None`` if there are too many."""
+        return np.frombuffer(zlib.decompress(base64.b64decode(self.values)), "<i8") if self.values else None
+
+
+class Played(msgspec.Struct, frozen=True, tag="played", kw_only=True):
+    """A peer has played a round.
+
+    Attributes
+    ----------
+    round
+        Which.
+    received
+        By sender, the digest of its row of each gossip step.
+    totals
+        Totals of the round, in the order in which they were taken.
+    row
+        Digest of the parameters after the round.
+    spent
+        Epsilon spent so far; null without a guarantee.
+    """
+
+    round: int
+    received: dict[str, dict[str, str]]
+    totals: tuple[TotalTaken, ...]
+    row: str
+    spent: float | None
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """A peer has ended.
+
+    Attributes
+    ----------
+    rounds, model
+        How many rounds it has, and the digest of the tensors of its model.
+    """
+
+    rounds: int
+    model: str
+
+
+Fact = Began | Sent | Played | Ended
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Entry of a chain.
+
+    Attributes
+    ----------
+    number, before
+        Place in the chain, from 0, and the SHA-256 of the line before.
+    fact
+        What happened.
+    signature
+        Of all of this, in base64.
+    """
+
+    number: int
+    before: str
+    fact: Fact
+    signature: str = ""
+
+    @property
+    def message(self) -> bytes:
+        """Bytes that are signed."""
+        return _encoder.encode(msgspec.structs.replace(self, signature=""))
+
+    def signed_by(self, key: str) -> bool:
+        """Return whether the owner of a public key signed it."""
+        try:
+            signature = base64.b64decode(self.signature, validate=True)
+        except ValueError:
+            return False
+        return verify(parse_key(key), self.message, signature, domain=DOMAIN)
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def line_digest(line: bytes) -> str:
+    """Return the digest of a line of a chain, by which the next one refers to it."""
+    return hashlib.sha256(line).hexdigest()
+
+
+class Chain:
+    """The entries of one peer, to which this process alone appends.
+
+    Parameters
+    ----------
+    path
+        File, which may have entries of earlier incarnations; an incomplete last line is cut off.
+    identity
+        Signs the entries.
+
+    Raises
+    ------
+    StorageError
+        The file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self.path, self.identity = path, identity
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "r+b") as file:
+                data = file.read()
+                whole = data[: data.rfind(b"\n") + 1]
+                file.truncate(len(whole))
+        except OSError as error:
+            raise self._failed(error) from None
+        lines = whole.splitlines()
+        self._number, self._before = len(lines), line_digest(lines[-1]) if lines else FIRST
+
+    def append(self, fact: Fact) -> None:
+        """Append an entry.
+
+        Raises
+        ------
+        StorageError
+            It cannot be written.
+        """
+        entry = Entry(self._number, self._before, fact)
+        signature = base64.b64encode(self.identity.sign(entry.message, domain=DOMAIN)).decode()
+        line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
+        try:
+            with self.path.open("ab") as file:
+                file.write(line + b"\n")
+        except OSError as error:
+            raise self._failed(error) from None
+        self._number, self._before = self._number + 1, line_digest(line)
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(f"{self.path} cannot be written ({error.strerror}); check its permissions and the disk")
+
+
+def read_chain(path: Path) -> list[tuple[bytes, Entry]]:
+    """Return the lines of a chain with the entries in them; nothing is verified.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a line is no entry.
+    """
+    try:
+        with path.open("rb") as file:
+            lines = file.read(LARGEST_CHAIN).splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entries.append((line, _decoder.decode(line)))
+        except msgspec.MsgspecError as error:
+            raise InputError(
+                f"{path}, line {number}: this is no entry of a chain ({error}); ask for the file again"
+            ) from None
+    return entries
+
+
+class Witness:
+    """What a peer notes of its rounds.
+
+    Parameters
+    ----------
+    chain
+        Its chain.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self._received: dict[str, dict[str, str]] = defaultdict(dict)
+        self._totals: list[TotalTaken] = []
+
+    def begin(self, fact: Began) -> None:
+        """Note that the peer begins."""
+        self.chain.append(fact)
+
+    def send(self, row: torch.Tensor, *, round: int, step: int, mass: float | None) -> None:
+        """Note the row ``[P]`` of a gossip step before it leaves."""
+        self.chain.append(Sent(round, step, row_digest(row, mass)))
+
+    def receive(self, row: torch.Tensor, *, sender: str, step: int, mass: float | None) -> None:
+        """Note a row ``[P]`` that arrived, as it travelled."""
+        self._received[sender][str(step)] = row_digest(row, mass)
+
+    def take(self, total: Ints, *, attempt: int, number: int, participants: Sequence[str]) -> None:
+        """Note a total ``[K]`` that all peers received; what came of a failed attempt is forgotten."""
+        data = np.ascontiguousarray(total, "<i8").tobytes()
+        values = base64.b64encode(zlib.compress(data, 1)).decode() if len(data) <= KEPT_TOTAL else ""
+        if number == 0:
+            self._totals = []
+        digest = blake3.blake3(data).hexdigest()
+        self._totals.append(TotalTaken(attempt, number, tuple(participants), digest, values))
+
+    def play(self, row: torch.Tensor, *, round: int, spent: float | None) -> None:
+        """Note that a round has been played, with the parameters ``[P]`` after it."""
+        received = {sender: dict(rows) for sender, rows in sorted(self._received.items())}
+        self.chain.append(
+            Played(
+                round=round,
+                received=received,
+                totals=tuple(self._totals),
+                row=row_digest(row, None),
+                spent=spent,
+            )
+        )
+        self._received.clear()
+        self._totals = []
+
+    def end(self, tensors: Mapping[str, torch.Tensor], *, rounds: int) -> None:
+        """Note the model with which the peer ends."""
+        self.chain.append(Ended(rounds, tensors_digest(tensors)))
+
+
+def row_digest(row: torch.Tensor, mass: float | None) -> str:
+    """Return the digest of a row ``[P]`` as it travels, and of its weight; integers count by their values.
+
+    Examples
+    --------
+    >>> row_digest(torch.tensor([1], dtype=torch.int32), None) == row_digest(torch.tensor([1]), None)
+    True
+    """
+    numbers = row.detach().cpu().contiguous()
+    numbers = numbers if numbers.is_floating_point() else numbers.to(torch.int64)
+    hashed = blake3.blake3(f"{numbers.dtype} {mass!r} ".encode())
+    if numbers.numel():
+        hashed.update(numbers.view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the digest of the tensors of a model by name."""
+    hashed = blake3.blake3()
+    for name, tensor in sorted(tensors.items()):
+        numbers = tensor.detach().cpu().contiguous()
+        hashed.update(f"{name} {numbers.dtype} {[*numbers.shape]} ".encode())
+        if numbers.numel():
+            hashed.update(numbers.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
+
+
+def data_commitment(digests: Any, secret: bytes) -> str:
+    """Return the keyed digest of the digests of a peer's samples, which nobody can guess without the key."""
+    return blake3.blake3(_encoder.encode(digests), key=secret).hexdigest()

@@ -1,0 +1,290 @@
+"""Verification of runs by their evidence: honest runs agree, and each planted manipulation is named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import tomli_w
+from safetensors.torch import load_file, save_file
+
+from p2pfl.cli import main
+from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
+from p2pfl.results.evidence import Began, Chain, Ended, Played, Sent, read_chain
+
+pytestmark = pytest.mark.slow
+
+PEERS = ("peer0", "peer1", "peer2")
+LIAR = "peer1"
+GOSSIP = {
+    "name": "gossip",
+    "rounds": 3,
+    "topology": {"kind": "complete", "peers": 3},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "learning": {"device": "cpu"},
+    "privacy": {"mode": "independent", "clip": 1.0, "noise": 0.5},
+    "trust": {"keys": "keys"},
+}
+EXACT = {
+    "name": "totals",
+    "rounds": 20,
+    "topology": {"kind": "complete", "peers": 3},
+    "data": {
+        "name": "table",
+        "options": {
+            "path": "{peer}.csv",
+            "target": "ill",
+            "columns": {"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]},
+        },
+    },
+    "model": {"name": "glm", "options": {"family": "binomial"}},
+    "learning": {"algorithm": "exact"},
+    "privacy": {"mode": "pairwise"},
+    "trust": {"keys": "keys"},
+}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Folder with the run directories of live peers, ``gossip`` and ``totals``, and their roster."""
+    home = tmp_path_factory.mktemp("played")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for number, peer in enumerate(PEERS):
+            rng = np.random.default_rng(number)
+            ages, answers = rng.integers(20, 80, 60), np.where(rng.random((60, 2)) < 0.5, ["f", "no"], ["m", "yes"])
+            rows = [f"{age},{sex},{ill}" for age, (sex, ill) in zip(ages, answers, strict=True)]
+            (home / f"{peer}.csv").write_text("\n".join(["age,sex,ill", *rows]))
+        for experiment in (GOSSIP, EXACT):
+            name = experiment["name"]
+            (home / f"{name}.toml").write_bytes(tomli_w.dumps(experiment).encode())
+            assert main(["run", f"{name}.toml", "--no-baselines"]) == 0
+            (made,) = (home / "runs").glob(f"{name}-*")
+            made.rename(home / name)
+    Roster({peer: Identity.load(home / "keys" / f"{peer}.pem").public for peer in PEERS}).write(home / "roster.toml")
+    return home
+
+
+@pytest.fixture
+def liar(played):
+    """Identity of the peer that lies."""
+    return Identity.load(played / "keys" / f"{LIAR}.pem")
+
+
+@pytest.fixture
+def bundle(played, tmp_path):
+    """Return a function that copies a run, and the folder of all."""
+
+    def copy(name):
+        return Path(shutil.copytree(played / name, tmp_path / name))
+
+    return copy
+
+
+def verified(folder, capsys, *arguments):
+    """Return the status of `p2pfl verify`, and its findings."""
+    capsys.readouterr()
+    status = main(["verify", str(folder), "--json", *map(str, arguments)])
+    return status, json.loads(capsys.readouterr().out)["findings"]
+
+
+@pytest.mark.parametrize("name", ["gossip", "totals"])
+def test_the_evidence_of_an_honest_run_agrees(played, capsys, name):
+    assert verified(played / name, capsys, "--roster", played / "roster.toml") == (0, [])
+
+
+def test_evidence_has_no_sample_and_no_secret(played):
+    for name in ("gossip", "totals"):
+        for peer in PEERS:
+            text = (played / name / "peers" / f"{peer}.evidence.jsonl").read_text()
+            facts = [entry.fact for _, entry in read_chain(played / name / "peers" / f"{peer}.evidence.jsonl")]
+            assert {type(fact) for fact in facts} <= {Began, Sent, Played, Ended}
+            secret = (played / name / "peers" / f"{peer}.evidence.key").read_bytes()
+            assert secret.hex() not in text
+            assert (played / name / "peers" / f"{peer}.evidence.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_some_peers_are_enough_and_the_others_are_named_as_absent(bundle, capsys):
+    folder = bundle("gossip")
+    (folder / "peers" / "peer2.evidence.jsonl").unlink()
+    capsys.readouterr()
+    assert main(["verify", str(folder)]) == 0
+    assert "the evidence of peer2 was not given" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- manipulations of an insider, who signs anew
+
+
+def rewritten(folder, change, *, key):
+    """Let a peer with its own key write its chain anew with other facts."""
+    path = folder / "peers" / f"{LIAR}.evidence.jsonl"
+    facts = [entry.fact for _, entry in read_chain(path)]
+    path.unlink()
+    chain = Chain(path, key)
+    for fact in change(facts):
+        chain.append(fact)
+
+
+def each(kind, **fields):
+    """Return a change of fields of all facts of a kind, or of those of round 1."""
+
+    def change(facts):
+        for fact in facts:
+            concerned = isinstance(fact, kind) and getattr(fact, "round", 1) == 1
+            yield msgspec.structs.replace(fact, **fields) if concerned else fact
+
+    return change
+
+
+def without(kind, round):
+    return lambda facts: [fact for fact in facts if not (isinstance(fact, kind) and fact.round == round)]
+
+
+def total(**fields):
+    """Return a change of the first total of round 1."""
+
+    def change(facts):
+        for fact in facts:
+            concerned = isinstance(fact, Played) and fact.round == 1
+            first, *others = fact.totals if concerned else [None]
+            changed = () if first is None else (msgspec.structs.replace(first, **fields), *others)
+            yield msgspec.structs.replace(fact, totals=changed) if concerned else fact
+
+    return change
+
+
+def received(facts):
+    for fact in facts:
+        concerned = isinstance(fact, Played) and fact.round == 1
+        rows = fact.received | {"peer0": {"0": "0" * 64}} if concerned else {}
+        yield msgspec.structs.replace(fact, received=rows) if concerned else fact
+
+
+def restarted(**fields):
+    """Return a change by which a peer begins again before its last entry."""
+    return lambda facts: [*facts[:-1], msgspec.structs.replace(facts[0], **fields), facts[-1]]
+
+
+MANIPULATIONS = {
+    "a row that was not sent": ("gossip", each(Sent, row="0" * 64), 1, "it says that it sent another row than"),
+    "a row that was not received": ("gossip", received, 1, "it says that it sent another row than peer1"),
+    "a dropped round": ("gossip", without(Played, 1), 1, "it sent its row, and the round is not in its evidence"),
+    "a round without a release": ("gossip", without(Sent, 1), 1, "received its row, which is not in its evidence"),
+    "an undercharged round": ("gossip", each(Played, spent=0.001), 1, "what it has spent falls"),
+    "a free run": ("gossip", each(Began, charge=None), -1, "it has another charge a round than the others"),
+    "another experiment": ("gossip", each(Began, experiment="0" * 64), -1, "it has another experiment than the others"),
+    "another statement": ("gossip", each(Began, statement="0" * 64), -1, "it has another privacy statement"),
+    "another roster": ("gossip", each(Began, roster="0" * 64), -1, "it has another roster than the others"),
+    "another version": ("gossip", each(Began, versions={"p2pfl": "0.1.0"}), -1, "it has another version of p2pfl"),
+    "other code": ("gossip", each(Began, code={"own:Model": "0" * 64}), -1, "it has other code than the others"),
+    "another run": ("gossip", each(Began, swarm="other"), -1, "it has another run than the others"),
+    "other data after a restart": ("gossip", restarted(data="0" * 64), 2, "the data are others after a restart"),
+    "a shorter run": (
+        "gossip",
+        lambda facts: [*facts[:-3], facts[-1]],
+        -1,
+        "it ends after 3 rounds, and has played up to 1",
+    ),
+    "another total": ("totals", total(digest="0" * 64), 1, "total 0 is not what its digest says"),
+    "other participants": ("totals", total(participants=("peer0", "peer1")), 1, "it has other participants of total 0"),
+    "a total left out": ("totals", each(Played, totals=()), 1, "it took part in total 0, which is not in its evidence"),
+    "another model of totals": ("totals", each(Played, row="0" * 64), 1, "the model does not follow from the totals"),
+}
+
+
+@pytest.mark.parametrize("name", MANIPULATIONS)
+def test_a_lie_of_a_peer_that_signs_it_is_named_with_peer_and_round(bundle, liar, capsys, name):
+    run, change, round, sentence = MANIPULATIONS[name]
+    folder = bundle(run)
+    rewritten(folder, change, key=liar)
+    status, findings = verified(folder, capsys)
+    assert status == 1
+    assert any(sentence in each["sentence"] and each["round"] == round for each in findings), findings
+    assert {each["peer"] for each in findings} <= {LIAR, "peer0"}
+
+
+# ---------------------------------------------------------------------- manipulations of somebody without the key
+
+
+def edited(folder, change):
+    path = folder / "peers" / f"{LIAR}.evidence.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in change(path.read_bytes().splitlines())))
+
+
+EDITS = {
+    "a changed entry": lambda lines: [lines[0], lines[1].replace(b'"round":0', b'"round":1'), *lines[2:]],
+    "a removed entry": lambda lines: [*lines[:2], *lines[3:]],
+    "two entries in another order": lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+    "a repeated entry": lambda lines: [*lines[:2], lines[1], *lines[2:]],
+    "no beginning": lambda lines: lines[1:],
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_chain_that_somebody_else_has_changed_is_named(bundle, capsys, name):
+    folder = bundle("gossip")
+    edited(folder, EDITS[name])
+    status, findings = verified(folder, capsys)
+    assert status == 1
+    assert any(each["peer"] == LIAR and "the chain breaks" in each["sentence"] for each in findings)
+
+
+def test_a_changed_model_is_named(bundle, capsys):
+    folder = bundle("gossip")
+    path = folder / "peers" / f"{LIAR}.safetensors"
+    tensors = load_file(path)
+    first = next(iter(tensors))
+    tensors[first] = tensors[first] + 1e-6
+    save_file(tensors, path)
+    status, findings = verified(folder, capsys)
+    assert (status, [each["peer"] for each in findings]) == (1, [LIAR])
+    assert "is not the model with which it ended" in findings[0]["sentence"]
+
+
+def test_an_impostor_with_a_key_of_their_own_is_named_by_the_roster(bundle, played, capsys):
+    folder = bundle("gossip")
+    impostor = Identity.generate(SeededSource(1), peer=LIAR)
+    rewritten(folder, each(Began, key=key_text(impostor.public)), key=impostor)
+    assert verified(folder, capsys)[0] == 0  # nobody knows whose key it is
+    status, findings = verified(folder, capsys, "--roster", played / "roster.toml")
+    assert (status, {each["sentence"] for each in findings}) == (1, {"the key is not that of the roster"})
+
+
+def test_the_chain_of_another_run_is_named(bundle, capsys):
+    folder, other = bundle("gossip"), bundle("totals")
+    shutil.copyfile(other / "peers" / f"{LIAR}.evidence.jsonl", folder / "peers" / f"{LIAR}.evidence.jsonl")
+    status, findings = verified(folder, capsys)
+    assert status == 1
+    assert any(each["peer"] == LIAR and "another run" in each["sentence"] for each in findings)
+
+
+def test_two_histories_of_one_peer_are_refused(bundle, played, liar, capsys):
+    folder = bundle("gossip")
+    rewritten(folder, each(Sent, row="0" * 64), key=liar)
+    assert main(["verify", str(folder), str(played / "gossip")]) == 2
+    assert "there are two different chains of peer1" in capsys.readouterr().err
+
+
+def test_a_crate_describes_each_file_that_it_has(bundle, tmp_path, capsys):
+    crate = tmp_path / "crate"
+    assert verified(bundle("gossip"), capsys, "--crate", crate)[0] == 0
+    table = json.loads((crate / "ro-crate-metadata.json").read_text())
+    described = {entry["@id"] for entry in table["@graph"] if entry["@type"] == "File"}
+    assert described == {path.name for path in crate.iterdir()} - {"ro-crate-metadata.json"}
+    assert not [path for path in crate.iterdir() if path.suffix in (".safetensors", ".key", ".pem")]
+    assert main(["verify", str(crate)]) == 2  # evidence lies in it as files
+    assert main(["verify", *(str(crate / f"{peer}.evidence.jsonl") for peer in PEERS)]) == 0
+
+
+@pytest.mark.parametrize("command", [["verify"], ["forget", "--peer", "peer1", "--replayed", "."]])
+def test_the_code_that_a_run_directory_names_needs_consent(bundle, capsys, command):
+    folder = bundle("gossip")
+    path = folder / "experiment.toml"
+    path.write_text(path.read_text().replace('name = "linear"', 'name = "evil:Model"'))
+    (folder / "modules").mkdir()
+    (folder / "modules" / "evil.py").write_text("raise RuntimeError('it ran')")
+    assert main([command[0], str(folder), *command[1:]]) == 2
+    assert "--trust-code" in capsys.readouterr().err

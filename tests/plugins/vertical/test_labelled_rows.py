@@ -1,0 +1,123 @@
+"""Models of all rows of the label holder, also of those that another party lacks."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from p2pfl import simulate
+from p2pfl.core.errors import ExperimentError
+from p2pfl.experiment import plan, read
+from p2pfl.plugins.vertical.vertical_prediction import predict_together
+
+KNOWN = {"ada": range(150), "bob": range(200), "eve": range(60, 260)}
+"""People of each party; bob has the labels."""
+
+
+@pytest.fixture
+def clinic(tmp_path):
+    """The experiment, and the columns of everybody: two of ada, two of eve, one of bob, and the target."""
+    rng = np.random.default_rng(3)
+    columns = rng.normal(5, 2, (260, 5))
+    target = columns @ [1.0, -0.5, 0.8, 0.3, 2.0] + rng.normal(0, 0.5, 260)
+    names = {"ada": (0, 1), "eve": (2, 3), "bob": (4,)}
+    for peer, people in KNOWN.items():
+        order = rng.permutation(list(people))
+        head = ["id", *(f"x{each}" for each in names[peer]), *(["y"] if peer == "bob" else [])]
+        rows = [
+            [
+                str(person),
+                *(repr(float(columns[person, each])) for each in names[peer]),
+                *([repr(float(target[person]))] if peer == "bob" else []),
+            ]
+            for person in order
+        ]
+        (tmp_path / f"{peer}.csv").write_text("\n".join(map(",".join, [head, *rows])))
+        listed = ", ".join(f'x{each} = "number"' for each in names[peer])
+        declared = (
+            f"columns = {{ {listed} }}\n"
+            if peer != "bob"
+            else f'target = "y"\ncolumns = {{ {listed}, y = "number" }}\n'
+        )
+        (tmp_path / f"{peer}.columns.toml").write_text(declared)
+    settings = {
+        "name": "clinic",
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo", "eve"]},
+        "data": {
+            "name": "vertical",
+            "options": {
+                "path": f"{tmp_path}/{{peer}}.csv",
+                "label": "bob",
+                "helper": "cleo",
+                "keys": [["id:digits"]],
+                "rows": "labelled",
+            },
+        },
+        "model": {"name": "glm", "options": {"family": "gaussian"}},
+        "privacy": {"mode": "pairwise"},
+    }
+    return settings, columns, target
+
+
+def joined_fit(columns, target):
+    """Fitted values of the joined table with indicators of missing rows, whose columns are zero."""
+    rows = np.arange(200)
+    parts = [np.ones((200, 1)), columns[:200, 4:]]
+    for peer, own in (("ada", [0, 1]), ("eve", [2, 3])):
+        there = np.isin(rows, list(KNOWN[peer]))[:, None]
+        parts += [np.where(there, columns[:200][:, own], 0.0), there.astype(float)]
+    design = np.hstack(parts)
+    beta = np.linalg.lstsq(design, target[:200], rcond=None)[0]
+    return beta, design @ beta
+
+
+def test_coefficients_and_predictions_are_those_of_the_joined_table_with_indicators(clinic, tmp_path):
+    settings, columns, target = clinic
+    run = simulate(settings, folder=tmp_path / "run")
+    beta, fitted = joined_fit(columns, target)
+    own = {peer: load_file(tmp_path / "run" / "peers" / f"{peer}.safetensors") for peer in KNOWN}
+    learned = {peer: (each["weight"] / each["deviation"]).numpy() for peer, each in own.items()}
+    assert float(own["bob"]["samples"]) == 200
+    assert np.concatenate([learned["bob"], learned["ada"][:2], learned["eve"][:2]]) == pytest.approx(
+        beta[[1, 2, 3, 5, 6]], rel=1e-6
+    )
+    (tmp_path / "asked").mkdir()
+    for peer in KNOWN:
+        (tmp_path / "asked" / f"{peer}.csv").write_text((tmp_path / f"{peer}.csv").read_text())
+    predicted = predict_together(run, f"{tmp_path}/asked/{{peer}}.csv")
+    people = [int(line.split(",")[0]) for line in (tmp_path / "bob.csv").read_text().splitlines()[1:]]
+    assert predicted.values.tolist() == pytest.approx(fitted[people].tolist(), rel=1e-6)
+    assert {*predicted.parties} == {"ada bob", "ada bob eve", "bob eve"}
+
+
+def test_a_party_that_lacks_no_row_gives_the_model_of_the_common_rows(clinic, tmp_path):
+    settings, columns, target = clinic
+    text = (tmp_path / "bob.csv").read_text().splitlines()
+    kept = [line for line in text[1:] if 60 <= int(line.split(",")[0]) < 150]
+    (tmp_path / "bob.csv").write_text("\n".join([text[0], *kept]))
+    weights = []
+    for rows in ("labelled", "common"):
+        options = settings["data"]["options"] | {"rows": rows}
+        run = simulate(settings | {"data": settings["data"] | {"options": options}}, folder=tmp_path / rows)
+        own = {peer: load_file(run.folder / "peers" / f"{peer}.safetensors") for peer in KNOWN}
+        weights.append(np.concatenate([(each["weight"] / each["deviation"]).numpy()[:2] for each in own.values()]))
+    assert weights[0] == pytest.approx(weights[1], rel=1e-6)
+    del columns, target
+
+
+def test_a_single_column_hides_nothing_even_beside_the_indicator(clinic, tmp_path):
+    settings, *_ = clinic
+    (tmp_path / "ada.columns.toml").write_text('columns = { x0 = "number" }')
+    with pytest.raises(Exception, match=r"ada has 1 encoded columns, and predictions of 1 outputs show fewer than 2"):
+        plan(read(settings))
+
+
+def test_rows_of_which_nobody_knows_whether_they_are_common_have_no_model(clinic):
+    settings, *_ = clinic
+    settings = json.loads(json.dumps(settings).replace('"labelled"', '"hidden"'))
+    with pytest.raises(
+        ExperimentError, match=r'rows = "hidden" aligns tables, but no model learns .*; set it to "common"'
+    ):
+        plan(read(settings))

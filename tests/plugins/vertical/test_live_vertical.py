@@ -1,0 +1,72 @@
+"""Live peers with different columns of the same people end as the simulation does, and after a kill as well."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from p2pfl import live
+from p2pfl.experiment import read
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.vertical import encrypted_products
+from p2pfl.plugins.vertical.vertical_models import VerticalGLM
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.simulation import simulate
+from restarts import RestartablePeers
+from vertical_experiments import LINEAR, PARTIES, changed
+
+pytestmark = pytest.mark.slow
+
+
+LOGISTIC = changed(
+    data={"name": "breast_cancer"},
+    model={"options": {"family": "binomial", "ridge": 1.0, "predictor_noise": False}},
+)
+
+
+def alone(experiment):
+    """Return the experiment of two parties with nobody else."""
+    two = {"topology": {"kind": "complete", "peers": ["ada", "bob"]}, "privacy": {"mode": "none"}}
+    return experiment | two | {"data": {**experiment["data"], "split_options": {"label": "bob"}}}
+
+
+EXPERIMENTS = {"linear": LINEAR, "logistic": LOGISTIC, "linear, two": alone(LINEAR)}
+EXPERIMENTS |= {"logistic, two": pytest.param(alone(LOGISTIC), marks=pytest.mark.nightly)}  # a minute without gmpy2
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+async def test_live_peers_end_with_the_parts_of_the_simulation_to_the_last_bit(experiment, monkeypatch):
+    monkeypatch.setattr(encrypted_products, "MODULUS_BITS", 448)
+    ended = await live(experiment, source=SeededSource(7))
+    wanted = simulate(experiment, source=SeededSource(7))
+    for peer, model in wanted.models.items():
+        for name, tensor in model.items():
+            assert np.array_equal(ended.models[peer][name].numpy(), tensor.numpy(), equal_nan=True), (peer, name)
+    assert ended.summary["together"] == wanted.summary["together"]
+    assert ended.summary["alone"] == wanted.summary["alone"]
+
+
+@pytest.mark.parametrize("killed", [[], ["eve"], ["bob"]], ids=["all", "feature holder", "label holder"])
+async def test_peers_that_are_killed_while_they_fit_go_on_and_end_with_the_same_model(tmp_path, monkeypatch, killed):
+    experiment = read(changed(data={"test": 0.0}, transport={"patience": 4.0}))
+    fitting, fit = asyncio.Event(), VerticalGLM.fit
+
+    def fitted(self, table, roles, source):
+        fitting.set()
+        return fit(self, table, roles, source)
+
+    monkeypatch.setattr(VerticalGLM, "fit", fitted)
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await fitting.wait()
+        await lives.kill(*killed)
+        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
+        assert not any(lives.records.values())
+        lives.start(resume=True)
+        ended = await lives.end()
+    wanted = simulate(experiment, source=SeededSource(5), baselines=False).models
+    for name in PARTIES:
+        end = ended[name]
+        weight = end.peer.plan.saved(end.state.rows[0], peer=name)["weight"].numpy()
+        assert weight == pytest.approx(wanted[name]["weight"].numpy(), rel=1e-9)
