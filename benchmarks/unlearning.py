@@ -61,12 +61,12 @@ class Result:
     Attributes
     ----------
     cost
-        Share of the training of a replay.
+        Share of the training of a replay; ``None`` for the old model.
     accuracy, distance, membership, trigger
         See the module.
     """
 
-    cost: float
+    cost: float | None
     accuracy: float
     distance: float
     membership: float
@@ -132,7 +132,7 @@ def ascended(learner: TorchLearner, row: torch.Tensor, *, radius: float) -> torc
     return moved
 
 
-def models(learner: TorchLearner, *, seed: int) -> tuple[dict[str, tuple[float, torch.Tensor]], float]:
+def models(learner: TorchLearner, *, seed: int) -> tuple[dict[str, tuple[float | None, torch.Tensor]], float]:
     """Return cost and model of each method, and the distance between two replays."""
     whole, never = planned(learner, seed=seed, without=False), planned(learner, seed=seed)
     old = p2pfl.simulate(whole, baselines=False)
@@ -148,7 +148,7 @@ def models(learner: TorchLearner, *, seed: int) -> tuple[dict[str, tuple[float, 
     up = ascended(learner, last, radius=RADIUS * unit)
     own = EPOCHS * SAMPLES / (ROUNDS * planned(learner, seed=seed).learner.bare.samples_a_round(tuple(REMAIN)))
     return {
-        "with the peer": (0.0, last),
+        "with the peer": (None, last),
         "replay": (1.0, replay),
         "continue, 10 rounds": (10 / ROUNDS, further(last, 10)),
         "calibrate, every second round": (repair_cost(never) / 2, last_model(calibrated(half, second))),
@@ -202,8 +202,9 @@ def main() -> int:
     for name in clean[0]:
         own, other = [each[name] for each in clean], [each[name] for each in planted]
         distances = [f"{statistics.mean(each.distance for each in runs):.1f}" for runs in (own, other)]
+        cost = "-" if own[0].cost is None else f"{own[0].cost:.2f}"
         print(
-            f"| {name} | {own[0].cost:.2f} | {spread([each.accuracy for each in own])} | "
+            f"| {name} | {cost} | {spread([each.accuracy for each in own])} | "
             f"{distances[0]} ({distances[1]}) | {spread([each.membership for each in own])} | "
             f"{spread([each.trigger for each in other])} |",
             flush=True,
