@@ -112,6 +112,17 @@ class PeerEvidence:
         return rows
 
     @property
+    def interrupted(self) -> set[int]:
+        """Rounds in which the peer was stopped, by its own account, and which it did not play later."""
+        rounds, begun = set[int](), set[int]()
+        for entry in self.entries:
+            if isinstance(entry.fact, Sent):
+                begun.add(entry.fact.round)
+            elif isinstance(entry.fact, Began):
+                rounds |= begun
+        return rounds - {*self.played}
+
+    @property
     def ended(self) -> Ended | None:
         """How it ended; ``None`` if it did not."""
         last = self.entries[-1].fact
@@ -207,6 +218,12 @@ def verify(
     if roster is None:
         unchecked.append("no roster was given, so that nobody knows whose keys these are")
     named = {peer for own in chains for played in own.played.values() for peer in _named(played)}
+    unchecked += [
+        f"{own.peer} was stopped in round {round}, by its own account, and others went on without it"
+        for own in chains
+        for round in sorted(own.interrupted)
+        if round < max(own.played, default=-1)
+    ]
     if absent := sorted(named - {own.peer for own in chains}):
         unchecked.append(f"the evidence of {', '.join(absent)} was not given")
     rounds = max((1 + max(own.played, default=-1) for own in chains), default=0)
@@ -274,8 +291,8 @@ def _rounds(own: PeerEvidence) -> Iterator[Finding]:
     """Yield rounds that are missing, and a wrong end."""
     played = sorted(own.played)
     for before, after in pairwise(played):
-        rows = [round for round, _ in own.sent if before < round < after]
-        for round in sorted({*rows}):
+        rows = {round for round, _ in own.sent if before < round < after}
+        for round in sorted(rows - own.interrupted):
             yield Finding(own.peer, round, "it sent its row, and the round is not in its evidence")
     last = max(played, default=-1)
     if own.ended is not None and own.ended.rounds != 1 + last:
@@ -284,13 +301,13 @@ def _rounds(own: PeerEvidence) -> Iterator[Finding]:
 
 def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
     """Yield rows of which receivers say something else than senders."""
-    evidence = {own.peer: (own.sent, own.played) for own in chains}
+    evidence = {own.peer: (own.sent, own.played, own.interrupted) for own in chains}
     for own in chains:
         for round, played in own.played.items():
             for sender, rows in played.received.items():
                 if sender not in evidence:
                     continue
-                sent, theirs = evidence[sender]
+                sent, theirs, interrupted = evidence[sender]
                 for step, row in rows.items():
                     signed = sent.get((round, int(step)), set())
                     if not signed:
@@ -299,7 +316,7 @@ def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
                         yield Finding(
                             sender, round, f"it says that it sent another row than {own.peer} says that it received"
                         )
-                if round not in theirs and round < max(theirs, default=-1):
+                if round not in {*theirs, *interrupted} and round < max(theirs, default=-1):
                     yield Finding(sender, round, f"{own.peer} played this round with it, and it is not in its evidence")
 
 

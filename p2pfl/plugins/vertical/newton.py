@@ -27,10 +27,11 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.exact.regression.families import Response, response
+from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, ask_gram
+from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, share_out, without_dependent
 from p2pfl.plugins.vertical.messages import collect, publish, send_floats
 from p2pfl.plugins.vertical.newton_steps import STILL, NewtonState, Point, Problem
@@ -74,6 +75,8 @@ class NewtonOptions:
         log-likelihood.
     predictor_noise
         False for exact predictors, with which the label holder can compute the columns of the others.
+    label_epsilon
+        Privacy of each label under randomised response, whose targets are right on average; ``None`` for labels.
     least
         Least number of common rows.
     """
@@ -82,6 +85,7 @@ class NewtonOptions:
     link: str | None = None
     ridge: float = 0.0
     predictor_noise: bool = True
+    label_epsilon: float | None = None
     least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
@@ -93,9 +97,17 @@ class NewtonOptions:
         if not 0 <= self.ridge < math.inf:
             raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
 
+        if self.label_epsilon is not None and (self.family, self.link or "logit") != ("binomial", "logit"):
+            raise ModelError(
+                f'privacy.label_epsilon does not work with family = "{self.family}" and link = "{self.link}"; set '
+                'family to "binomial" and leave link out, or leave privacy.label_epsilon out'
+            )
+
     @property
     def response(self) -> Response:
         """The family with its link."""
+        if self.label_epsilon is not None:
+            return Response(RandomisedBinomial(RandomisedResponse(self.label_epsilon)), Logit())
         return response(self.family, self.link, alpha=1.0, classes=2 if self.family == "binomial" else None)
 
 
@@ -194,7 +206,10 @@ class _Fit:
             number += 1
         if not self.kind.canonical:
             read = yield from self.weighted.ask(partial(self._weighted, at), exact=True)
-            state = _with_errors(state, read, units)
+            state = _with_errors(state, read, units, NewtonState.with_errors)
+        elif self.options.label_epsilon is not None:
+            read = yield from self.weighted.ask(partial(self._changed, at), exact=True)
+            state = _with_errors(state, read, units, NewtonState.with_meat)
         return (yield from self._result(state, point, null, at))
 
     def _null(self) -> Floats:
@@ -285,8 +300,15 @@ class _Fit:
             )
             weights = np.maximum((below - above) / (2 * NEAR), 0.0)
         elif self.options.family == "binomial" and self.kind.canonical:
-            return Weighted(rows.scores[:, 0], weights, score_bound=1.0, weight_bound=0.25)
+            bound = 1.0 if self.options.label_epsilon is None else None
+            return Weighted(rows.scores[:, 0], weights, score_bound=bound, weight_bound=0.25)
         return Weighted(rows.scores[:, 0], weights)
+
+    def _changed(self, at: Callable[[], Rows]) -> Weighted:
+        """Return the variances of targets under randomised response as weights."""
+        family = self.kind.family
+        assert isinstance(family, RandomisedBinomial)  # noqa: S101 (as the options say)
+        return Weighted(at().scores[:, 0], family.target_variances(at().means)[:, 0])
 
     def _result(
         self,
@@ -325,7 +347,8 @@ class _Fit:
     def _check_end(self, facts: dict[str, float]) -> None:
         """Refuse a fit that did not end."""
         rows = self.design.rows
-        if self.options.family == "binomial" and facts["deviance"] < SEPARATED * rows:
+        known = self.options.family == "binomial" and self.options.label_epsilon is None
+        if known and facts["deviance"] < SEPARATED * rows:
             raise LearningError(
                 "the columns separate the classes perfectly, so the coefficients grow without bound; set "
                 "model.options.ridge, or leave out the column that tells the class"
@@ -340,7 +363,7 @@ class _Fit:
         """Return the published numbers with the tests that follow from them."""
         used, saturated, rows = int(facts.pop("used")), facts.pop("saturated"), float(self.design.rows)
         facts["samples"] = self.design.rows
-        if self.options.ridge:
+        if self.options.ridge or self.options.label_epsilon is not None:
             return facts
         family = self.kind.family
         facts = with_global_test(facts, used=used, intercepts=1, dispersed=family.dispersed, linear=False)
@@ -368,11 +391,14 @@ def _stepped(
 
 
 def _with_errors(
-    state: Callable[[], NewtonState], read: Callable[[], tuple[Floats, Floats]], units: Callable[[], Floats]
+    state: Callable[[], NewtonState],
+    read: Callable[[], tuple[Floats, Floats]],
+    units: Callable[[], Floats],
+    change: Callable[[NewtonState, Floats], NewtonState],
 ) -> Callable[[], NewtonState]:
     def after() -> NewtonState:
         scale = units()[:-1]
-        return state().with_errors(read()[0] * scale[:, None] * scale)
+        return change(state(), read()[0] * scale[:, None] * scale)
 
     return cache(after)
 

@@ -202,3 +202,7 @@ class NewtonState:
     def with_errors(self, information: Floats) -> Self:
         """Return the state with the inverse of the expected information as covariance."""
         return replace(self, covariance=self.problem.inverse(information))
+
+    def with_meat(self, meat: Floats) -> Self:
+        """Return the state with the covariance of scores whose sums of products ``[p, p]`` are not the information."""
+        return replace(self, covariance=self.covariance @ meat @ self.covariance)

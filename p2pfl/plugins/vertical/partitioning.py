@@ -25,11 +25,11 @@ from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.tables import vertical
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
-from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalModel
+from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
 from p2pfl.results import Run
 
-MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM}
+MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM, "lasso": VerticalLasso}
 """Models by name."""
 
 OWN_TABLES = "vertical"
@@ -111,8 +111,8 @@ class VerticalPartitioning:
             steps=model.predictors,
             most=MAX_PREDICTORS,
             noisy=model.noisy,
+            received=model.received,
             tested=Composition.of(experiment).test_share > 0 and bool(model.scores),
-            shown=model.shown,
             rows=min(map(len, tables), default=0),
             columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,
             keys=len(parties.keys),
@@ -153,7 +153,7 @@ def vertical_model(experiment: Experiment) -> VerticalModel:
     kind = MODELS[name]
     types = parameter_types(kind, without=())
     values: dict[str, Any] = checked_options(options, types, key="model.options", name=f"{name} of columns")
-    if "family" in types and "family" not in values:
+    if kind is VerticalGLM and "family" not in values:
         raise ExperimentError(
             'model.options.family is missing, and peers without the target cannot tell it; set it, such as "gaussian"'
         )

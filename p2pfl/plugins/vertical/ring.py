@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
+from p2pfl.core.process import one_thread
 from p2pfl.privacy.total_masks import mask
 
 Words = npt.NDArray[np.uint64]
@@ -50,6 +51,7 @@ def signed(values: Words) -> Ints:
     return np.ascontiguousarray(values).view(np.int64)
 
 
+@one_thread()  # blocks are small, and a barrier after each of them waits for a core that others use
 def multiply(left: Words, right: Words) -> Words:
     r"""Return :math:`X^T Y` modulo 2^64, ``[a, b]``.
 

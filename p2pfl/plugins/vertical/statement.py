@@ -35,8 +35,8 @@ class VerticalRun:
         True if all but the last predictors have noise.
     tested
         True if rows are held out for scores.
-    shown
-        True if all coefficients and products of columns are shown to all.
+    received
+        What a party receives of a model without steps.
     rows, columns
         Number of rows at most, and of columns of a party on average, as far as the tables at hand tell.
     keys
@@ -52,7 +52,7 @@ class VerticalRun:
     most: int = 14
     noisy: bool = True
     tested: bool = True
-    shown: bool = False
+    received: str = "its own coefficients and their covariance, and its share of the explained variance"
     rows: int
     columns: float
     keys: int
@@ -89,25 +89,24 @@ class VerticalRun:
         """Return what peers learn that follow the protocol."""
         common = "which of its rows all have"
         learned = {f"{self.label}, the label holder": "; ".join([common, *self._of_label()])}
-        own = "its own coefficients and their covariance, and its share of the explained variance"
+        own = self.received
         if self.steps:
             own = f"its own coefficients at each of {self.steps + 1} points, and at last their covariance"
         for peer in self.features:
             more = [self._solved()] if peer == self.solver else []
-            learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more, *self._of_all()])
+            learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more])
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
         everybody = "numbers of rows and columns of each party, and of common rows by key"
-        learned["every peer"] = f"{everybody}; the deviance with and without columns, and the dispersion"
+        learned["every peer"] = f"{everybody}; the deviances of the model, or of all penalties, and the dispersion"
         broker = "sizes, times and numbers of messages"
         return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
 
     def _of_label(self) -> list[str]:
         tested = [f"{self.sums} of each test row"] if self.tested else []
         if not self.steps:
-            own = "its own coefficients, their covariance, and its share of the explained variance"
-            return [own, *tested, *self._of_all()]
+            return [self.received, *tested]
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
@@ -115,10 +114,7 @@ class VerticalRun:
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
-        return [seen, *tested, "its own coefficients and their covariance", *self._of_all()]
-
-    def _of_all(self) -> list[str]:
-        return ["as open = true says, all coefficients and all products of columns"] if self.shown else []
+        return [seen, *tested, "its own coefficients and their covariance"]
 
     def _solved(self) -> str:
         points = f", and at {self.steps + 1} points weighted products and gradients" if self.steps else ""

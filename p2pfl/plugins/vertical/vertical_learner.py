@@ -165,9 +165,11 @@ class VerticalLearner(SequentialLearner):
 
     def described(self, peer: str | None = None) -> Mapping[str, Any]:
         """Return the description of a peer's model: its own columns, and nobody else's; or what all may know."""
-        party = None if peer is None else self.parties.own.get(peer)
-        if peer is None or party is None:
+        if peer is None:
             return self.model.described(None, label=False)
+        party = self.parties.own.get(peer)
+        if party is None:  # a helper has figures alone
+            return {}
         return self.model.described(party, label=peer == self.parties.label)
 
     def explained(self, row: torch.Tensor) -> Explained | None:

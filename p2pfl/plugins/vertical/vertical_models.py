@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -19,11 +20,12 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.common_table import CommonTable
-from p2pfl.plugins.vertical.gram import Design
+from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
+from p2pfl.plugins.vertical.gram import Design, Private
 from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.roles import Roles
-from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, score, score_names
+from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
 from p2pfl.privacy.keys import Source
 
 STEPS = 8
@@ -115,13 +117,13 @@ class VerticalModel(Protocol):
         ...
 
     @property
-    def shown(self) -> bool:
-        """True if all parties see all coefficients."""
+    def scores(self) -> tuple[str, ...]:
+        """Names of the scores, which the label holder has; empty for a statistic."""
         ...
 
     @property
-    def scores(self) -> tuple[str, ...]:
-        """Names of the scores, which the label holder has; empty for a statistic."""
+    def received(self) -> str:
+        """What a party receives, in words, of a model without steps."""
         ...
 
     def check(self, peer: str, party: Party, roles: Roles) -> None:
@@ -174,8 +176,8 @@ def joined(table: CommonTable, *, test: bool = False) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerticalGLM:
-    """Generalised linear model: linear models from products of columns, others by noisy Newton steps.
+class VerticalRegression(ABC):
+    """Regression of columns at different peers; the target has a family.
 
     Parameters
     ----------
@@ -184,21 +186,16 @@ class VerticalGLM:
     ridge
         Half of this times the squared norm of the coefficients, in units of the deviations of columns, is added to the
         negative log-likelihood.
-    predictor_noise
-        False to show the label holder exact linear predictors at every step, from which columns nearly follow.
-    open
-        True to show all coefficients, and of a linear model all products of columns, to all parties.
     alone_column
         True if a party may take part with a single column, which its linear predictors show up to a factor.
     """
 
-    name: ClassVar[str] = "glm"
+    name: ClassVar[str]
+    with_errors: ClassVar[bool] = True
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
 
     family: Literal["gaussian", "binomial", "poisson", "gamma"]
     ridge: float = 0.0
-    predictor_noise: bool = True
-    open: bool = False
     alone_column: bool = False
 
     def __post_init__(self) -> None:
@@ -213,12 +210,12 @@ class VerticalGLM:
     @property
     def noisy(self) -> bool:
         """True if all but the last of them have noise."""
-        return self.predictor_noise
+        return True
 
     @property
-    def shown(self) -> bool:
-        """True if all parties see all coefficients."""
-        return self.open
+    def received(self) -> str:
+        """What a party receives, in words, of a model without steps."""
+        return "its own coefficients and their covariance, and its share of the explained variance"
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -253,18 +250,20 @@ class VerticalGLM:
         def target(_: str) -> Floats:
             return table.targets().astype(np.float64)
 
-        fitted: Fitted
         rows = len(table.trained)
-        if self.family == "gaussian":
-            options = LinearOptions(ridge=self.ridge)
-            fitted = yield from fit_linear(columns, target, roles, source, rows=rows, options=options)
-        else:
-            newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
-            fitted = yield from fit_newton(columns, target, roles, source, rows=rows, options=newton)
+        fitted = yield from self.ask(columns, target, roles, source, rows=rows)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
+
+    @abstractmethod
+    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+        """Return the questions of the fit of columns ``[n, a]`` of each party and the target ``[n]``."""
+
+    @abstractmethod
+    def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
+        """Return the model of columns in one place."""
 
     def loss(self, fit: VerticalFit) -> float | None:
         """Return the mean deviance of the training rows."""
@@ -279,6 +278,7 @@ class VerticalGLM:
             family=self.family,
             ridge=self.ridge,
             label=label,
+            errors=self.with_errors,
             fields=party.description.columns,
         )
 
@@ -335,8 +335,11 @@ class VerticalGLM:
             return scores, None
         learned = np.concatenate([own[peer]["weight"][table.scaled(peer).kept] for peer in table.parties.names])
         known = whole.errors[:-1] > 0
-        away = np.abs(learned - whole.weight)[known] / whole.errors[:-1][known]
-        return scores, float(away.max(initial=0.0))
+        away = np.abs(learned - whole.weight)
+        if not self.with_errors:
+            largest = float(np.abs(whole.weight).max(initial=0.0))
+            return scores, float(away.max(initial=0.0)) / (largest or 1.0)
+        return scores, float((away[known] / whole.errors[:-1][known]).max(initial=0.0))
 
     def _alone(self, table: CommonTable) -> WholeFit:
         """Return the model of the label holder's columns alone; NaN where they determine none."""
@@ -344,6 +347,126 @@ class VerticalGLM:
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         try:
-            return fit_whole(features, targets, family=self.family, ridge=self.ridge)
+            return self.whole(features, targets)
         except LearningError:
             return WholeFit(np.full(features.shape[1], math.nan), math.nan, np.zeros(features.shape[1] + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalGLM(VerticalRegression):
+    """Generalised linear model: linear models from products of columns, others by noisy Newton steps.
+
+    Parameters
+    ----------
+    predictor_noise
+        False to show the label holder exact linear predictors at every step, from which columns nearly follow.
+    """
+
+    name: ClassVar[str] = "glm"
+
+    predictor_noise: bool = True
+
+    @property
+    def noisy(self) -> bool:
+        """True if all but the last predictors have noise."""
+        return self.predictor_noise
+
+    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+        """Return the questions of the fit."""
+        if self.family == "gaussian":
+            linear = LinearOptions(ridge=self.ridge)
+            return (yield from fit_linear(columns, target, roles, source, rows=rows, options=linear))
+        newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
+        return (yield from fit_newton(columns, target, roles, source, rows=rows, options=newton))
+
+    def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
+        """Return the model of columns in one place."""
+        return fit_whole(features, targets, family=self.family, ridge=self.ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenFit:
+    """Model of a path that validation rows have chosen.
+
+    Parameters
+    ----------
+    path
+        The path.
+    """
+
+    path: PathFit
+
+    @property
+    def design(self) -> Design:
+        """Public shape of the joined table."""
+        return self.path.design
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Deviance of the chosen model, and of that without columns."""
+        deviances = self.path.deviances
+        return {"deviance": float(deviances[self.path.chosen]), "null_deviance": float(deviances[0])}
+
+    @property
+    def own(self) -> Callable[[str], Mapping[str, Floats]]:
+        """Function that returns the coefficients of a local party, and the label holder's intercept."""
+        return lambda peer: {name: np.atleast_1d(each[self.path.chosen]) for name, each in self.path.own(peer).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalLasso(VerticalRegression):
+    """Linear model under the elastic net penalty, whose penalty training rows that are set aside choose.
+
+    Parameters
+    ----------
+    l1_ratio, lambdas, smallest
+        Share of the L1 penalty, number of penalties, and the last as a share of the first.
+    validation
+        Share of the training rows that choose the penalty.
+    """
+
+    name: ClassVar[str] = "lasso"
+    with_errors: ClassVar[bool] = False
+
+    family: Literal["gaussian"] = "gaussian"
+    l1_ratio: float = 1.0
+    lambdas: int = 50
+    smallest: float = 1e-3
+    validation: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.ridge:
+            raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if not 0 < self.validation < 1:
+            raise ModelError(
+                f"model.options.validation is {self.validation}, but a share of the rows chooses the penalty; set it "
+                "between 0 and 1"
+            )
+        self.path(rows=0)  # checks the others
+
+    @property
+    def received(self) -> str:
+        """What a party receives, in words."""
+        return f"its own coefficients at each of {self.lambdas} penalties"
+
+    def path(self, *, rows: int) -> PathOptions:
+        """Return the options of the path over some rows."""
+        held = int(self.validation * rows)
+        return PathOptions(self.l1_ratio, self.lambdas, self.smallest, held)
+
+    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+        """Return the questions of the path."""
+        options = self.path(rows=rows)
+        return ChosenFit((yield from fit_path(columns, target, roles, source, rows=rows, options=options)))
+
+    def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
+        """Return the model of columns in one place."""
+        path = self.path(rows=len(features))
+        return fit_whole_path(
+            features,
+            targets,
+            held=path.validation,
+            l1_ratio=self.l1_ratio,
+            lambdas=self.lambdas,
+            smallest=self.smallest,
+        )

@@ -16,6 +16,7 @@ from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
 from p2pfl.plugins.vertical.block import NAME, Block
 from p2pfl.plugins.vertical.keys import identify_rows, read_keys
+from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
 
@@ -130,7 +131,7 @@ def _joined(label: str, files: Mapping[str, PartyFile], classes: tuple[str, ...]
     for peer, party in files.items():
         if peer == label:
             continue
-        rows = match_rows(own.keys, party.keys)
+        rows = rows_of(own.keys, party.keys)
         there = rows >= 0
         part = party.block.predictor_of(party.tensors, party.features)
         predictor = predictor + np.where(there, part[rows], party.block.absent_predictor(party.tensors))
@@ -144,23 +145,15 @@ def _joined(label: str, files: Mapping[str, PartyFile], classes: tuple[str, ...]
     return JoinedPredictions(values, classes, parties)
 
 
-def match_rows(own: Sequence[Sequence[str | None]], others: Sequence[Sequence[str | None]]) -> Ints:
+def rows_of(own: Sequence[Sequence[str | None]], others: Sequence[Sequence[str | None]]) -> Ints:
     """Return for each own row the row of another table of the same person, -1 where there is none.
-
-    Keys are tried in order, and a row that is matched takes no part in later ones.
 
     Examples
     --------
-    >>> match_rows([["1", None], ["x", "y"]], [["1", "2"], ["z", "y"]]).tolist()
+    >>> rows_of([["1", None], ["x", "y"]], [["1", "2"], ["z", "y"]]).tolist()
     [0, 1]
     """
-    rows = np.full(len(own[0]), -1)
-    taken = set[int]()
-    for mine, theirs in zip(own, others, strict=True):
-        places = {value: place for place, value in enumerate(theirs) if value is not None and place not in taken}
-        for row, value in enumerate(mine):
-            place = -1 if value is None or rows[row] >= 0 else places.get(value, -1)
-            if place >= 0:
-                rows[row] = place
-                taken.add(place)
+    rows = np.full(len(own[0]), ABSENT)
+    left, right = match_rows([own, others]).common.T
+    rows[left] = right
     return rows

@@ -134,3 +134,22 @@ def test_the_shipped_trial_shows_alone_together_and_pooled():
     assert summary["together"] == pytest.approx(0.989, abs=2e-3)
     assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-4)
     assert summary["difference"] < 1e-5
+
+
+@pytest.mark.slow
+def test_a_lasso_is_that_of_the_joined_table_and_has_no_errors(tmp_path):
+    run = simulate(changed(model={"name": "lasso", "options": {"lambdas": 20}}), folder=tmp_path / "run")
+    assert run.summary["difference"] < 1e-6
+    assert run.summary["together"] == pytest.approx(run.summary["pooled"], abs=1e-6)
+    assert "at each of 20 penalties" in run.summary["privacy"]["learned"]["ada, a feature holder"]
+    assert all(run.models[peer]["error"].isnan().any() for peer in PARTIES)
+    assert any((run.models[peer]["weight"] == 0).any() for peer in PARTIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["poisson", "gamma"])
+def test_other_families_are_those_of_the_joined_table(family):
+    summary = simulate(changed(model={"options": {"family": family}})).summary
+    assert summary["difference"] < 1e-4
+    assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-5)
+    assert summary["together"] > summary["alone"]

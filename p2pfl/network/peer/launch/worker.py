@@ -24,6 +24,7 @@ from p2pfl.core.process import one_heap, private_memory, set_threads
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
+from p2pfl.learning.learner import ComparesItself
 from p2pfl.network.peer.joining.incarnation import number_next_start
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.launch.ended import results_of
@@ -147,7 +148,12 @@ async def live(
         watching.cancel()
     notify(peer.progress)  # a short last phase may have passed between two looks
     notify(done)
-    if compare:
+    bare = peer.plan.learner.bare
+    if compare and isinstance(bare, ComparesItself):
+        alone = bare.baselines({name: state.rows[0]}).alone
+        if name in alone:
+            notify(Alone(name, dict(alone[name]), {}))
+    elif compare:
         row = await _train_alone(peer.plan.learner, name, rounds=peer.done)
         notify(await asyncio.to_thread(_compare, peer.plan, name, alone=row, together=state.rows, scores=done.scores))
 

@@ -1,0 +1,38 @@
+"""Evidence of honest peers that are killed and go on: it agrees, and says where they were stopped."""
+
+import asyncio
+
+import pytest
+
+from p2pfl.experiment import read
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.evidence.verification import find_chains, verify
+from p2pfl.results.evidence import Began
+from restarts import RestartablePeers
+from swarms import SMALL
+
+pytestmark = pytest.mark.slow
+
+KILLS = 20
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd"])
+async def test_a_run_of_honest_peers_verifies_after_twenty_kills(tmp_path, algorithm):
+    changes = ["topology.kind=ring", "topology.peers=4", f"learning.algorithm={algorithm}", "gossip.steps=1"]
+    experiment = read(SMALL, changes=[*changes, f"rounds={3 * KILLS}"])
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    async with asyncio.timeout(180):
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
+        lives.start()
+        for kill in range(KILLS):
+            name, round = lives.names[kill % 4], 2 * kill + 2
+            await lives.until(lambda now, name=name, round=round: now[name].mailbox.gossip_step >= (round, 0))
+            await lives.kill(name)
+            lives.start(name, resume=True)
+        await lives.end()
+    chains = find_chains([tmp_path])
+    assert sum(isinstance(entry.fact, Began) for own in chains for entry in own.entries) == 4 + KILLS
+    result = verify(chains)
+    assert result.findings == ()
+    assert result.rounds == 3 * KILLS

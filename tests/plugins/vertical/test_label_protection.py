@@ -1,0 +1,113 @@
+"""Randomised response: its chances, what corrects for it, and models of changed labels."""
+
+import math
+import secrets
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from p2pfl.core.errors import DataError, ModelError
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse
+from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
+from p2pfl.privacy.keys import SeededSource
+from vertical_roles import PAIR, play, split, two_tables
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize(("epsilon", "classes"), [(0.25, 2), (1.0, 2), (1.0, 5), (3.0, 3)])
+def test_a_label_is_changed_with_the_chance_that_epsilon_allows(epsilon, classes):
+    protection = RandomisedResponse(epsilon, classes)
+    labels = np.arange(200_000) % classes
+    changed = protection.labels(labels, KEY)
+    counts = np.bincount(labels * classes + changed, minlength=classes**2).reshape(classes, classes)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    off = protection.changed / (classes - 1)
+    assert np.allclose(shares, off + (1 - off * classes) * np.eye(classes), atol=0.006)
+    assert (1 - protection.changed) / off == pytest.approx(math.exp(epsilon))
+
+
+def test_draws_follow_from_the_secret_and_are_the_same_each_time():
+    labels = np.arange(1000) % 2
+    protection = RandomisedResponse(1.0)
+    assert (protection.labels(labels, KEY) == protection.labels(labels, KEY)).all()
+    assert (protection.labels(labels, KEY) != protection.labels(labels, secrets.token_bytes(32))).any()
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_targets_are_the_true_classes_on_average(classes):
+    protection = RandomisedResponse(1.0, classes)
+    chances = protection.changed / (classes - 1) * (1 - np.eye(classes)) + (1 - protection.changed) * np.eye(classes)
+    assert np.allclose(chances @ protection.targets(np.arange(classes)), np.eye(classes))
+
+
+def test_probabilities_of_changed_labels_are_those_of_the_draw():
+    protection = RandomisedResponse(1.0, 3)
+    corrected = protection.probabilities(torch.eye(3, dtype=torch.float64)).numpy()
+    assert np.allclose(np.diag(corrected), 1 - protection.changed)
+    assert np.allclose(corrected.sum(axis=1), 1)
+
+
+def test_wrong_options_and_labels_are_refused():
+    for epsilon in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ModelError, match=r"privacy\.label_epsilon is"):
+            RandomisedResponse(epsilon)
+    with pytest.raises(ModelError, match="protects classes, not numbers"):
+        RandomisedResponse(1.0, 1)
+    for label in (2, -1, 0.5):
+        with pytest.raises(DataError, match="a label is none of 2 classes"):
+            RandomisedResponse(1.0).labels(np.array([0, label]), KEY)
+    with pytest.raises(ModelError, match="does not work with family"):
+        NewtonOptions(family="poisson", label_epsilon=1.0)
+
+
+def fitted(parts, labels, *, epsilon, key, **options):
+    protection = RandomisedResponse(epsilon)
+    target = protection.targets(protection.labels(labels, key))[:, 1]
+    asking = fit_newton(
+        parts.__getitem__,
+        lambda _: target,
+        PAIR,
+        SeededSource(1),
+        rows=len(target),
+        options=NewtonOptions(label_epsilon=epsilon, **options),
+    )
+    return play(asking, PAIR), target
+
+
+@pytest.mark.slow
+def test_a_fit_solves_the_equations_of_the_changed_targets_and_its_errors_are_those_of_draws():
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(3000, 4))
+    labels = (rng.random(3000) < 1 / (1 + np.exp(-features @ [1.0, -0.5, 0.5, 0.0]))).astype(int)
+    parts = split(features, PAIR)
+    whole = np.column_stack([np.ones(3000), parts["ada"] - parts["ada"].mean(axis=0), parts["bob"]])
+    found, errors = [], []
+    for draw in range(60):
+        fit, target = fitted(parts, labels, epsilon=2.0, key=bytes([draw] * 32), predictor_noise=False)
+        own = fit.own("ada"), fit.own("bob")
+        beta = np.concatenate([own[1]["intercept"], own[0]["coefficients"], own[1]["coefficients"]])
+        found.append(beta)
+        errors.append(np.concatenate([own[1]["intercept_error"], own[0]["errors"], own[1]["errors"]]))
+        mean = 1 / (1 + np.exp(-whole @ beta))
+        slope = np.linalg.solve(whole.T @ (whole * (mean * (1 - mean))[:, None]), whole.T @ (target - mean))
+        assert np.abs(slope).max() < 1e-6
+    sampled = np.linalg.inv(whole.T @ (whole * (mean * (1 - mean))[:, None]))
+    spread = np.sqrt(np.var(found, axis=0, ddof=1) + np.diag(sampled))  # of the change, and of the sample
+    assert np.allclose(np.median(errors, axis=0), spread, rtol=0.2)
+
+
+@pytest.mark.slow
+def test_epsilon_of_one_costs_little_on_credit(data_dir):
+    parts, labels = two_tables(data_dir, "default_credit_hetero")
+    order = np.random.default_rng(0).permutation(len(labels))
+    train, test = order[:20_000], order[20_000:]
+    scores = []
+    for draw in range(3):
+        learned = {peer: part[train] for peer, part in parts.items()}
+        fit, _ = fitted(learned, labels[train].astype(int), epsilon=1.0, key=bytes([draw] * 32))
+        eta = sum(parts[peer][test] @ fit.own(peer)["coefficients"] for peer in parts)
+        scores.append(roc_auc_score(labels[test], eta))
+    assert np.mean(scores) >= 0.715

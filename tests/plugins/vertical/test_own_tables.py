@@ -1,0 +1,99 @@
+"""Parties with tables of their own: what their accounts count, and predictions of new people from files."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from p2pfl import simulate
+from p2pfl.cli import main
+from p2pfl.core.errors import InputError
+from p2pfl.experiment.account_entries import RunEntry, contents, entries, whole_lines
+from p2pfl.plugins.vertical.vertical_prediction import match_rows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A logistic regression on the tables of two parties with 300 people each, and a helper."""
+    rng = np.random.default_rng(3)
+    ada, bob = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
+    ill = rng.random(300) < 1 / (1 + np.exp(-(ada @ [1.0, -1.0] + bob @ [0.5, 0.0])))
+    tables = {"ada": (("crp", "iron"), ada), "bob": (("age", "days"), bob)}
+    for folder, people in (("", range(280)), ("new", range(280, 300))):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for name, (heads, values) in tables.items():
+            with (tmp_path / folder / f"{name}.csv").open("w", newline="") as file:
+                own = ["yes" if ill[who] else "no" for who in people] if name == "bob" else [""] * len(people)
+                rows = [
+                    [f"p{who}", *values[who], *filter(None, [label])]
+                    for who, label in zip(people, own, strict=True)
+                    if (name, who) != ("ada", 299)
+                ]
+                csv.writer(file).writerows([["id", *heads, *["ill"] * (name == "bob")], *rows])
+    (tmp_path / "ada.columns.toml").write_text('columns = { crp = "number", iron = "number" }')
+    (tmp_path / "bob.columns.toml").write_text(
+        'target = "ill"\ncolumns = { age = "number", days = "number", ill = ["no", "yes"] }'
+    )
+    options = {"path": str(tmp_path / "{peer}.csv"), "label": "bob", "helper": "cleo", "keys": [["id:text"]]}
+    return {
+        "name": "clinic",
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo"]},
+        "data": {"name": "vertical", "test": 0.2, "options": options},
+        "model": {"name": "glm", "options": {"family": "binomial"}},
+        "privacy": {"mode": "pairwise"},
+    }
+
+
+def runs_of(path):
+    return [each for each in entries(path, whole_lines(contents(path))) if isinstance(each, RunEntry)]
+
+
+def test_the_account_of_a_feature_holder_counts_predictors_and_refuses_another_model(settings, tmp_path):
+    simulate(settings)
+    assert [run.predictors for run in runs_of(tmp_path / "ada.csv.budget.jsonl")] == [14]
+    assert [run.predictors for run in runs_of(tmp_path / "bob.csv.budget.jsonl")] == [0]
+    assert not (tmp_path / "cleo.csv.budget.jsonl").exists()
+    other = settings | {"model": {"name": "glm", "options": {"family": "binomial", "ridge": 2.0}}}
+    with pytest.raises(
+        InputError, match=r"earlier runs have shown 14 linear predictors .* the 14 of this run exceed 14"
+    ):
+        simulate(other)
+
+
+def test_an_interrupted_run_begins_again_once(settings):
+    for _ in range(2):
+        simulate(settings)
+    with pytest.raises(InputError, match="this run has begun 2 times, and shows its linear predictors anew"):
+        simulate(settings)
+
+
+def test_predictions_from_files_are_those_of_all_columns_and_mark_who_is_alone(settings, tmp_path, capsys):
+    run = simulate(settings, folder=tmp_path / "run")
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert [row["parties"] for row in rows] == ["ada bob"] * 19 + ["alone"]
+    ada, bob = run.models["ada"], run.models["bob"]
+    tables = {
+        name: [*csv.DictReader((tmp_path / "new" / f"{name}.csv").read_text().splitlines())] for name in ("ada", "bob")
+    }
+
+    def part(model, row, names):
+        own = np.array([float(row[name]) for name in names])
+        return ((own - model["mean"].numpy()) / model["deviation"].numpy()) @ model["weight"].numpy()
+
+    for row, mine, theirs in zip(rows, tables["bob"], tables["ada"], strict=False):
+        predictor = part(bob, mine, ("age", "days")) + part(ada, theirs, ("crp", "iron")) + float(bob["bias"][0])
+        assert float(row["probability of yes"]) == pytest.approx(1 / (1 + np.exp(-predictor)), rel=1e-9)
+
+
+def test_a_run_of_whole_models_is_not_predicted_as_one_of_parts(tmp_path, capsys):
+    simulate({"rounds": 1, "data": {"name": "wine"}, "topology": {"peers": 3}}, folder=tmp_path / "run")
+    assert main(["predict", str(tmp_path / "run"), "new/{peer}.csv"]) == 2
+    assert "is a run whose peers have whole models; name one of them" in capsys.readouterr().err
+
+
+def test_rows_are_matched_by_keys_in_order_and_each_once():
+    assert match_rows([["1", "2", None], ["a", "b", "c"]], [["2", None, "9"], ["a", "c", "b"]]).tolist() == [-1, 0, 1]
