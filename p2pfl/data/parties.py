@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from p2pfl.data.data_description import Description, Field, FloatArray, feature_names
@@ -39,10 +38,11 @@ class Party:
 
     Examples
     --------
+    >>> import numpy as np
     >>> fields = Field("sex", ("f", "m")), Field("age")
     >>> ada = Party(np.array([[1.0, 0, 31], [0, 1, 44]]), (("17", "18"),), Description(columns=fields))
-    >>> ada.columns, ada.independent().columns
-    (('sex=f', 'sex=m', 'age'), ('sex=f', 'age'))
+    >>> ada.columns
+    ('sex=f', 'sex=m', 'age')
     """
 
     features: FloatArray
@@ -63,18 +63,6 @@ class Party:
     def may_lack(self) -> bool:
         """True if the party may lack rows, so that its last column is :data:`IN_TABLE`."""
         return (self.description.columns or (None,))[-1] == IN_TABLE
-
-    def independent(self) -> Party:
-        """Return the party without the last level of each column, which the others and an intercept imply."""
-        fields, kept = [], []
-        for own in self.description.columns or ():
-            levels = [True] if own.levels is None else [*([True] * (len(own.levels) - 1)), False]
-            kept += levels
-            fields.append(own if own.levels is None else replace(own, levels=own.levels[:-1]))
-        if self.description.columns is None:
-            return self
-        description = replace(self.description, columns=tuple(fields))
-        return replace(self, features=self.features[:, np.array(kept, dtype=bool)], description=description)
 
 
 @dataclass(frozen=True, eq=False)

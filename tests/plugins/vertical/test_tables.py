@@ -59,12 +59,6 @@ def test_a_peer_reads_its_own_table_alone(load):
     assert federation.notes["ada"][0].startswith('of 3 rows, 1 lack a part of the key "nhs:digits"')
 
 
-def test_the_last_level_of_a_column_follows_from_the_others(load):
-    ada = load().parties.party("ada")
-    assert ada.independent().columns == ("age", "sex=f")
-    np.testing.assert_array_equal(ada.independent().features, ada.features[:, :2])
-
-
 def test_a_target_of_numbers_and_rows_without_a_needed_cell(load):
     tables = TABLES | {
         "bob.csv": "nhs,name,born,cost,age\n18,BO,1971-02-01,12.5,3\n17,zoe,1970-01-31,,4\n",
