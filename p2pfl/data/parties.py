@@ -38,6 +38,7 @@ class Party:
 
     Examples
     --------
+    >>> import numpy as np
     >>> fields = Field("sex", ("f", "m")), Field("age")
     >>> ada = Party(np.array([[1.0, 0, 31], [0, 1, 44]]), (("17", "18"),), Description(columns=fields))
     >>> ada.columns

@@ -101,7 +101,8 @@ class WatchedEnvelope(Envelope):
     def seal_for(self, peer: str, message: ForOne) -> bytes:
         """Seal a message for one neighbour; its nonce is in the first bytes."""
         payload = super().seal_for(peer, message)
-        self.keys.used(self._last_key, f"seal {PRIVATE} {payload[1:9].hex()}", payload)
+        key, _ = self._alone[peer]
+        self.keys.used(_bytes(key), f"seal {PRIVATE} {payload[1:9].hex()}", payload)
         return payload
 
     def handover(self, peer: str) -> Key:
@@ -115,11 +116,6 @@ class WatchedEnvelope(Envelope):
             secret, peer, incarnation=incarnation, receiver=receiver, have=have, has_key=has_key
         )
         return self._last_key
-
-    def _private(self, secret: bytes, peer: str, *, incarnation: int, receiver: str) -> SenderKey:
-        key = super()._private(secret, peer, incarnation=incarnation, receiver=receiver)
-        self._last_key = _bytes(key)
-        return key
 
 
 def _bytes(key: SenderKey) -> bytes:

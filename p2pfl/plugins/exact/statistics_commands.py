@@ -20,6 +20,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.catalogue import SAVED_MODELS
 from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
@@ -268,7 +269,10 @@ def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[st
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
     about = saved.about
-    if about.model.name not in names:
+    part = (
+        about.model.name in SAVED_MODELS and saved.exact is not None and saved.exact.traits.command == options.command
+    )
+    if about.model.name not in names and not part:
         raise InputError(
             f'{saved.path} is a model {about.model.name}; "p2pfl {options.command}" takes an experiment, or a model '
             f'with model.name = "{names[0]}"'

@@ -212,17 +212,43 @@ def describe_block(block: Block, meaning: Description) -> dict[str, Any]:
         "errors": block.errors,
     }
     classes = None if meaning.classes is None or not block.label else list(map(str, meaning.classes))
+    target = meaning.target if block.label else None
+    return describe_part(NAME, options, meaning, features=block.features, classes=classes, target=target)
+
+
+def describe_part(
+    name: str,
+    options: Mapping[str, Any],
+    meaning: Description,
+    *,
+    features: int,
+    classes: Sequence[str] | None = None,
+    target: str | None = None,
+) -> dict[str, Any]:
+    """Return the description of the part of a model that one party keeps.
+
+    Parameters
+    ----------
+    name, options
+        Name of the part, and options that build it.
+    meaning
+        Meaning of the columns of the party.
+    features
+        Number of encoded columns.
+    classes, target
+        Names of the classes and of the target, at the label holder.
+    """
     return {
         "version": 1,
-        "model": {"name": NAME, "options": dict(options)},
+        "model": {"name": name, "options": dict(options)},
         "task": "regression" if classes is None else "classification",
         "loss": "squared_error" if classes is None else "cross_entropy",
         "data": "vertical",
-        "inputs": describe_inputs(meaning, shape=[block.features]),
+        "inputs": describe_inputs(meaning, shape=[features]),
         "outputs": {
             "classes": None if classes is None else len(classes),
             "class_names": classes,
-            "target": meaning.target if block.label else None,
+            "target": target,
             "mean": 0.0,
             "deviation": 1.0,
         },

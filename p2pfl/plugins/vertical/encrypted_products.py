@@ -26,7 +26,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.additive import Question, Questions
-from p2pfl.plugins.vertical.messages import Slot, send
+from p2pfl.plugins.vertical.messages import Slot, ints_to_large, large_to_ints, send
 from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
 from p2pfl.plugins.vertical.ring import Words, keystream, signed, words
 from p2pfl.plugins.vertical.roles import Roles
@@ -122,9 +122,9 @@ class EncryptedProducts(Products):
             private = cache(lambda: PrivateKey(stream(secret()), bits=self.bits))
             size = self.bits // 64
             slot = yield from send(
-                lambda: _to_ints([private().public.modulus], size), size=size, sender=owner, to=other
+                lambda: large_to_ints([private().public.modulus], size), size=size, sender=owner, to=other
             )
-            public = cache(lambda: PublicKey(_to_numbers(slot.read(other), size)[0], bits=self.bits))
+            public = cache(lambda: PublicKey(ints_to_large(slot.read(other), size)[0], bits=self.bits))
             self._holders[owner] = _Holder(owner, private, public, self.bits)
         return self._holders[owner]
 
@@ -136,7 +136,7 @@ class EncryptedProducts(Products):
 
             def rows(some: range) -> Ints:
                 key, numbers = holder.private(), packed()[some.start * per_row : some.stop * per_row]
-                return _to_ints([key.encrypt(each) for each in numbers], holder.words)
+                return large_to_ints([key.encrypt(each) for each in numbers], holder.words)
 
             self._encrypted[matrix.number] = yield from _transfer(
                 rows, self.rows, ROWS_AT_ONCE, size=per_row * holder.words, sender=holder.owner, to=to
@@ -152,7 +152,7 @@ class EncryptedProducts(Products):
         randomness = self._secret(other, f"randomness {work.number}")
         drawn = cache(lambda: stream(randomness()))
         powers = cache(lambda: holder.public().rerandomiser(drawn()))
-        numbers = cache(lambda: holder.public().check(_to_numbers(encrypted.read(other), holder.words)))
+        numbers = cache(lambda: holder.public().check(ints_to_large(encrypted.read(other), holder.words)))
 
         @cache
         def added() -> Words:
@@ -164,11 +164,13 @@ class EncryptedProducts(Products):
             key, hidden = holder.public(), added()[some.start : some.stop].copy()
             hidden[..., -1] += OFFSET
             both = zip(work.multiplied(numbers(), some, per_row), holder.joined(hidden), strict=True)
-            return _to_ints([key.hide(number, message, drawn(), powers()) for number, message in both], holder.words)
+            return large_to_ints(
+                [key.hide(number, message, drawn(), powers()) for number, message in both], holder.words
+            )
 
         def decrypted(values: Ints) -> Ints:
             key = holder.private()
-            found = [key.decrypt(number) for number in key.public.check(_to_numbers(values, holder.words))]
+            found = [key.decrypt(number) for number in key.public.check(ints_to_large(values, holder.words))]
             return signed(holder.first_words(found, work.columns)).ravel()
 
         received = yield from _transfer(
@@ -312,15 +314,3 @@ class _Holder:
         data = b"".join(number.to_bytes(size, "little") for number in numbers)
         found = np.frombuffer(data, "<u8").reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
         return np.ascontiguousarray(found[:, :columns, 0], np.uint64)
-
-
-def _to_ints(numbers: Sequence[Any], size: int) -> Ints:
-    """Return large numbers as the integers of one message, so many for each."""
-    data = b"".join(int(number).to_bytes(8 * size, "little") for number in numbers)
-    return np.frombuffer(data, "<i8").astype(np.int64)
-
-
-def _to_numbers(values: Ints, size: int) -> list[int]:
-    """Return large numbers from the integers of one message."""
-    data = values.astype("<i8").tobytes()
-    return [int.from_bytes(data[low : low + 8 * size], "little") for low in range(0, len(data), 8 * size)]

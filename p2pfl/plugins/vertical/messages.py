@@ -7,6 +7,7 @@ a process of another peer it stays empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -146,3 +147,22 @@ def state(number: Callable[[str], int], *, peers: Sequence[str]) -> Questions[In
         return stated
 
     return (yield Question(answer, size=len(peers)))
+
+
+def large_to_ints(numbers: Sequence[Any], size: int, *, signed: bool = False) -> Ints:
+    """Return large whole numbers as the integers of one message, so many for each.
+
+    Examples
+    --------
+    >>> ints_to_large(large_to_ints([2**100, -1], 2, signed=True), 2, signed=True) == [2**100, -1]
+    True
+    """
+    data = b"".join(int(number).to_bytes(8 * size, "little", signed=signed) for number in numbers)
+    return np.frombuffer(data, "<i8").astype(np.int64)
+
+
+def ints_to_large(values: Ints, size: int, *, signed: bool = False) -> list[int]:
+    """Return large whole numbers from the integers of one message."""
+    data = values.astype("<i8").tobytes()
+    pieces = (data[low : low + 8 * size] for low in range(0, len(data), 8 * size))
+    return [int.from_bytes(piece, "little", signed=signed) for piece in pieces]

@@ -24,12 +24,13 @@ from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.tables import vertical
+from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
 from p2pfl.results import Run
 
-MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM, "lasso": VerticalLasso}
+MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM, "lasso": VerticalLasso, "pca": VerticalPCA}
 """Models by name."""
 
 OWN_TABLES = "vertical"
@@ -112,6 +113,7 @@ class VerticalPartitioning:
             most=MAX_PREDICTORS,
             noisy=model.noisy,
             received=model.received,
+            published=model.published,
             tested=Composition.of(experiment).test_share > 0 and bool(model.scores),
             rows=min(map(len, tables), default=0),
             columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,

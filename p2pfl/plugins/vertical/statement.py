@@ -35,8 +35,8 @@ class VerticalRun:
         True if all but the last predictors have noise.
     tested
         True if rows are held out for scores.
-    received
-        What a party receives of a model without steps.
+    received, published
+        What a party receives of a model without steps, and what every peer learns of it.
     rows, columns
         Number of rows at most, and of columns of a party on average, as far as the tables at hand tell.
     keys
@@ -53,6 +53,7 @@ class VerticalRun:
     noisy: bool = True
     tested: bool = True
     received: str = "its own coefficients and their covariance, and its share of the explained variance"
+    published: str = "the deviance with and without columns, and the dispersion"
     rows: int
     columns: float
     keys: int
@@ -99,7 +100,7 @@ class VerticalRun:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
         everybody = "numbers of rows and columns of each party, and of common rows by key"
-        learned["every peer"] = f"{everybody}; the deviances of the model, or of all penalties, and the dispersion"
+        learned["every peer"] = f"{everybody}; {self.published}"
         broker = "sizes, times and numbers of messages"
         return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
 

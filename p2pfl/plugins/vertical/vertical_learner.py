@@ -183,11 +183,12 @@ class VerticalLearner(SequentialLearner):
 
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of the label holder's columns alone, and of all columns where they are in one place."""
-        label = self.parties.label
-        if label not in models or not self.model.scores:
+        label, named = self.parties.label, dict[str, dict[str, float]]()
+        if label not in models:
             return OwnBaselines({})
-        alone = self.tensors(models[label], peer=label)["alone_scores"]
-        named = {label: dict(zip(self.model.scores, alone.tolist(), strict=True))} if self.test else {}
+        if self.test and self.model.scores:
+            alone = self.tensors(models[label], peer=label)["alone_scores"]
+            named[label] = dict(zip(self.model.scores, alone.tolist(), strict=True))
         if not self._table or {*self.parties.own} != {*self.parties.names}:
             return OwnBaselines(named)
         own = {peer: self.tensors(models[peer], peer=peer) for peer in self.parties.names if peer in models}

@@ -104,7 +104,10 @@ class VerticalModel(Protocol):
         Names of the scores, which the label holder has; empty for a statistic.
     """
 
-    figures: ClassVar[tuple[str, ...]]
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of the public numbers."""
+        ...
 
     @property
     def predictors(self) -> int:
@@ -124,6 +127,11 @@ class VerticalModel(Protocol):
     @property
     def received(self) -> str:
         """What a party receives, in words, of a model without steps."""
+        ...
+
+    @property
+    def published(self) -> str:
+        """What every peer learns of the model, in words."""
         ...
 
     def check(self, peer: str, party: Party, roles: Roles) -> None:
@@ -192,6 +200,7 @@ class VerticalRegression(ABC):
 
     name: ClassVar[str]
     with_errors: ClassVar[bool] = True
+    published: ClassVar[str] = "the deviance with and without columns, and the dispersion"
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
 
     family: Literal["gaussian", "binomial", "poisson", "gamma"]
@@ -427,6 +436,7 @@ class VerticalLasso(VerticalRegression):
 
     name: ClassVar[str] = "lasso"
     with_errors: ClassVar[bool] = False
+    published: ClassVar[str] = "all penalties, with the deviances of training rows and of those that choose one"
 
     family: Literal["gaussian"] = "gaussian"
     l1_ratio: float = 1.0

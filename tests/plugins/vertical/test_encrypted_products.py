@@ -168,13 +168,13 @@ def test_each_product_has_its_own_noise():
 
 @pytest.mark.parametrize("wrong", ["rows", "products"])
 def test_damaged_numbers_end_the_fit_in_a_sentence(wrong, monkeypatch):
-    products, real = encrypted(3), module._to_ints
+    products, real = encrypted(3), module.large_to_ints
 
     def damaged(numbers, size):
         late = len(numbers) == (3 if wrong == "rows" else 2) and size == WIDE
         return real([0 if late else int(number) for number in numbers], size)
 
-    monkeypatch.setattr(module, "_to_ints", damaged)
+    monkeypatch.setattr(module, "large_to_ints", damaged)
     one = np.ones((3, 2), np.int64)
     with pytest.raises(PrivacyError, match="damaged; start the run again"):
         play(opened(products, one, one, to="bob"), TWO)

@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from p2pfl import simulate
+from p2pfl.cli import main
 from p2pfl.core.errors import DataError, ExperimentError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.additive import add_up, answer_questions
@@ -153,3 +154,17 @@ def test_other_families_are_those_of_the_joined_table(family):
     assert summary["difference"] < 1e-4
     assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-5)
     assert summary["together"] > summary["alone"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standardise", [True, False])
+def test_components_are_those_of_the_joined_table_and_each_party_keeps_its_loadings(tmp_path, capsys, standardise):
+    model = {"name": "pca", "options": {"components": 4, "standardise": standardise}}
+    run = simulate(changed(model=model, data={"test": 0.0}), folder=tmp_path / "run")
+    assert run.summary["difference"] < 1e-9
+    loadings = np.concatenate([run.models[peer]["components"].numpy() for peer in PARTIES], axis=1)
+    assert np.linalg.norm(loadings, axis=1) == pytest.approx(np.ones(4))
+    assert main(["components", str(tmp_path / "run" / "peers" / "ada.safetensors"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["names"] == ["s1", "s2", "s3"]
+    assert 0 < sum(printed["share"]) < 1

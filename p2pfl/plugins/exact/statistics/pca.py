@@ -176,7 +176,7 @@ class Projection(TensorModule):
 def projected(tensors: Tensors, model: PCA, meaning: Meaning) -> dict[str, Any]:
     """Return the components as JSON values: names of features, variances, their shares of the whole, and loadings."""
     variance = tensors["variance"]
-    whole = float(variance.sum())
+    whole = float(tensors.get("whole", variance).sum())  # a party alone has but some of the components
     return {
         "samples": int(tensors["samples"][0]),
         "standardised": model.standardise,

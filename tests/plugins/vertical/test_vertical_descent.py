@@ -1,0 +1,76 @@
+"""Gradient descent on encrypted residuals ends at the model that the Gram matrix gives at once."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
+from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.vertical_descent import DescentOptions, fit_descent
+from p2pfl.privacy.keys import SeededSource
+from vertical_roles import PAIR, THREE, overheard, play, split
+
+ROWS, BITS = 60, 256
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(ROWS, 4)) * [1.0, 5.0, 0.2, 1.0] + 3
+    return features, features @ [1.0, 0.2, -3.0, 0.5] + rng.normal(size=ROWS)
+
+
+def asked(table, roles=PAIR, **options):
+    features, target = table
+    parts = split(features, roles)
+    given = DescentOptions(**{"bits": BITS, **options})
+    return fit_descent(parts.__getitem__, lambda _: target, roles, SeededSource(1), rows=len(target), options=given)
+
+
+def test_descent_ends_at_the_model_of_the_gram_matrix(table):
+    fit = play(asked(table, steps=200, tolerance=1e-15), PAIR)
+    features, target = table
+    parts = split(features, PAIR)
+    linear = fit_linear(parts.__getitem__, lambda _: target, PAIR, SeededSource(1), rows=ROWS, options=LinearOptions())
+    oracle = play(linear, PAIR)
+    for party in PAIR.parties:
+        assert np.allclose(fit.own(party)["coefficients"], oracle.own(party)["coefficients"], rtol=1e-5)
+    assert fit.own("bob")["intercept"] == pytest.approx(oracle.own("bob")["intercept"], rel=1e-5)
+    assert fit.figures["loss"] == pytest.approx(oracle.figures["deviance"], rel=1e-9)
+    assert 10 < fit.figures["steps"] < 200
+
+
+def test_a_ridge_is_that_of_standardised_columns(table):
+    fit = play(asked(table, steps=120, ridge=5.0), PAIR)
+    features, target = table
+    parts = split(features, PAIR)
+    whole = np.concatenate([parts["ada"], parts["bob"]], axis=1)
+    oracle = Ridge(alpha=5.0, tol=1e-12).fit((whole - whole.mean(axis=0)) / whole.std(axis=0), target)
+    beta = np.concatenate([fit.own(party)["coefficients"] for party in PAIR.parties]) * whole.std(axis=0)
+    assert np.allclose(beta, oracle.coef_, rtol=1e-5)
+
+
+def test_parties_see_encrypted_and_masked_numbers_and_the_helper_masked_gradients_and_the_loss(table):
+    _, views = overheard(asked(table, steps=3), PAIR)
+    words = 2 * BITS // 64
+    lengths = {peer: [len(message) for message in view if len(message) > 2] for peer, view in views.items()}
+    assert lengths["ada"] == [words] + [ROWS * words, 2 * 3] * 3
+    assert lengths["bob"] == [words] + [(ROWS + 1) * words, 2 * 3] * 3
+    assert lengths["cleo"] == [words, 2 * words, 2 * words] * 3
+    masked = [message for message in views["ada"] if len(message) == 6]
+    assert all(message[2] >> 40 == 0 and message[2] > 0 for message in masked)  # 168 bits in three words
+    assert len({*masked}) == 3
+
+
+def test_what_makes_no_descent_is_refused(table):
+    with pytest.raises(LearningError, match="loss rises"):
+        play(asked(table, rate=1.9), PAIR)
+    with pytest.raises(InputError, match="protocol of two parties and a helper"):
+        play(asked(table, THREE), THREE)
+    with pytest.raises(InputError, match="protocol of two parties and a helper"):
+        play(asked(table, Roles(("ada", "bob", "eve"), label="bob")), THREE)
+    with pytest.raises(DataError, match="do not fit encrypted sums"):
+        play(asked((table[0], table[1] * 1e9)), PAIR)
+    with pytest.raises(ModelError, match="make no descent"):
+        DescentOptions(rate=2.0)
