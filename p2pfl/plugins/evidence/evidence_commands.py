@@ -1,4 +1,4 @@
-"""The commands ``p2pfl forget`` and ``p2pfl verify``."""
+"""The commands ``p2pfl forget``, ``p2pfl repair`` and ``p2pfl verify``."""
 
 from __future__ import annotations
 
@@ -40,5 +40,14 @@ class VerifyOptions(JsonOptions, TrustOptions):
     crate: Annotated[str | None, Option("write what was checked as a Research Object Crate", "DIR")] = None
 
 
+class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
+    """Remove peers from a model approximately, at a third of a replay; it is no erasure, and says how far it is."""
+
+    run: Annotated[str, Argument("the run directory of a simulation", "RUN")]
+    peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
+    replay: Annotated[bool, Option("play the run without them as well, twice, to compare with")] = False
+
+
 FORGET = Command("evidence", ForgetOptions, "p2pfl.plugins.evidence.forget_command:run")
+REPAIR = Command("evidence", RepairOptions, "p2pfl.plugins.evidence.repair_command:run")
 VERIFY = Command("evidence", VerifyOptions, "p2pfl.plugins.evidence.verify_command:run")
