@@ -18,16 +18,19 @@ from p2pfl.plugins.vertical.roles import MAX_PREDICTORS
 SCHEDULE = (0.3, 0.3, 0.3, 0.1, 0.03, 0.003, 0.0003, 0.0)
 """Deviations of the noise of the predictors, in units of theirs or of 1."""
 
-AGAIN = (0.003, 0.0003, 0.0)
-"""Further steps where the last one moved predictors by more than :data:`STILL`."""
+AGAIN = (0.003, 0.0003)
+"""Further steps before the exact one, where the last one moved predictors by more than :data:`CLOSE`."""
 
 MAX_RESTARTS = 2
 """Most times that these are taken."""
 
-STILL = 1e-3
-"""Root mean square by which the last step may move predictors."""
+CLOSE = 1e-2
+"""Root mean square by which a step may move predictors before the exact one, which squares the distance."""
 
-STILL_EXACT = 1e-7
+STILL = 1e-3
+"""Root mean square by which the exact step may move predictors; a second one would show their change."""
+
+STILL_EXACT = 1e-6
 """The same without noise, where steps go on until then."""
 
 PLAUSIBLE = 3.0
@@ -164,8 +167,8 @@ class NewtonState:
             going = self.moved > STILL_EXACT
             schedule = (0.0,)
         else:
-            if not schedule and self.moved > STILL and restarts < MAX_RESTARTS:
-                schedule, restarts = AGAIN, restarts + 1
+            if schedule == (0.0,) and self.moved > CLOSE and restarts < MAX_RESTARTS:
+                schedule, restarts = (*AGAIN, 0.0), restarts + 1
             going = bool(schedule)
         if not going or self.steps == MAX_PREDICTORS:
             return replace(self, going=False)
@@ -173,11 +176,16 @@ class NewtonState:
         return replace(self, schedule=schedule, restarts=restarts, steps=self.steps + 1, deviation=deviation)
 
     def judged(self, point: Point) -> Self:
-        """Return the state after a point, which is halved if the deviance rose by more than noise explains."""
+        """Return the state after a point, which is halved if the deviance rose by more than noise explains.
+
+        After exact predictors under the schedule of noise, it is the end.
+        """
         objective = point.deviance + float(self.problem.penalty @ self.beta**2)
         variance = self.deviation**2
         slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(variance * point.squares)
         allowed = self.objective + self.slack + slack + ROUNDING * max(1.0, abs(self.objective))
+        if not objective <= allowed and self.problem.noisy and self.schedule == (0.0,):
+            return replace(self, accepted=False, schedule=(), moved=math.inf)
         if not objective <= allowed:
             return replace(self, beta=(self.before + self.beta) / 2, accepted=False)
         return replace(

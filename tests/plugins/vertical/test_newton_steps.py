@@ -1,11 +1,12 @@
 """Steps of Newton's method as a pure function of sums: halving, further steps, and the most that may be shown."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, NewtonState, Point, Problem
+from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, STILL, NewtonState, Point, Problem
 from p2pfl.plugins.vertical.roles import MAX_PREDICTORS
 
 GRAM = np.diag([100.0, 100.0])
@@ -73,22 +74,31 @@ def ended(moves, *, noisy=True):
 
 
 def test_the_schedule_ends_where_the_last_step_moves_little():
-    state, noise = ended([1.0] * 7 + [1e-4])
+    state, noise = ended([1.0] * 6 + [1e-3, 1e-4])
     assert tuple(noise) == SCHEDULE
     assert state.steps == 8
     assert state.moved == pytest.approx(1e-4)
 
 
-def test_further_steps_are_added_twice_and_no_more_points_are_shown():
+def test_further_steps_are_added_before_the_exact_one_of_which_there_is_one():
     state, noise = ended([1.0] * 20)
-    assert tuple(noise) == SCHEDULE + AGAIN * MAX_RESTARTS
-    assert state.steps == MAX_PREDICTORS == 14
-    state, noise = ended([1.0] * 10 + [1e-4])
-    assert tuple(noise) == SCHEDULE + AGAIN
+    assert tuple(noise) == SCHEDULE[:-1] + AGAIN * MAX_RESTARTS + (0.0,)
+    assert state.steps == 12 < MAX_PREDICTORS == 14
+    assert state.moved > STILL
+    state, noise = ended([1.0] * 8 + [1e-3, 1e-6])
+    assert tuple(noise) == SCHEDULE[:-1] + AGAIN + (0.0,)
+
+
+def test_an_exact_point_that_raises_the_deviance_is_the_end():
+    state = begun().prepared()
+    last = replace(state, schedule=(0.0,), deviation=0.0, moved=1e-3).judged(point(1e6))
+    assert not last.accepted
+    assert not last.prepared().going
+    assert last.moved == math.inf
 
 
 def test_exact_steps_go_on_until_they_move_nothing_or_are_too_many():
-    state, noise = ended([1.0, 0.1, 1e-3, 1e-8], noisy=False)
+    state, noise = ended([1.0, 0.1, 1e-3, 1e-7], noisy=False)
     assert noise == [0.0] * 4
     state, noise = ended([1.0] * 20, noisy=False)
     assert state.steps == MAX_PREDICTORS
