@@ -27,6 +27,9 @@ class Disk(Protocol):
     def write(self, path: Path, data: bytes, *, mode: int) -> None:
         """Write a new file and sync its contents; its name is durable once its folder is synced."""
 
+    def append(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Append to a file, and make it if there is none; a loss of power may take the end."""
+
     def rename(self, path: Path, to: Path) -> None:
         """Rename a file, and replace any file of the new name."""
 
@@ -50,6 +53,11 @@ class Drive:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+
+    def append(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Append to a file, and make it if there is none."""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "wb") as file:
+            file.write(data)
 
     def rename(self, path: Path, to: Path) -> None:
         """Rename a file."""

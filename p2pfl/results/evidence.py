@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
+from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
 from p2pfl.privacy.keys import Identity, parse_key, verify
 
 SUFFIX = ".evidence.jsonl"
@@ -210,6 +210,8 @@ class Chain:
         File, which may have entries of earlier incarnations; an incomplete last line is cut off.
     identity
         Signs the entries.
+    disk
+        Disk of the file.
 
     Raises
     ------
@@ -217,17 +219,17 @@ class Chain:
         The file cannot be read or written.
     """
 
-    def __init__(self, path: Path, identity: Identity) -> None:
-        self.path, self.identity = path, identity
+    def __init__(self, path: Path, identity: Identity, *, disk: Disk = DRIVE) -> None:
+        self.path, self.identity, self.disk = path, identity, disk
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "r+b") as file:
-                data = file.read()
-                whole = data[: data.rfind(b"\n") + 1]
-                file.truncate(len(whole))
+            data = disk.read(path)
+        except FileNotFoundError:
+            data = b""
         except OSError as error:
-            raise self._failed(error) from None
+            raise StorageError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            replace(path, whole, mode=OWNER_ONLY, disk=disk)
         lines = whole.splitlines()
         self._number, self._before = len(lines), line_digest(lines[-1]) if lines else FIRST
 
@@ -243,14 +245,12 @@ class Chain:
         signature = base64.b64encode(self.identity.sign(entry.message, domain=DOMAIN)).decode()
         line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
         try:
-            with self.path.open("ab") as file:
-                file.write(line + b"\n")
+            self.disk.append(self.path, line + b"\n", mode=OWNER_ONLY)
         except OSError as error:
-            raise self._failed(error) from None
+            raise StorageError(
+                f"{self.path} cannot be written ({error.strerror}); check its permissions and free some space"
+            ) from None
         self._number, self._before = self._number + 1, line_digest(line)
-
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.path} cannot be written ({error.strerror}); check its permissions and the disk")
 
 
 def read_chain(path: Path) -> list[tuple[bytes, Entry]]:

@@ -66,10 +66,11 @@ EXACT_STATISTICS = (
         "not in it",
     ),
     ExactStatistic(
-        "keyed digests of the rows of a table, and the number of people of each run",
+        "enciphered digests of the cells of a table that totals had, and the number of people of each run",
         ("*.budget.jsonl beside the table",),
         "not in it",
     ),
+    ExactStatistic("the totals that all peers received", ("peers/*.evidence.jsonl",), "not in it"),
     ExactStatistic(
         "losses, scores and numbers of samples, also of test data",
         ("metrics.jsonl", "events.jsonl", "summary.json", "sweep.json", "sweep.csv", "comparison.csv"),

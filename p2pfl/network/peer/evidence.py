@@ -33,7 +33,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
     samples = digests(plan.federation).get("peers", {}).get(start.name)
     experiment = plan.experiment
     statement = promise(experiment, plan.protection, spent=None)["statement"]
-    witness = Witness(Chain(store.evidence, start.identity))
+    witness = Witness(Chain(store.evidence, start.identity, disk=store.disk))
     witness.begin(
         Began(
             peer=start.name,

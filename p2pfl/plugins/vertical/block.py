@@ -27,7 +27,7 @@ from p2pfl.results.models.model_description import describe_inputs
 NAME = "vertical_block"
 """Name of the model in a file."""
 
-FACTS = ("samples", "held_out", "deviance", "null_deviance", "dispersion", "coefficients", "steps", "value")
+FACTS = ("samples", "held_out", "deviance", "null_deviance", "dispersion", "all_coefficients", "steps", "value")
 """Numbers of a fit that every party has; the value is its share of the explained deviance."""
 
 RATIOS = {"binomial": "odds ratio", "poisson": "rate ratio", "gamma": "ratio of means"}
@@ -148,7 +148,7 @@ class Block(TensorModel):
             beta, errors = np.append(beta, tensors["bias"]), np.append(errors, tensors["bias_error"])
             labels = [*labels, "(intercept)"]
         facts = {key: value for key in FACTS if not math.isnan(value := float(tensors[key][0]))}
-        freedom = facts["samples"] - facts["coefficients"]
+        freedom = facts["samples"] - facts["all_coefficients"]
         dispersed = self.kind.family.dispersed and not self.ridge
         listed = coefficients(
             beta,

@@ -262,7 +262,7 @@ class VerticalRegression(ABC):
         rows = len(table.trained)
         fitted = yield from self.ask(columns, target, roles, source, rows=rows)
         usual = {"dispersion": 1.0, "steps": 1.0}
-        known = {"samples": rows, "held_out": len(table.held_out), "coefficients": fitted.design.size}
+        known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
 

@@ -1,0 +1,79 @@
+"""Commands before and after a vertical run: who learns what, values, coefficients, exports, cards."""
+
+import json
+
+import pytest
+
+from p2pfl import simulate
+from p2pfl.cli import main
+from vertical_experiments import LINEAR, changed
+
+pytestmark = pytest.mark.slow
+
+DIABETES = ["--set", "data.name=diabetes", "--set", 'model.options={family = "gaussian"}']
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return simulate(LINEAR, folder=tmp_path_factory.mktemp("runs") / "run")
+
+
+def printed(capsys, *words):
+    assert main([*map(str, words)]) == 0
+    captured = capsys.readouterr()
+    return captured.out or captured.err
+
+
+@pytest.mark.parametrize("command", ["privacy", "explain"])
+def test_the_table_of_who_learns_what_is_printed_before_a_run(capsys, command):
+    learned = json.loads(printed(capsys, command, "columns", "--json"))["learned"]
+    assert "once exactly and 7 times under noise" in learned["bob, the label holder"]
+    assert "shows cleo that person's row, exactly" in learned["a party that enters the indicator of one person"]
+    assert "MB to fit, 8 steps" in learned["bytes"]
+
+
+def test_the_value_of_columns_is_their_share_of_r2(capsys, run):
+    values = json.loads(printed(capsys, "value", "columns", *DIABETES, "--json"))
+    shares = {each["peer"]: each["value"] for each in values["values"]}
+    assert shares == {peer: pytest.approx(float(run.models[peer]["value"][0])) for peer in ("ada", "bob", "eve")}
+    assert values["exact"]
+    assert sum(shares.values()) == pytest.approx(values["everybody"])
+
+
+def test_a_model_without_r2_has_no_value_of_columns(capsys):
+    assert main(["value", "columns"]) == 2
+    assert 'set model.options.family to "gaussian"' in capsys.readouterr().err
+
+
+def test_the_files_of_parties_are_printed_and_exported_by_themselves(capsys, run, tmp_path):
+    peers = run.folder / "peers"
+    names = [
+        each["name"]
+        for each in json.loads(printed(capsys, "coefficients", peers / "bob.safetensors", "--json"))["coefficients"]
+    ]
+    assert names == ["age", "sex", "bmi", "bp", "(intercept)"]
+    printed(capsys, "export", peers / "ada.safetensors", "--to", "torch", "--out", tmp_path / "ada.pt2")
+    assert (tmp_path / "ada.pt2").stat().st_size > 1000
+    assert main(["coefficients", str(peers / "cleo.safetensors")]) == 2
+    assert "does not describe its inputs" in capsys.readouterr().err
+
+
+def test_the_card_of_a_run_names_no_column(capsys, run):
+    card = printed(capsys, "card", run.folder)
+    assert "columns of several parties, each of which keeps the part of the model for its own" in card
+    assert "bmi" not in card
+
+
+def test_a_run_repeats_to_the_bit(capsys, run, tmp_path):
+    assert "the run repeats to the bit" in printed(capsys, "repeat", run.folder, "--runs", tmp_path)
+
+
+def test_several_workers_are_refused(capsys, tmp_path):
+    assert main(["simulate", "columns", "--workers", "2", "--runs", str(tmp_path)]) == 2
+    assert 'several workers do not work with data.split = "columns"' in capsys.readouterr().err
+
+
+def test_a_party_with_one_column_is_refused_unless_it_agrees():
+    single = changed(topology={"peers": ["ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "kim"]})
+    with pytest.raises(Exception, match=r"ada has 1 encoded columns, and predictions of 1 outputs show fewer than 2"):
+        simulate(single)
