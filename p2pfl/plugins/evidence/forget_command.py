@@ -65,7 +65,7 @@ def run(options: ForgetOptions) -> int:
     check_repeatable(old, live=options.replayed is not None)
     check_trust(old, trust=options.trust_code, command="forget")
     signer = None if options.key is None else Identity.load(options.key)
-    before = read(old / "experiment.toml")
+    before = read(old / "experiment.toml", trust_code=True)  # as checked above
     replay, resolved = _played(options, before) if options.replayed is not None else _replayed(options, old, before)
     secret = secrets.token_bytes(SECRET_LENGTH)
     withdrawn = withdrawn_keys(resolved)
@@ -108,7 +108,8 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
     """Replay a simulation without those who leave, and return its directory and plan."""
     from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
 
-    after = read(old / "experiment.toml", changes=changes_without(before, options.peer, options.rows))
+    changes = changes_without(before, options.peer, options.rows)
+    after = read(old / "experiment.toml", changes=changes, trust_code=True)
     summary = table_of(old / "summary.json", what="a summary")
     plans = list["Plan"]()
 
@@ -138,7 +139,7 @@ def _played(options: ForgetOptions, before: Experiment) -> tuple[Path, Plan]:
         raise InputError("--replayed says who has left by its settings; leave out --peer and --rows")
     replay = Path(options.replayed or "")
     check_repeatable(replay, live=True)
-    after = read(replay / "experiment.toml")
+    after = read(replay / "experiment.toml", trust_code=options.trust_code)
     check_same(before, after)
     if after.learning.without == before.learning.without and "without" not in after.data.options:
         raise InputError(f"{replay} is no run without anybody; set learning.without or data.options.without")

@@ -97,10 +97,11 @@ def run(options: RepairOptions) -> int:
     check_trust(folder, trust=options.trust_code, command="repair")
     if not options.peer:
         raise InputError("nobody leaves; name a --peer")
-    before = read(folder / "experiment.toml")
+    before = read(folder / "experiment.toml", trust_code=True)  # as checked above
     old = Run.load(folder)
     rounds = f"rounds={old.summary['rounds']}"  # it may have stopped early
-    after = read(folder / "experiment.toml", changes=[*changes_without(before, options.peer, None), rounds])
+    changes = [*changes_without(before, options.peer, None), rounds]
+    after = read(folder / "experiment.toml", changes=changes, trust_code=True)
     whole, never = plan(before), plan(after)
     _check(never)
     repairing = calibrated(never, update_lengths(old.metrics))

@@ -115,6 +115,20 @@ def test_the_command_compares_the_repaired_model_with_a_replay_and_writes_it(hom
     assert "add --replay" in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["forget", "repair"])
+def test_a_run_with_code_of_its_own_is_played_again_with_consent_alone(home, capsys, command):
+    (home / "ward.py").write_text("import torch\n\nclass Net(torch.nn.Linear):\n    pass\n")
+    options = {"in_features": 13, "out_features": 3}
+    table = SMALL | {"model": {"name": "ward:Net", "options": options}}
+    (home / "small.toml").write_bytes(tomli_w.dumps(table).encode())
+    assert main(["simulate", "small.toml", "--no-baselines", "--trust-code"]) == 0
+    (folder,) = (home / "runs").glob("small-*")
+    assert main([command, str(folder), "--peer", "peer2"]) == 2
+    assert "agree with --trust-code" in capsys.readouterr().err
+    assert main([command, str(folder), "--peer", "peer2", "--trust-code"]) == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "sentence"),
     [
