@@ -75,7 +75,8 @@ class Prepared(nn.Module):
         scaled = (encoded - self.mean) / self.deviation
         if self.formula is not None:
             return self.formula.apply(scaled).to(self.dtype)
-        return scaled.to(self.dtype).reshape(-1, *self.shape)
+        inputs = scaled.to(self.dtype)
+        return inputs if len(self.shape) == 1 else inputs.reshape(-1, *self.shape)
 
     def _encode(self, columns: torch.Tensor) -> torch.Tensor:
         """Return a number for each feature of a table."""
@@ -95,7 +96,7 @@ def _tables(fields: Sequence[Field]) -> dict[str, torch.Tensor]:
         for level in ([NO_LEVEL] if field.levels is None else range(len(field.levels)))
     ]
     return {
-        "column": torch.tensor([number for number, _ in features]),  # [F]
+        "column": torch.tensor([number for number, _ in features], dtype=torch.int64),  # [F]
         "level": torch.tensor([float(level) for _, level in features], dtype=torch.float64),  # [F]
         "fill": _column([_rule(field, field.missing) for field in fields]),  # [C]
         "unknown": _column([_rule(field, field.unknown) for field in fields]),  # [C]
