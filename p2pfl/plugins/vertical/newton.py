@@ -34,14 +34,11 @@ from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, a
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, share_out, without_dependent
 from p2pfl.plugins.vertical.messages import collect, publish, send_floats
-from p2pfl.plugins.vertical.newton_steps import STILL, NewtonState, Point, Problem
+from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonState, Point, Problem
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.plugins.vertical.weighted_products import Weighted, WeightedProducts
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.normal_stream import grid_normals
-
-PREDICTOR_BITS = 24
-"""Fraction bits of a predictor."""
 
 SCORING_STEPS = 4
 """Steps with expected weights, before those with observed ones where they differ."""

@@ -36,8 +36,11 @@ STILL_EXACT = 1e-6
 PLAUSIBLE = 3.0
 """Deviations of noise that a rise of the deviance may have before a step is halved."""
 
-ROUNDING = 1e-9
-"""Rise of the deviance, as a share, that is rounding of predictors."""
+ROUNDING = 1e-12
+"""Rise of the deviance, as a share, that is rounding."""
+
+PREDICTOR_BITS = 24
+"""Fraction bits of a predictor, whose rounding is noise, too."""
 
 
 class Point(NamedTuple):
@@ -181,7 +184,7 @@ class NewtonState:
         After exact predictors under the schedule of noise, it is the end.
         """
         objective = point.deviance + float(self.problem.penalty @ self.beta**2)
-        variance = self.deviation**2
+        variance = self.deviation**2 + 4.0**-PREDICTOR_BITS
         slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(variance * point.squares)
         allowed = self.objective + self.slack + slack + ROUNDING * max(1.0, abs(self.objective))
         if not objective <= allowed and self.problem.noisy and self.schedule == (0.0,):
