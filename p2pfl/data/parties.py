@@ -60,6 +60,11 @@ class Party:
         return tuple(feature_names(self.features.shape[1], self.description.columns))
 
     @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the features, and last of the target at the label holder."""
+        return self.columns if self.target is None else (*self.columns, self.description.target or "target")
+
+    @property
     def may_lack(self) -> bool:
         """True if the party may lack rows, so that its last column is :data:`IN_TABLE`."""
         return (self.description.columns or (None,))[-1] == IN_TABLE

@@ -55,7 +55,7 @@ def code_cells(cells: TextCells, fields: Sequence[Field], *, missing: Collection
         (numbers if field.levels is None else labels)(cells, field, missing=missing).astype(np.float64)
         for field in fields
     ]
-    return np.stack(columns, axis=1)  # [n, C]
+    return np.stack(columns, axis=1) if columns else np.empty((len(cells), 0))  # [n, C]
 
 
 def encode_features(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:

@@ -57,6 +57,9 @@ def fit_whole(features: Floats, targets: npt.NDArray[Any], *, family: str, ridge
         The features separate classes, or the likelihood has no maximum.
     """
     columns, classes = features.shape[1], 2 if family == "binomial" else None
+    if not columns:  # a label holder without columns knows the mean
+        start = response(family, None, alpha=1.0, classes=classes).start(np.array([targets.mean()]))
+        return WholeFit(np.zeros(0), float(start[0]), np.zeros(1))
     model = GLM(
         features=columns, classes=classes, family=family, ridge=ridge, least=1, coefficients_per_sample=math.inf
     )

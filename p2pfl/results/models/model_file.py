@@ -68,7 +68,7 @@ class Inputs(msgspec.Struct, frozen=True):
     """Columns and scaling of the input, whether it takes whole numbers, and whether owners declared the columns."""
 
     raw: str
-    shape: tuple[Size, ...]
+    shape: tuple[Annotated[int, Meta(ge=0)], ...]
     columns: tuple[SavedColumn, ...] | None
     mean: Numbers
     deviation: Numbers

@@ -194,7 +194,7 @@ class RunLedger:
         """Columns that the run uses."""
         experiment, description = self.plan.experiment, self.plan.federation.dataset.description
         if (parties := self.plan.federation.parties) is not None:
-            return tuple(sorted(name for peer in self.members for name in parties.party(peer).columns))
+            return tuple(sorted(name for peer in self.members for name in parties.party(peer).used))
         declared = experiment.data.options.get("columns")
         named = declared if isinstance(declared, Mapping) else [each.name for each in description.columns or ()]
         target = [] if description.target is None else [description.target]

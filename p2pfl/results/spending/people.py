@@ -99,8 +99,8 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
     if federation.parties is not None:
         (peer,) = peers
         party = federation.parties.party(peer)
-        rows = [*map(tuple, party.features.tolist())]
-        return People(party.columns, rows, {"all": np.arange(len(rows))})
+        columns = [*party.features.T.tolist(), *([] if party.target is None else [party.target.tolist()])]
+        return People(party.used, [*zip(*columns, strict=True)], {"all": np.arange(len(party))})
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     held = {name: np.unique(np.concatenate([part[peer] for peer in peers])) for name, part in parts.items()}
     if whole:

@@ -1,6 +1,7 @@
 """Parties with tables of their own: what their accounts count, and predictions of new people from files."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ from p2pfl import simulate
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.account_entries import RunEntry, contents, entries, whole_lines
-from p2pfl.plugins.vertical.vertical_prediction import match_rows
 
 pytestmark = pytest.mark.slow
 
@@ -89,11 +89,18 @@ def test_predictions_from_files_are_those_of_all_columns_and_mark_who_is_alone(s
         assert float(row["probability of yes"]) == pytest.approx(1 / (1 + np.exp(-predictor)), rel=1e-9)
 
 
+def test_a_label_holder_without_columns_learns_from_those_of_others(settings, tmp_path, capsys):
+    (tmp_path / "bob.columns.toml").write_text('target = "ill"\ncolumns = { ill = ["no", "yes"] }')
+    run = simulate(settings, folder=tmp_path / "run")
+    assert run.summary["alone"] == 0.5
+    assert run.summary["together"] > 0.7
+    assert run.summary["difference"] < 1e-5
+    assert main(["coefficients", str(tmp_path / "run" / "peers" / "bob.safetensors"), "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["coefficients"]] == ["(intercept)"]
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new" / "{peer}.csv")]) == 0
+
+
 def test_a_run_of_whole_models_is_not_predicted_as_one_of_parts(tmp_path, capsys):
     simulate({"rounds": 1, "data": {"name": "wine"}, "topology": {"peers": 3}}, folder=tmp_path / "run")
     assert main(["predict", str(tmp_path / "run"), "new/{peer}.csv"]) == 2
     assert "is a run whose peers have whole models; name one of them" in capsys.readouterr().err
-
-
-def test_rows_are_matched_by_keys_in_order_and_each_once():
-    assert match_rows([["1", "2", None], ["a", "b", "c"]], [["2", None, "9"], ["a", "c", "b"]]).tolist() == [-1, 0, 1]
