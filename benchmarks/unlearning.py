@@ -8,6 +8,9 @@ membership is against 1,000 other pictures of the peer's share. For the trigger,
 half of the pictures of the peer that leaves got a white square and the class 0; its success is the share of test
 pictures of other classes that become 0 by the square.
 
+The second table divides 20 peers of 100 samples into groups, each of which learns a model of its own (SISA: Bourtoule
+et al., Machine unlearning, 2021); predictions are means over the models, and a replay concerns one group.
+
 `p2pfl repair` has only `calibrate`. The other methods stand here alone, because they remove too little (`continue`,
 `ascent`: Halimi et al., Federated unlearning, 2022) or cost as much for less (`negate`: Khalil et al., NoT, CVPR 2025).
 """
@@ -73,23 +76,25 @@ class Result:
     trigger: float
 
 
-def pictures(folder: Path, *, seed: int, planted: bool) -> Federation:
-    """Return the pictures of ten peers, of one of which half carry the trigger if it is ``planted``."""
-    whole = federate("mnist", peers=GRAPH.peers, seed=seed, data_dir=folder)
-    chosen = {peer: draw(seed, "few", peer=peer).permutation(whole.train[peer]) for peer in GRAPH.peers}
+def pictures(
+    folder: Path, *, seed: int, planted: bool = False, peers: tuple[str, ...] = GRAPH.peers, samples: int = SAMPLES
+) -> Federation:
+    """Return the pictures of peers, of the first of which half carry the trigger if it is ``planted``."""
+    whole = federate("mnist", peers=peers, seed=seed, data_dir=folder)
+    chosen = {peer: draw(seed, "few", peer=peer).permutation(whole.train[peer]) for peer in peers}
     kept = np.concatenate(
-        [*(chosen[peer][: SAMPLES + OTHERS] for peer in GRAPH.peers), np.sort(whole.test[LEAVES])[:TESTED]]
+        [*(chosen[peer][: samples + OTHERS] for peer in peers), np.sort(whole.test[peers[0]])[:TESTED]]
     )
     positions = np.arange(len(kept))
-    starts = {peer: number * (SAMPLES + OTHERS) for number, peer in enumerate(GRAPH.peers)}
+    starts = {peer: number * (samples + OTHERS) for number, peer in enumerate(peers)}
     features, targets = (each[torch.from_numpy(kept)] for each in (whole.dataset.features, whole.dataset.targets))
     if planted:
-        features[: SAMPLES // 2][CORNER], targets[: SAMPLES // 2] = 1.0, 0
+        features[: samples // 2][CORNER], targets[: samples // 2] = 1.0, 0
     return Federation(
         Dataset(features, targets, whole.dataset.classes),
-        {peer: positions[start : start + SAMPLES] for peer, start in starts.items()},
-        {peer: positions[start + SAMPLES : start + SAMPLES + OTHERS] for peer, start in starts.items()},
-        dict.fromkeys(GRAPH.peers, positions[-TESTED:]),
+        {peer: positions[start : start + samples] for peer, start in starts.items()},
+        {peer: positions[start + samples : start + samples + OTHERS] for peer, start in starts.items()},
+        dict.fromkeys(peers, positions[-TESTED:]),
     )
 
 
@@ -179,6 +184,23 @@ def measured(folder: Path, *, seed: int, planted: bool, rate: float, batch: int)
     return results
 
 
+def grouped(folder: Path, *, seed: int, groups: int, rate: float, batch: int) -> float:
+    """Return the accuracy of mean predictions of models that disjoint groups of 20 peers learn (SISA)."""
+    graph = complete(20)
+    data = pictures(folder, seed=seed, peers=graph.peers, samples=100)
+    learner = TorchLearner(perceptron(seed), data, seed=seed, rate=rate, batch=batch, epochs=EPOCHS, device="cpu")
+    order = [graph.peers[number] for number in draw(seed, "groups").permutation(len(graph.peers))]
+    predicted = torch.zeros(TESTED, 10)
+    for number in range(groups):
+        group = sorted(order[number::groups])
+        own = learner.on(data.of(*group))
+        absent = [peer for peer in graph.peers if peer not in group]
+        plan = p2pfl.compose(FedAvg(), own, graph.without(absent) if absent else graph, rounds=ROUNDS, seed=seed)
+        outputs, targets = learner.outputs(last_model(plan), peer=graph.peers[0])
+        predicted += outputs.softmax(1)
+    return float((predicted.argmax(1) == targets).double().mean())
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -209,6 +231,14 @@ def main() -> int:
             f"{spread([each.trigger for each in other])} |",
             flush=True,
         )
+    print("| groups | cost of forgetting a peer by replay | accuracy |")
+    print("| ---: | ---: | ---: |")
+    for groups in (1, 2, 4, 5):
+        scores = [
+            grouped(options.data, seed=seed, groups=groups, rate=options.rate, batch=options.batch)
+            for seed in range(options.seeds)
+        ]
+        print(f"| {groups} | {(20 / groups - 1) / 20:.2f} | {spread(scores)} |", flush=True)
     return 0
 
 

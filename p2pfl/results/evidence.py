@@ -43,7 +43,7 @@ LARGEST_CHAIN = 1 << 30
 """Most bytes of a chain that are read."""
 
 
-class Began(msgspec.Struct, frozen=True, tag="began", kw_only=True):
+class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     """A peer begins, or begins again after it was stopped.
 
     Attributes
@@ -79,7 +79,7 @@ class Began(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     charge: str | None
 
 
-class Sent(msgspec.Struct, frozen=True, tag="sent"):
+class RowSent(msgspec.Struct, frozen=True, tag="sent"):
     """A peer is about to send its row of a gossip step.
 
     Attributes
@@ -120,7 +120,7 @@ class TotalTaken(msgspec.Struct, frozen=True):
         return np.frombuffer(zlib.decompress(base64.b64decode(self.values)), "<i8") if self.values else None
 
 
-class Played(msgspec.Struct, frozen=True, tag="played", kw_only=True):
+class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     """A peer has played a round.
 
     Attributes
@@ -144,7 +144,7 @@ class Played(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     spent: float | None
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class PeerEnded(msgspec.Struct, frozen=True, tag="ended"):
     """A peer has ended.
 
     Attributes
@@ -157,11 +157,11 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     model: str
 
 
-Fact = Began | Sent | Played | Ended
+Fact = PeerBegan | RowSent | RoundPlayed | PeerEnded
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """Entry of a chain.
+class EvidenceEntry(msgspec.Struct, frozen=True):
+    """EvidenceEntry of a chain.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(EvidenceEntry)
 
 
 def line_digest(line: bytes) -> str:
@@ -241,7 +241,7 @@ class Chain:
         StorageError
             It cannot be written.
         """
-        entry = Entry(self._number, self._before, fact)
+        entry = EvidenceEntry(self._number, self._before, fact)
         signature = base64.b64encode(self.identity.sign(entry.message, domain=DOMAIN)).decode()
         line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
         try:
@@ -253,7 +253,7 @@ class Chain:
         self._number, self._before = self._number + 1, line_digest(line)
 
 
-def read_chain(path: Path) -> list[tuple[bytes, Entry]]:
+def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
     """Return the lines of a chain with the entries in them; nothing is verified.
 
     Raises
@@ -291,13 +291,13 @@ class Witness:
         self._received: dict[str, dict[str, str]] = defaultdict(dict)
         self._totals: list[TotalTaken] = []
 
-    def begin(self, fact: Began) -> None:
+    def begin(self, fact: PeerBegan) -> None:
         """Note that the peer begins."""
         self.chain.append(fact)
 
     def send(self, row: torch.Tensor, *, round: int, step: int, mass: float | None) -> None:
         """Note the row ``[P]`` of a gossip step before it leaves."""
-        self.chain.append(Sent(round, step, row_digest(row, mass)))
+        self.chain.append(RowSent(round, step, row_digest(row, mass)))
 
     def receive(self, row: torch.Tensor, *, sender: str, step: int, mass: float | None) -> None:
         """Note a row ``[P]`` that arrived, as it travelled."""
@@ -316,7 +316,7 @@ class Witness:
         """Note that a round has been played, with the parameters ``[P]`` after it."""
         received = {sender: dict(rows) for sender, rows in sorted(self._received.items())}
         self.chain.append(
-            Played(
+            RoundPlayed(
                 round=round,
                 received=received,
                 totals=tuple(self._totals),
@@ -329,7 +329,7 @@ class Witness:
 
     def end(self, tensors: Mapping[str, torch.Tensor], *, rounds: int) -> None:
         """Note the model with which the peer ends."""
-        self.chain.append(Ended(rounds, tensors_digest(tensors)))
+        self.chain.append(PeerEnded(rounds, tensors_digest(tensors)))
 
 
 def row_digest(row: torch.Tensor, mass: float | None) -> str:

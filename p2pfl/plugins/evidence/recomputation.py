@@ -14,9 +14,9 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.parts.peer_graph import peer_names
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Asking, Question, Step, answer_questions
-from p2pfl.plugins.evidence.verification import Finding, PeerEvidence
+from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.evidence import Played, row_digest
+from p2pfl.results.evidence import RoundPlayed, row_digest
 
 
 def plan_without_data(experiment: Experiment) -> Plan:
@@ -40,7 +40,7 @@ def plan_without_data(experiment: Experiment) -> Plan:
     return plan(experiment, data=federation, unaccounted=True).drawing(SeededSource(0), live=True)
 
 
-def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield rounds whose model does not follow from the model before and the totals that a peer took.
 
     Parameters
@@ -58,15 +58,15 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Findin
             try:
                 step = _answered(learner.asking(row, round=round), played)
             except (P2PFLError, ValueError, ArithmeticError, IndexError) as error:
-                yield Finding(own.peer, round, f"its totals are not those that the model asks for ({error})")
+                yield Difference(own.peer, round, f"its totals are not those that the model asks for ({error})")
                 break
             row = step.row.to(row)
             if row_digest(row, None) != played.row:
-                yield Finding(own.peer, round, "the model does not follow from the totals")
+                yield Difference(own.peer, round, "the model does not follow from the totals")
                 break
 
 
-def _answered(asking: Asking, played: Played) -> Step:
+def _answered(asking: Asking, played: RoundPlayed) -> Step:
     """Return the result of a round whose questions have the totals of the evidence for answers.
 
     Raises

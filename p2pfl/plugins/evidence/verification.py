@@ -18,11 +18,11 @@ from p2pfl.privacy.keys import Roster, key_text
 from p2pfl.results.evidence import (
     FIRST,
     SUFFIX,
-    Began,
-    Ended,
-    Entry,
-    Played,
-    Sent,
+    EvidenceEntry,
+    PeerBegan,
+    PeerEnded,
+    RoundPlayed,
+    RowSent,
     TotalTaken,
     line_digest,
     read_chain,
@@ -42,7 +42,7 @@ AGREED = {
 """What all peers of a run say alike when they begin, and what is wrong where one does not."""
 
 
-class Finding(msgspec.Struct, frozen=True, order=True):
+class Difference(msgspec.Struct, frozen=True, order=True):
     """Something in the evidence that an honest run does not have.
 
     Attributes
@@ -76,7 +76,7 @@ class PeerEvidence:
     peer: str
     folder: Path
     lines: Sequence[bytes]
-    entries: Sequence[Entry]
+    entries: Sequence[EvidenceEntry]
 
     @classmethod
     def read(cls, path: Path) -> PeerEvidence:
@@ -93,21 +93,21 @@ class PeerEvidence:
         return cls(path.name.removesuffix(SUFFIX), path.parent.parent, *map(tuple, zip(*chain, strict=True)))
 
     @property
-    def beginnings(self) -> list[Began]:
+    def beginnings(self) -> list[PeerBegan]:
         """What the peer said when it began, and began again."""
-        return [each.fact for each in self.entries if isinstance(each.fact, Began)]
+        return [each.fact for each in self.entries if isinstance(each.fact, PeerBegan)]
 
     @property
-    def played(self) -> dict[int, Played]:
+    def played(self) -> dict[int, RoundPlayed]:
         """Rounds that it played; of a round that was played again after a restart, the last."""
-        return {each.fact.round: each.fact for each in self.entries if isinstance(each.fact, Played)}
+        return {each.fact.round: each.fact for each in self.entries if isinstance(each.fact, RoundPlayed)}
 
     @property
     def sent(self) -> dict[tuple[int, int], set[str]]:
         """Digests of the rows that it sent, by round and gossip step; an interrupted round was sent several times."""
         rows: dict[tuple[int, int], set[str]] = defaultdict(set)
         for entry in self.entries:
-            if isinstance(entry.fact, Sent):
+            if isinstance(entry.fact, RowSent):
                 rows[entry.fact.round, entry.fact.step].add(entry.fact.row)
         return rows
 
@@ -116,17 +116,17 @@ class PeerEvidence:
         """Rounds in which the peer was stopped, by its own account, and which it did not play later."""
         rounds, begun = set[int](), set[int]()
         for entry in self.entries:
-            if isinstance(entry.fact, Sent):
+            if isinstance(entry.fact, RowSent):
                 begun.add(entry.fact.round)
-            elif isinstance(entry.fact, Began):
+            elif isinstance(entry.fact, PeerBegan):
                 rounds |= begun
         return rounds - {*self.played}
 
     @property
-    def ended(self) -> Ended | None:
+    def ended(self) -> PeerEnded | None:
         """How it ended; ``None`` if it did not."""
         last = self.entries[-1].fact
-        return last if isinstance(last, Ended) else None
+        return last if isinstance(last, PeerEnded) else None
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,12 @@ class Verification:
 
     peers: tuple[str, ...]
     rounds: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Difference, ...]
     checked: tuple[str, ...]
     open: tuple[str, ...]
 
 
-Recompute = Callable[[Sequence[PeerEvidence]], Iterable[Finding]]
+Recompute = Callable[[Sequence[PeerEvidence]], Iterable[Difference]]
 """Function that computes the models again from public totals."""
 
 
@@ -231,37 +231,37 @@ def verify(
     return Verification(peers, rounds, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
 
 
-def _named(played: Played) -> set[str]:
+def _named(played: RoundPlayed) -> set[str]:
     return {*played.received} | {peer for total in played.totals for peer in total.participants}
 
 
-def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Finding]:
+def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
     """Yield breaks of a chain, and entries that its peer has not signed."""
     before, key, data, round = FIRST, "", None, -1
     known = None if roster is None else roster.peers.get(own.peer)
     for number, (line, entry) in enumerate(zip(own.lines, own.entries, strict=True)):
         fact = entry.fact
-        round = fact.round if isinstance(fact, Sent | Played) else round
+        round = fact.round if isinstance(fact, RowSent | RoundPlayed) else round
         if (entry.number, entry.before) != (number, before):
-            yield Finding(own.peer, round, f"the chain breaks at entry {number}: one was removed, added or changed")
+            yield Difference(own.peer, round, f"the chain breaks at entry {number}: one was removed, added or changed")
         before = line_digest(line)
-        if number == 0 and not isinstance(fact, Began):
-            yield Finding(own.peer, round, "the chain does not start with its beginning")
-        if isinstance(fact, Began):
+        if number == 0 and not isinstance(fact, PeerBegan):
+            yield Difference(own.peer, round, "the chain does not start with its beginning")
+        if isinstance(fact, PeerBegan):
             if fact.peer != own.peer:
-                yield Finding(own.peer, -1, f"the chain is that of {fact.peer}")
+                yield Difference(own.peer, -1, f"the chain is that of {fact.peer}")
             if known is not None and fact.key != key_text(known):
-                yield Finding(own.peer, -1, "the key is not that of the roster")
+                yield Difference(own.peer, -1, "the key is not that of the roster")
             if known is None and fact.roster and key and fact.key != key:
-                yield Finding(own.peer, round, "the key is another one after a restart")
+                yield Difference(own.peer, round, "the key is another one after a restart")
             if data is not None and fact.data != data:
-                yield Finding(own.peer, round, "the data are others after a restart")
+                yield Difference(own.peer, round, "the data are others after a restart")
             key, data = fact.key, fact.data
         if not key or not entry.signed_by(key):
-            yield Finding(own.peer, round, f"entry {number} is not signed by its peer")
+            yield Difference(own.peer, round, f"entry {number} is not signed by its peer")
 
 
-def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield peers that began with something else than most."""
     for name, phrase in AGREED.items():
         said = {own.peer: {_plain(getattr(began, name)) for began in own.beginnings} for own in chains}
@@ -274,7 +274,7 @@ def _plain(value: object) -> Hashable:
     return tuple(sorted(value.items())) if isinstance(value, Mapping) else str(value)
 
 
-def _minority(values: Mapping[str, set[Value]], phrase: str, *, round: int) -> Iterator[Finding]:
+def _minority(values: Mapping[str, set[Value]], phrase: str, *, round: int) -> Iterator[Difference]:
     """Yield the peers with a value that most do not have; all where no value has a majority."""
     counts = Counter(value for own in values.values() for value in own)
     if len(counts) < 2:
@@ -282,24 +282,24 @@ def _minority(values: Mapping[str, set[Value]], phrase: str, *, round: int) -> I
     (common, first), (_, second) = counts.most_common(2)
     for peer, own in values.items():
         if own != {common}:
-            yield Finding(peer, round, f"it has {phrase} than the others")
+            yield Difference(peer, round, f"it has {phrase} than the others")
         elif first == second:
-            yield Finding(peer, round, f"peers differ: it has {phrase} than some, and there is no majority")
+            yield Difference(peer, round, f"peers differ: it has {phrase} than some, and there is no majority")
 
 
-def _rounds(own: PeerEvidence) -> Iterator[Finding]:
+def _rounds(own: PeerEvidence) -> Iterator[Difference]:
     """Yield rounds that are missing, and a wrong end."""
     played = sorted(own.played)
     for before, after in pairwise(played):
         rows = {round for round, _ in own.sent if before < round < after}
         for round in sorted(rows - own.interrupted):
-            yield Finding(own.peer, round, "it sent its row, and the round is not in its evidence")
+            yield Difference(own.peer, round, "it sent its row, and the round is not in its evidence")
     last = max(played, default=-1)
     if own.ended is not None and own.ended.rounds != 1 + last:
-        yield Finding(own.peer, -1, f"it ends after {own.ended.rounds} rounds, and has played up to {last}")
+        yield Difference(own.peer, -1, f"it ends after {own.ended.rounds} rounds, and has played up to {last}")
 
 
-def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield rows of which receivers say something else than senders."""
     evidence = {own.peer: (own.sent, own.played, own.interrupted) for own in chains}
     for own in chains:
@@ -311,16 +311,18 @@ def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
                 for step, row in rows.items():
                     signed = sent.get((round, int(step)), set())
                     if not signed:
-                        yield Finding(sender, round, f"{own.peer} received its row, which is not in its evidence")
+                        yield Difference(sender, round, f"{own.peer} received its row, which is not in its evidence")
                     elif row not in signed:
-                        yield Finding(
+                        yield Difference(
                             sender, round, f"it says that it sent another row than {own.peer} says that it received"
                         )
                 if round not in {*theirs, *interrupted} and round < max(theirs, default=-1):
-                    yield Finding(sender, round, f"{own.peer} played this round with it, and it is not in its evidence")
+                    yield Difference(
+                        sender, round, f"{own.peer} played this round with it, and it is not in its evidence"
+                    )
 
 
-def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield totals that are not what all peers received, or not what their digest says."""
     taken: dict[tuple[int, int, int], dict[str, TotalTaken]] = defaultdict(dict)
     for own in chains:
@@ -329,7 +331,7 @@ def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
                 taken[round, total.attempt, total.number][own.peer] = total
                 values = total.total
                 if values is not None and _digest(values) != total.digest:
-                    yield Finding(own.peer, round, f"total {total.number} is not what its digest says")
+                    yield Difference(own.peer, round, f"total {total.number} is not what its digest says")
     for (round, attempt, number), totals in taken.items():
         yield from _minority(
             {peer: {total.digest} for peer, total in totals.items()}, f"another total {number}", round=round
@@ -340,21 +342,21 @@ def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
             theirs = next((own.played.get(round) for own in chains if own.peer == peer), None)
             slots = None if theirs is None else {(each.attempt, each.number) for each in theirs.totals}
             if slots is not None and (attempt, number) not in slots:
-                yield Finding(peer, round, f"it took part in total {number}, which is not in its evidence")
+                yield Difference(peer, round, f"it took part in total {number}, which is not in its evidence")
 
 
 def _digest(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
     return blake3.blake3(np.ascontiguousarray(values, "<i8").tobytes()).hexdigest()
 
 
-def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
+def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield charges that fall, or that are not those of the peers that played as many rounds."""
     spent: dict[tuple[int, int], dict[str, set[float | None]]] = defaultdict(dict)
     for own in chains:
         last = 0.0
         for count, (round, played) in enumerate(sorted(own.played.items()), start=1):
             if played.spent is not None and played.spent < last:
-                yield Finding(own.peer, round, "what it has spent falls")
+                yield Difference(own.peer, round, "what it has spent falls")
             last = played.spent or last
             if len(own.beginnings) == 1:  # a restart may have been charged for a round that it played again
                 spent[round, count][own.peer] = {played.spent}
@@ -362,7 +364,7 @@ def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Finding]:
         yield from _minority(by_peer, "another charge", round=round)
 
 
-def _model(own: PeerEvidence) -> Iterator[Finding]:
+def _model(own: PeerEvidence) -> Iterator[Difference]:
     """Yield a model file that is not the one with which its peer ended."""
     path = own.folder / "peers" / f"{own.peer}.safetensors"
     if own.ended is None or not path.is_file():
@@ -373,7 +375,7 @@ def _model(own: PeerEvidence) -> Iterator[Finding]:
     try:
         tensors = load_file(path)
     except SafetensorError:
-        yield Finding(own.peer, -1, "the file of its model is damaged")
+        yield Difference(own.peer, -1, "the file of its model is damaged")
         return
     if tensors_digest(tensors) != own.ended.model:
-        yield Finding(own.peer, -1, "the file of its model is not the model with which it ended")
+        yield Difference(own.peer, -1, "the file of its model is not the model with which it ended")

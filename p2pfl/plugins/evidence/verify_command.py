@@ -12,7 +12,7 @@ from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
-from p2pfl.plugins.evidence.verification import Finding, PeerEvidence, Recompute, Verification, find_chains, verify
+from p2pfl.plugins.evidence.verification import Difference, PeerEvidence, Recompute, Verification, find_chains, verify
 from p2pfl.privacy.keys import Roster
 from p2pfl.results.formats import count_of
 
@@ -54,13 +54,13 @@ def _experiment(chains: list[PeerEvidence], *, trust: bool) -> Experiment | None
     return None
 
 
-def _settings(experiment: Experiment | None, chains: list[PeerEvidence]) -> list[Finding]:
+def _settings(experiment: Experiment | None, chains: list[PeerEvidence]) -> list[Difference]:
     """Return the peers that began with another experiment than the one beside the evidence."""
     if experiment is None:
         return []
     digest = experiment_digest(experiment)
     return [
-        Finding(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
+        Difference(own.peer, -1, "it began with another experiment than the experiment.toml beside it")
         for own in chains
         if any(began.experiment != digest for began in own.beginnings)
     ]

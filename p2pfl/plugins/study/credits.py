@@ -55,7 +55,7 @@ class Credit(msgspec.Struct, frozen=True):
     alone: float
 
 
-class Copies(msgspec.Struct, frozen=True):
+class SharedRows(msgspec.Struct, frozen=True):
     """Training rows that two peers have in common, to the last bit.
 
     Attributes
@@ -101,7 +101,7 @@ class Credits(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     together: float
     credits: tuple[Credit, ...]
-    copies: tuple[Copies, ...] = ()
+    copies: tuple[SharedRows, ...] = ()
     signer: str = ""
     signature: str = ""
 
@@ -270,7 +270,7 @@ def _share(value: float, rest: float) -> float:
     return positive / (positive + rest) if positive else 0.0
 
 
-def _copies(plan: Plan) -> tuple[Copies, ...]:
+def _copies(plan: Plan) -> tuple[SharedRows, ...]:
     """Return the pairs of peers that have many rows in common."""
     federation = plan.federation
     features, targets = federation.dataset.features.flatten(1).numpy(), federation.dataset.targets.numpy()
@@ -281,7 +281,7 @@ def _copies(plan: Plan) -> tuple[Copies, ...]:
     different = {peer: rows(peer) for peer in federation.peers}
     pairs = ((one, other, len(different[one] & different[other])) for one, other in combinations(different, 2))
     return tuple(
-        Copies(one, other, shared)
+        SharedRows(one, other, shared)
         for one, other, shared in pairs
         if shared and shared >= COPIED_SHARE * min(len(different[one]), len(different[other]))
     )

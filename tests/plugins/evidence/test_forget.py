@@ -161,6 +161,24 @@ def test_people_leave_in_groups_and_the_hash_of_their_keys_opens(home, capsys):
     assert "the hash of the 6 people who left peer1 does not open" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("model", ["glm", "linear"])
+def test_a_replay_without_people_is_the_run_of_tables_that_never_had_them(home, model):
+    experiment = tables(home)
+    if model == "linear":
+        averaging = {"learning": SMALL["learning"], "model": SMALL["model"], "rounds": 3}
+        experiment = {key: value for key, value in experiment.items() if key != "privacy"} | averaging
+    old = simulated(home, experiment)
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    assert main(["forget", str(old), "--rows", "gone-{peer}.txt", "--key", "officer.pem"]) == 0
+    replayed = models(replay_of(home))
+    table = home / "peer1.csv"
+    table.write_text("\n".join(line for line in table.read_text().splitlines() if not re.match(r"1-[0-5],", line)))
+    never = p2pfl.simulate(read(experiment), baselines=False, unaccounted=True).models
+    assert sorted(replayed) == sorted(never) == ["peer0", "peer1", "peer2", "peer3"]
+    for peer, tensors in never.items():
+        assert all(np.array_equal(replayed[peer][name], values) for name, values in tensors.items())
+
+
 @pytest.mark.parametrize(
     ("experiment", "arguments", "sentence"),
     [

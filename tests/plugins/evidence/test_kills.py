@@ -7,7 +7,7 @@ import pytest
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.verification import find_chains, verify
-from p2pfl.results.evidence import Began
+from p2pfl.results.evidence import PeerBegan
 from restarts import RestartablePeers
 from swarms import SMALL
 
@@ -32,7 +32,7 @@ async def test_a_run_of_honest_peers_verifies_after_twenty_kills(tmp_path, algor
             lives.start(name, resume=True)
         await lives.end()
     chains = find_chains([tmp_path])
-    assert sum(isinstance(entry.fact, Began) for own in chains for entry in own.entries) == 4 + KILLS
+    assert sum(isinstance(entry.fact, PeerBegan) for own in chains for entry in own.entries) == 4 + KILLS
     result = verify(chains)
     assert result.findings == ()
     assert result.rounds == 3 * KILLS

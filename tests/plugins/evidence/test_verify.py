@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from p2pfl.cli import main
 from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
-from p2pfl.results.evidence import Began, Chain, Ended, Played, Sent, read_chain
+from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_evidence_has_no_sample_and_no_secret(played):
         for peer in PEERS:
             text = (played / name / "peers" / f"{peer}.evidence.jsonl").read_text()
             facts = [entry.fact for _, entry in read_chain(played / name / "peers" / f"{peer}.evidence.jsonl")]
-            assert {type(fact) for fact in facts} <= {Began, Sent, Played, Ended}
+            assert {type(fact) for fact in facts} <= {PeerBegan, RowSent, RoundPlayed, PeerEnded}
             secret = (played / name / "peers" / f"{peer}.evidence.key").read_bytes()
             assert secret.hex() not in text
             assert (played / name / "peers" / f"{peer}.evidence.jsonl").stat().st_mode & 0o077 == 0
@@ -148,7 +148,7 @@ def total(**fields):
 
     def change(facts):
         for fact in facts:
-            concerned = isinstance(fact, Played) and fact.round == 1
+            concerned = isinstance(fact, RoundPlayed) and fact.round == 1
             first, *others = fact.totals if concerned else [None]
             changed = () if first is None else (msgspec.structs.replace(first, **fields), *others)
             yield msgspec.structs.replace(fact, totals=changed) if concerned else fact
@@ -158,7 +158,7 @@ def total(**fields):
 
 def received(facts):
     for fact in facts:
-        concerned = isinstance(fact, Played) and fact.round == 1
+        concerned = isinstance(fact, RoundPlayed) and fact.round == 1
         rows = fact.received | {"peer0": {"0": "0" * 64}} if concerned else {}
         yield msgspec.structs.replace(fact, received=rows) if concerned else fact
 
@@ -169,18 +169,23 @@ def restarted(**fields):
 
 
 MANIPULATIONS = {
-    "a row that was not sent": ("gossip", each(Sent, row="0" * 64), 1, "it says that it sent another row than"),
+    "a row that was not sent": ("gossip", each(RowSent, row="0" * 64), 1, "it says that it sent another row than"),
     "a row that was not received": ("gossip", received, 1, "it says that it sent another row than peer1"),
-    "a dropped round": ("gossip", without(Played, 1), 1, "it sent its row, and the round is not in its evidence"),
-    "a round without a release": ("gossip", without(Sent, 1), 1, "received its row, which is not in its evidence"),
-    "an undercharged round": ("gossip", each(Played, spent=0.001), 1, "what it has spent falls"),
-    "a free run": ("gossip", each(Began, charge=None), -1, "it has another charge a round than the others"),
-    "another experiment": ("gossip", each(Began, experiment="0" * 64), -1, "it has another experiment than the others"),
-    "another statement": ("gossip", each(Began, statement="0" * 64), -1, "it has another privacy statement"),
-    "another roster": ("gossip", each(Began, roster="0" * 64), -1, "it has another roster than the others"),
-    "another version": ("gossip", each(Began, versions={"p2pfl": "0.1.0"}), -1, "it has another version of p2pfl"),
-    "other code": ("gossip", each(Began, code={"own:Model": "0" * 64}), -1, "it has other code than the others"),
-    "another run": ("gossip", each(Began, swarm="other"), -1, "it has another run than the others"),
+    "a dropped round": ("gossip", without(RoundPlayed, 1), 1, "it sent its row, and the round is not in its evidence"),
+    "a round without a release": ("gossip", without(RowSent, 1), 1, "received its row, which is not in its evidence"),
+    "an undercharged round": ("gossip", each(RoundPlayed, spent=0.001), 1, "what it has spent falls"),
+    "a free run": ("gossip", each(PeerBegan, charge=None), -1, "it has another charge a round than the others"),
+    "another experiment": (
+        "gossip",
+        each(PeerBegan, experiment="0" * 64),
+        -1,
+        "it has another experiment than the others",
+    ),
+    "another statement": ("gossip", each(PeerBegan, statement="0" * 64), -1, "it has another privacy statement"),
+    "another roster": ("gossip", each(PeerBegan, roster="0" * 64), -1, "it has another roster than the others"),
+    "another version": ("gossip", each(PeerBegan, versions={"p2pfl": "0.1.0"}), -1, "it has another version of p2pfl"),
+    "other code": ("gossip", each(PeerBegan, code={"own:Model": "0" * 64}), -1, "it has other code than the others"),
+    "another run": ("gossip", each(PeerBegan, swarm="other"), -1, "it has another run than the others"),
     "other data after a restart": ("gossip", restarted(data="0" * 64), 2, "the data are others after a restart"),
     "a shorter run": (
         "gossip",
@@ -190,8 +195,18 @@ MANIPULATIONS = {
     ),
     "another total": ("totals", total(digest="0" * 64), 1, "total 0 is not what its digest says"),
     "other participants": ("totals", total(participants=("peer0", "peer1")), 1, "it has other participants of total 0"),
-    "a total left out": ("totals", each(Played, totals=()), 1, "it took part in total 0, which is not in its evidence"),
-    "another model of totals": ("totals", each(Played, row="0" * 64), 1, "the model does not follow from the totals"),
+    "a total left out": (
+        "totals",
+        each(RoundPlayed, totals=()),
+        1,
+        "it took part in total 0, which is not in its evidence",
+    ),
+    "another model of totals": (
+        "totals",
+        each(RoundPlayed, row="0" * 64),
+        1,
+        "the model does not follow from the totals",
+    ),
 }
 
 
@@ -247,7 +262,7 @@ def test_a_changed_model_is_named(bundle, capsys):
 def test_an_impostor_with_a_key_of_their_own_is_named_by_the_roster(bundle, played, capsys):
     folder = bundle("gossip")
     impostor = Identity.generate(SeededSource(1), peer=LIAR)
-    rewritten(folder, each(Began, key=key_text(impostor.public)), key=impostor)
+    rewritten(folder, each(PeerBegan, key=key_text(impostor.public)), key=impostor)
     assert verified(folder, capsys)[0] == 0  # nobody knows whose key it is
     status, findings = verified(folder, capsys, "--roster", played / "roster.toml")
     assert (status, {each["sentence"] for each in findings}) == (1, {"the key is not that of the roster"})
@@ -263,7 +278,7 @@ def test_the_chain_of_another_run_is_named(bundle, capsys):
 
 def test_two_histories_of_one_peer_are_refused(bundle, played, liar, capsys):
     folder = bundle("gossip")
-    rewritten(folder, each(Sent, row="0" * 64), key=liar)
+    rewritten(folder, each(RowSent, row="0" * 64), key=liar)
     assert main(["verify", str(folder), str(played / "gossip")]) == 2
     assert "there are two different chains of peer1" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.privacy.keys import KEY_BYTES, key_text
-from p2pfl.results.evidence import Began, Chain, Witness, data_commitment
+from p2pfl.results.evidence import Chain, PeerBegan, Witness, data_commitment
 from p2pfl.results.repetitions.digests import digests
 from p2pfl.results.spending.promises import promise
 
@@ -35,7 +35,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
     statement = promise(experiment, plan.protection, spent=None)["statement"]
     witness = Witness(Chain(store.evidence, start.identity, disk=store.disk))
     witness.begin(
-        Began(
+        PeerBegan(
             peer=start.name,
             incarnation=start.me.incarnation,
             swarm=start.swarm,
