@@ -43,7 +43,7 @@ from p2pfl.results.run_files import table_of
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment import Plan
 
-SECRET_FILE = "withdrawn.key"  # noqa: S105 (the name of a file)
+OPENING_FILE = "withdrawn.key"
 """Name of the file with the key of the hashes of withdrawn keys, which stays with the owner."""
 
 SECRET_LENGTH = 32
@@ -70,7 +70,7 @@ def run(options: ForgetOptions) -> int:
     secret = secrets.token_bytes(SECRET_LENGTH)
     withdrawn = withdrawn_keys(resolved)
     if withdrawn:
-        replace_file(replay / SECRET_FILE, secret.hex().encode() + b"\n", mode=0o600)
+        replace_file(replay / OPENING_FILE, secret.hex().encode() + b"\n", mode=0o600)
     after = resolved.experiment
     models_before = model_digests(old)
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
@@ -204,7 +204,7 @@ def _unopened(certificate: Certificate, key: Path, rows: str | None) -> list[str
     try:
         secret = bytes.fromhex(key.read_text("utf-8").strip())
     except (OSError, ValueError) as error:
-        raise InputError(f"{key} is no key of a hash ({error}); name the {SECRET_FILE} of the replay") from None
+        raise InputError(f"{key} is no key of a hash ({error}); name the {OPENING_FILE} of the replay") from None
     return [
         f"the hash of the {each.people} people who left {each.peer} does not open with {key} and these keys"
         for each in certificate.withdrawals
