@@ -24,6 +24,7 @@ from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.experiment.file.reading import convert_section, flat, load_table, plain
+from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
 from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
@@ -65,6 +66,8 @@ class Approval(Section, frozen=True, kw_only=True):
         Its digest, as :func:`experiment_digest` returns it.
     code
         SHA-256 of the code of each ``package.module:name`` that it runs.
+    columns
+        SHA-256 of the columns that a peer declares itself, by peer, as :func:`column_digests` returns it.
     purpose, legal_basis, retention
         Purpose, and what the policy said of it at that time.
     date
@@ -78,6 +81,7 @@ class Approval(Section, frozen=True, kw_only=True):
     experiment: str
     digest: str
     code: dict[str, str] = msgspec.field(default_factory=dict)
+    columns: dict[str, str] = msgspec.field(default_factory=dict)
     purpose: str
     legal_basis: str
     retention: str
@@ -134,8 +138,30 @@ def experiment_digest(experiment: Experiment) -> str:
     return hashlib.sha256(_canonical([values, code_digests(plain(experiment))])).hexdigest()
 
 
-def approve(experiment: Experiment, policy: SitePolicy, officer: Identity, *, purpose: str, today: dt.date) -> Approval:
-    """Return the signed approval of an experiment for one purpose of a policy.
+def column_digests(experiment: Experiment, peers: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the columns that peers declare themselves, beside their tables, by peer.
+
+    The digest of the experiment lacks them, because no other peer reads them.
+
+    Raises
+    ------
+    InputError
+        A declaration is wrong.
+    """
+    own = columns_of_owners(experiment, peers)
+    return {peer: hashlib.sha256(_canonical(columns)).hexdigest() for peer, columns in own.items()}
+
+
+def approve(
+    experiment: Experiment,
+    policy: SitePolicy,
+    officer: Identity,
+    *,
+    peers: Iterable[str],
+    purpose: str,
+    today: dt.date,
+) -> Approval:
+    """Return the signed approval of an experiment on the data of some peers, for one purpose of their policy.
 
     Raises
     ------
@@ -161,6 +187,7 @@ def approve(experiment: Experiment, policy: SitePolicy, officer: Identity, *, pu
         experiment=experiment.name,
         digest=experiment_digest(experiment),
         code={name: digest or "" for name, digest in code_digests(plain(experiment)).items()},
+        columns=column_digests(experiment, peers),
         purpose=purpose,
         legal_basis=stated.legal_basis,
         retention=stated.retention,
@@ -229,9 +256,10 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
         A policy or an approval cannot be read.
     """
     sentences = []
-    for path in dict.fromkeys(policy_paths(experiment, peers).values()):
-        policy = read_policy(path)
-        sentences += [f"{path} {refusal}" for refusal in refusals(policy, experiment, today=today)]
+    paths = policy_paths(experiment, peers)
+    for path in dict.fromkeys(paths.values()):
+        policy, owners = read_policy(path), [peer for peer, each in paths.items() if each == path]
+        sentences += [f"{path} {refusal}" for refusal in refusals(policy, experiment, owners, today=today)]
         if policy.officer is None:
             continue
         approval = approval_of(experiment, path)
@@ -242,6 +270,13 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
             )
         elif approval.purpose not in policy.purposes:
             sentences.append(f'{path} lists the purpose "{approval.purpose}" of the approval no more; approve again')
+        else:
+            sentences += [
+                f"{path} asks for an approval of the columns that {peer} declares, and those of the approval are "
+                "others; the officer gives it with p2pfl approve"
+                for peer, digest in column_digests(experiment, owners).items()
+                if approval.columns.get(peer) != digest
+            ]
     return sentences
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -86,6 +86,18 @@ class Partitioning(Protocol):
         """Return what leaves the peers."""
         ...
 
+    def own_columns(self, experiment: Experiment, peer: str) -> Mapping[str, object] | None:
+        """Return the columns that a peer declares itself, which no other peer reads, with the rule of each.
+
+        ``None`` where the peer's declaration is not on this machine.
+
+        Raises
+        ------
+        InputError
+            The declaration is wrong.
+        """
+        ...
+
 
 def name_of(data: DataSettings) -> str:
     """Return the setting that names a partitioning; empty if none does.
@@ -99,6 +111,21 @@ def name_of(data: DataSettings) -> str:
     if data.name in registered:
         return f'data.name = "{data.name}"'
     return f'data.split = "{data.split}"' if data.split in registered else ""
+
+
+def columns_of_owners(experiment: Experiment, peers: Iterable[str]) -> dict[str, Mapping[str, object]]:
+    """Return the columns that peers declare themselves, with the rule of each, by peer.
+
+    Raises
+    ------
+    InputError
+        A declaration is wrong.
+    """
+    parting = partitioning(experiment.data)
+    if parting is None:
+        return {}
+    declared = {peer: parting.own_columns(experiment, peer) for peer in peers}
+    return {peer: columns for peer, columns in declared.items() if columns is not None}
 
 
 def partitioning(data: DataSettings) -> Partitioning | None:

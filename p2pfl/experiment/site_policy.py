@@ -21,6 +21,7 @@ from p2pfl.experiment.accounts import ENDING, data_files
 from p2pfl.experiment.catalogue import MODELS, model_traits
 from p2pfl.experiment.file.own_code import code_digests
 from p2pfl.experiment.file.reading import convert_section, load_table, plain
+from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Number, Positive, Section
 from p2pfl.privacy.keys import Roster, key_text, parse_key
 
@@ -147,7 +148,7 @@ def stated_least(experiment: Experiment, peer: str) -> int:
     return 1 if path is None else read_policy(path).least
 
 
-def refusals(policy: SitePolicy, experiment: Experiment, *, today: dt.date) -> Iterator[str]:
+def refusals(policy: SitePolicy, experiment: Experiment, peers: Iterable[str], *, today: dt.date) -> Iterator[str]:
     """Yield what a policy does not allow of an experiment, each in a clause that ends with a remedy.
 
     Nothing that the experiment names is imported.
@@ -158,6 +159,8 @@ def refusals(policy: SitePolicy, experiment: Experiment, *, today: dt.date) -> I
         Policy of the site.
     experiment
         Resolved experiment.
+    peers
+        Peers whose data the policy protects.
     today
         Date of the run.
     """
@@ -167,7 +170,7 @@ def refusals(policy: SitePolicy, experiment: Experiment, *, today: dt.date) -> I
     if policy.models is not None and model not in policy.models:
         yield f'allows the models {", ".join(policy.models) or "none"}, not "{model}"; choose one of these'
     if policy.columns is not None:
-        yield from _column_refusals(policy.columns, experiment)
+        yield from _column_refusals(policy.columns, experiment, peers)
     if policy.epsilon is not None and (reason := _epsilon_refusal(policy.epsilon, experiment)) is not None:
         yield reason
     if policy.observers is not None:
@@ -180,13 +183,15 @@ def refusals(policy: SitePolicy, experiment: Experiment, *, today: dt.date) -> I
             yield f'lists other code for "{name}", which {state}; restore the file that the officer has read'
 
 
-def _column_refusals(allowed: tuple[str, ...], experiment: Experiment) -> Iterator[str]:
-    declared = experiment.data.options.get("columns")
-    if not isinstance(declared, Mapping):
+def _column_refusals(allowed: tuple[str, ...], experiment: Experiment, peers: Iterable[str]) -> Iterator[str]:
+    own = columns_of_owners(experiment, peers)
+    declared = dict[str, object](pair for columns in own.values() for pair in columns.items())
+    stated = declared if own else experiment.data.options.get("columns")
+    if not isinstance(stated, Mapping):
         yield "names the columns that may be used, and the experiment declares none; set data.options.columns"
         return
     key = experiment.data.options.get("key")  # a column that is read without being declared
-    used = {*declared, *([key] if isinstance(key, str) else [])}
+    used = {*stated, *([key] if isinstance(key, str) else [])}
     if others := sorted(used - set(allowed)):
         several = len(others) > 1
         yield f"does not allow the column{'s'[:several]} {', '.join(others)}; leave {'them' if several else 'it'} out"

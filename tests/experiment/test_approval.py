@@ -61,7 +61,12 @@ def ward(tmp_path):
 
 def signed(folder, *, key=OFFICER):
     approval = approve(
-        read(folder / "ward.toml"), read_policy(folder / "policy.toml"), key, purpose="care", today=TODAY
+        read(folder / "ward.toml"),
+        read_policy(folder / "policy.toml"),
+        key,
+        peers=["north"],
+        purpose="care",
+        today=TODAY,
     )
     return write_approval(approval, folder / "policy.toml")
 
@@ -152,7 +157,14 @@ def test_a_changed_approval_is_refused(ward, field, value):
 
 def test_a_purpose_is_one_of_the_policy_and_ends_with_it(ward):
     with pytest.raises(InputError, match='does not list the purpose "profit" but care'):
-        approve(read(ward / "ward.toml"), read_policy(ward / "policy.toml"), OFFICER, purpose="profit", today=TODAY)
+        approve(
+            read(ward / "ward.toml"),
+            read_policy(ward / "policy.toml"),
+            OFFICER,
+            peers=["north"],
+            purpose="profit",
+            today=TODAY,
+        )
     signed(ward)
     (ward / "policy.toml").write_text(POLICY.replace("purposes.care", "purposes.audit"))
     assert 'lists the purpose "care" of the approval no more' in problems(ward)[0]

@@ -46,7 +46,7 @@ def policy_of(tmp_path, text):
 
 
 def said(policy, experiment, today=TODAY):
-    return [*refusals(policy, experiment, today=today)]
+    return [*refusals(policy, experiment, ["north"], today=today)]
 
 
 def test_a_policy_is_found_beside_the_data_however_a_link_leads_to_them(tmp_path, ward):

@@ -466,7 +466,7 @@ def test_the_line_names_the_officer_and_the_purpose_of_the_approval(wards):
     policy = wards / "policy.toml"
     policy.write_text(f'officer = "{key_text(officer.public)}"\n{purpose}')
     wanted = experiment(wards)
-    given = approve(wanted, read_policy(policy), officer, purpose="quality", today=NOW.date())
+    given = approve(wanted, read_policy(policy), officer, peers=[], purpose="quality", today=NOW.date())
     write_approval(given, policy)
     run(wards)
     assert (runs(wards)[0].purpose, runs(wards)[0].approver) == ("quality", key_text(officer.public))

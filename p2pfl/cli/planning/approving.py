@@ -14,6 +14,7 @@ from p2pfl.cli.tables import facts
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.approval import approve, write_approval
+from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy, refusals
 from p2pfl.privacy.keys import Identity, fingerprint, parse_key
 
@@ -29,12 +30,14 @@ def run(options: ApproveOptions) -> int:
     experiment = experiment_of(options)
     path = _policy_path(options, experiment)
     policy, today = read_policy(path), datetime.now(UTC).date()
-    reasons = [*refusals(policy, experiment, today=today)]
+    peers = peers_of(experiment) if options.name is None else (options.name,)
+    reasons = [*refusals(policy, experiment, peers, today=today)]
     for reason in reasons[:-1]:
         terminal.note(f"p2pfl: {path} {reason}")
     if reasons:
         raise InputError(f"{path} {reasons[-1]}")
-    approval = approve(experiment, policy, Identity.load(options.key), purpose=options.purpose, today=today)
+    officer = Identity.load(options.key)
+    approval = approve(experiment, policy, officer, peers=peers, purpose=options.purpose, today=today)
     written = write_approval(approval, path)
     return terminal.answer(options, approval.results() | {"file": str(written)}, _show)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ import p2pfl
 from p2pfl.experiment import Experiment, Plan, plain
 from p2pfl.experiment.approval import Approval, approval_of, experiment_digest
 from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
 from p2pfl.privacy.keys import fingerprint, parse_key
 from p2pfl.results.facts import Block, FactTable, Note, Section, pairs
@@ -44,13 +45,14 @@ def sign_off_page(resolved: Plan, *, name: str | None) -> str:
     if policy is None:
         against.append(NO_POLICY)
     else:
-        against += [f"the policy {each}" for each in refusals(policy, experiment, today=datetime.now(UTC).date())]
+        today = datetime.now(UTC).date()
+        against += [f"the policy {each}" for each in refusals(policy, experiment, peers, today=today)]
         against += [] if approval is not None or policy.officer is None else ["the officer has not approved it yet"]
     objections = [f"{each[0].upper()}{each[1:]}." for each in against] or ["Nothing that p2pfl checks."]
     sections: list[Section] = [
         ("what", "What runs", [_experiment(resolved, name)]),
         ("why", "Purpose", [*_purposes(policy, approval)]),
-        ("data", "Columns that are read", [_columns(experiment)]),
+        ("data", "Columns that are read", [*_columns(experiment, peers)]),
         ("who", "Who learns what", [*_observers(resolved)]),
         ("code", "Digests", [_digests(experiment)]),
         (
@@ -109,17 +111,22 @@ def _purposes(policy: SitePolicy | None, approval: Approval | None) -> Iterator[
     yield FactTable("", ("purpose", "legal basis", "retention"), rows, text=3)
 
 
-def _columns(experiment: Experiment) -> Block:
+def _columns(experiment: Experiment, peers: Sequence[str]) -> Iterator[Block]:
     options = experiment.data.options
+    if own := columns_of_owners(experiment, peers):
+        rows = [(name, _kind(each), peer) for peer, columns in own.items() for name, each in sorted(columns.items())]
+        yield FactTable("", ("column", "values", "declared by"), rows, text=3)
+        return
     declared = options.get("columns")
     if not isinstance(declared, Mapping):
-        return f"The data set {experiment.data.name} declares no columns: all that it holds may be read."
+        yield f"The data set {experiment.data.name} declares no columns: all that it holds may be read."
+        return
     roles = {options.get(role): role for role in ("event", "target")}
     rows = [(name, _kind(each), roles.get(name, "feature")) for name, each in sorted(declared.items())]
     if (key := options.get("key")) is not None:
         across = "; compared with the keys of other peers" if options.get("key_across") else ""
         rows.append((key, "text", f"names a person: counts rows that repeat one{across}"))
-    return FactTable("", ("column", "values", "role"), rows, text=3)
+    yield FactTable("", ("column", "values", "role"), rows, text=3)
 
 
 def _kind(declared: Any) -> str:

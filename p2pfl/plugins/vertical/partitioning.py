@@ -15,7 +15,7 @@ from p2pfl.data import Federation
 from p2pfl.data.loader import check_options, source_of
 from p2pfl.data.parties import Parties
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.accounts import data_folder
+from p2pfl.experiment.accounts import data_files, data_folder
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
@@ -23,7 +23,7 @@ from p2pfl.learning import Learner
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
 from p2pfl.plugins.vertical.statement import VerticalRun
-from p2pfl.plugins.vertical.tables import vertical
+from p2pfl.plugins.vertical.tables import declared_columns, vertical
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
@@ -64,6 +64,21 @@ class VerticalPartitioning:
         source = source_of(data.name, data_folder(), data.options)
         label, helper = roles.get("label"), roles.get("helper")
         return deal_columns(source, peers, local, label=label, helper=helper, seed=experiment.seed)
+
+    def own_columns(self, experiment: Experiment, peer: str) -> Mapping[str, object] | None:
+        """Return the columns that a peer declares beside its table, with the key columns; none of a helper.
+
+        Raises
+        ------
+        DataError
+            The declaration or an option is wrong.
+        """
+        options = experiment.data.options
+        if experiment.data.name != OWN_TABLES:
+            return None
+        if peer == options.get("helper"):
+            return {}
+        return declared_columns(data_files(experiment, [peer])[peer], options.get("keys"))
 
     def learner(self, experiment: Experiment, federation: Federation) -> Learner:
         """Return the learner of a vertical run.

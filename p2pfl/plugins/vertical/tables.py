@@ -155,6 +155,38 @@ def read_party(table: Path, keys: Sequence[Key], *, labelled: bool, may_lack: bo
     return Party(encoded, values, description, read_target(cells, predicted, role="target"), notes)
 
 
+def declared_columns(table: Path, keys: Any) -> Mapping[str, object] | None:
+    """Return the columns that the owner of a table declares, and those of keys, with the rule of each.
+
+    Parameters
+    ----------
+    table
+        Path of the table.
+    keys
+        Keys as an experiment declares them.
+
+    Returns
+    -------
+    Mapping
+        Rules by name of the column; ``None`` if there is no declaration.
+
+    Raises
+    ------
+    DataError
+        The declaration or the keys cannot be read.
+    """
+    file = table.with_suffix(SUFFIX)
+    if not file.is_file():
+        return None
+    given = _read_toml(file)
+    declared = given.get("columns")
+    if not isinstance(declared, Mapping):
+        raise DataError(f'{file} needs a table [columns] with a line for each feature, such as age = "number"')
+    people = {column: "names a person" for key in read_keys(keys) for column in key.columns}
+    target = given.get("target")
+    return {**people, **declared, **({} if target is None else {str(target): f"target, {declared.get(target)}"})}
+
+
 def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str, Any]]:
     """Return the target and the columns that a file declares."""
     given = _read_toml(file)

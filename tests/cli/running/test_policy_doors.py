@@ -166,7 +166,7 @@ def approve_all(ward):
         '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
     )
     experiment, policy = read(ward / "ward.toml"), read_policy(ward / "policy.toml")
-    given = approve(experiment, policy, OFFICER, purpose="care", today=dt.date(2026, 1, 1))
+    given = approve(experiment, policy, OFFICER, peers=["north"], purpose="care", today=dt.date(2026, 1, 1))
     return write_approval(given, ward / "policy.toml")
 
 

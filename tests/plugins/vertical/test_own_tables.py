@@ -2,6 +2,7 @@
 
 import csv
 import json
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from p2pfl import simulate
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError
+from p2pfl.experiment import read
 from p2pfl.experiment.account_entries import RunEntry, contents, entries, whole_lines
+from p2pfl.experiment.approval import approve, consent_problems, write_approval
+from p2pfl.experiment.site_policy import read_policy
+from p2pfl.privacy.keys import Identity, key_text
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +109,26 @@ def test_a_run_of_whole_models_is_not_predicted_as_one_of_parts(tmp_path, capsys
     simulate({"rounds": 1, "data": {"name": "wine"}, "topology": {"peers": 3}}, folder=tmp_path / "run")
     assert main(["predict", str(tmp_path / "run"), "new/{peer}.csv"]) == 2
     assert "is a run whose peers have whole models; name one of them" in capsys.readouterr().err
+
+
+def test_the_policy_of_a_party_binds_the_columns_that_it_declares_itself(settings, tmp_path):
+    (tmp_path / "policy.toml").write_text('columns = ["id", "crp", "age", "days", "ill"]')
+    with pytest.raises(InputError, match="does not allow the column iron; leave it out"):
+        simulate(settings)
+    assert not (tmp_path / "ada.csv.budget.jsonl").exists()
+    (tmp_path / "policy.toml").write_text('columns = ["id", "crp", "iron", "age", "days", "ill"]')
+    simulate(settings)
+
+
+def test_an_approval_holds_for_the_columns_that_a_party_declared_then(settings, tmp_path):
+    officer, today = Identity(bytes(range(32))), datetime.now(UTC).date()
+    purpose = '[purposes.care]\nlegal_basis = "Art. 9(2)(h) GDPR"\nretention = "10 years"\n'
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'officer = "{key_text(officer.public)}"\n{purpose}')
+    experiment = read(settings)
+    given = approve(experiment, read_policy(policy), officer, peers=["ada", "bob"], purpose="care", today=today)
+    write_approval(given, policy)
+    assert consent_problems(experiment, ["ada", "bob"], today=today) == []
+    (tmp_path / "ada.columns.toml").write_text('columns = { crp = "number" }')
+    (problem,) = consent_problems(experiment, ["ada", "bob"], today=today)
+    assert "an approval of the columns that ada declares, and those of the approval are others" in problem
