@@ -131,7 +131,7 @@ class Picky:
 
 @pytest.mark.slow
 def test_a_peer_that_cannot_go_on_says_in_one_sentence_why_and_with_the_status_of_the_simulation(tmp_path, capsys):
-    options = ["--set", f"learning.algorithm={__name__}:Picky", "--runs", str(tmp_path)]
+    options = ["--trust-code", "--set", f"learning.algorithm={__name__}:Picky", "--runs", str(tmp_path)]
     for over in ([], ["--network", "wan"]):
         assert main(["simulate", "digits", *over, *options]) == ModelError.status
         assert capsys.readouterr().err.endswith("expected another model, got this one in round 0: change it\n")
