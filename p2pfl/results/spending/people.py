@@ -20,6 +20,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError
 from p2pfl.data import Federation, Table
+from p2pfl.data.parties import Party
 from p2pfl.data.tables.cells import read
 from p2pfl.data.tables.declaration import withdrawals
 from p2pfl.experiment.account_entries import RunEntry
@@ -97,10 +98,7 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
         The file has changed since it was read.
     """
     if federation.parties is not None:
-        (peer,) = peers
-        party = federation.parties.party(peer)
-        columns = [*party.features.T.tolist(), *([] if party.target is None else [party.target.tolist()])]
-        return People(party.used, [*zip(*columns, strict=True)], {"all": np.arange(len(party))})
+        return _of_parties([federation.parties.party(peer) for peer in peers])
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     held = {name: np.unique(np.concatenate([part[peer] for peer in peers])) for name, part in parts.items()}
     if whole:
@@ -122,6 +120,17 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
         rows = [*zip(*columns, strict=True)]
         return People(cells.names, rows, {name: part - first for name, part in held.items() if len(part)})
     return People(*_samples(federation), {name: part for name, part in held.items() if len(part)})
+
+
+def _of_parties(parties: Sequence[Party]) -> People:
+    """Return the rows of one party, or those of several to whom the columns of one data set were dealt out."""
+    cells = dict[str, list[object]]()
+    for party in parties:
+        rows = np.argsort(np.array(party.keys[0])) if len(parties) > 1 else np.arange(len(party))
+        columns = [*party.features[rows].T.tolist(), *([] if party.target is None else [party.target[rows].tolist()])]
+        cells |= dict(zip(party.used, columns, strict=True))
+    people = [*zip(*cells.values(), strict=True)]
+    return People(tuple(cells), people, {"all": np.arange(len(people))})
 
 
 def _samples(federation: Federation) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
