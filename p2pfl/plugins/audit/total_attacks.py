@@ -126,8 +126,10 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
     alone, apart, within, off = list[Ring](), list[Ring](), list[Ring](), 0.0
     peer, everybody = graph.peers[0], graph.peers
     some = tuple(name for name in everybody if name in {peer, *graph.neighbours(peer)})[:-1]
-    first, nothing = TotalSlot(1, 0, 0), np.zeros(TOTAL_SIZE, np.int64)
-    for bits in WIDTHS:
+    nothing = np.zeros(TOTAL_SIZE, np.int64)
+    for place, bits in enumerate(WIDTHS):
+        round = 2 * place + 1  # rounds of its own, as a slot has the same masks in either width
+        first, apart_from = TotalSlot(round, 0, 0), [(round, 0, 1), (round, 1, 0), (round + 1, 0, 0)]
         off = max(off, _largest_rest(one, bits=bits, seed=seed))
 
         def hide(
@@ -141,7 +143,7 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
             return masks.hide(row, peer=peer, slot=slot, participants=among, bits=bits)
 
         base = hide(one)
-        others = [hide(one, slot) for slot in (TotalSlot(1, 0, 1), TotalSlot(1, 1, 0), TotalSlot(2, 0, 0))]
+        others = [hide(one, TotalSlot(*slot)) for slot in apart_from]
         others += [hide(other), *([hide(one, among=some)] if len(some) > 1 and peer in some else [])]
         alone += [_widen(each) for each in (base, *others)]
         apart += [_widen(base - each) for each in others]
@@ -165,8 +167,9 @@ def _check_recipient(masks: TotalMasks, *, seed: int) -> list[ExactClaim]:
     senders = _senders_of_one(masks)
     if not senders:
         return []
-    slot, parts, off = TotalSlot(1, 0, 0), list[Ring](), 0
-    for bits in WIDTHS:
+    parts, off = list[Ring](), 0
+    for place, bits in enumerate(WIDTHS):
+        slot = TotalSlot(place + 1, 0, 0)  # of its own, as a slot has the same masks in either width
         rng, most = draw(seed, "audit of one recipient", round=bits), 2 ** (bits - 1)
         own = {peer: rng.integers(-most, most, TOTAL_SIZE) for peer in senders}
         own |= {senders[0]: np.zeros(TOTAL_SIZE, np.int64)}
@@ -176,8 +179,9 @@ def _check_recipient(masks: TotalMasks, *, seed: int) -> list[ExactClaim]:
         }
         total = sum((to_unsigned(values.copy(), bits) for values in own.values()), zeros(TOTAL_SIZE, bits))
         off += int(np.count_nonzero(sum(sent.values(), zeros(TOTAL_SIZE, bits)) != total))
-        for count in range(1, len(senders)):
-            for some in itertools.combinations(senders, count):
+        for count in range(len(senders) - 1):
+            for others in itertools.combinations(senders[1:], count):
+                some = (senders[0], *others)  # what the rest sends follows from it and the sum
                 known = sum((to_unsigned(own[peer].copy(), bits) for peer in some), zeros(TOTAL_SIZE, bits))
                 parts.append(_widen(sum((sent[peer] for peer in some), zeros(TOTAL_SIZE, bits)) - known))
     return [claim(TOTALS, "a total to one peer is exact", off), uniform(TOTALS, "one peer learns the sum alone", parts)]

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sklearn import datasets
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExactLearner
+from p2pfl.plugins.audit import total_attacks
 from p2pfl.plugins.audit.audit import Effort, audit
 from p2pfl.plugins.audit.audit_page import EXPOSURE_CAPTION, audit_page
-from p2pfl.plugins.audit.total_attacks import _check_change
+from p2pfl.plugins.audit.claims import uniform
+from p2pfl.plugins.audit.total_attacks import _check_change, _masks
 from p2pfl.plugins.exact import PrivateDescription, RandomBoosting
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
@@ -152,3 +155,17 @@ def test_exact_totals_are_audited_without_a_promise():
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
     assert found.results()["exposures"][-1]["observer"] == "everybody"
     assert EXPOSURE_CAPTION in audit_page(found)
+
+
+@pytest.mark.parametrize("claim", ["masks of totals are uniform", "one peer learns the sum alone"])
+def test_rows_whose_ones_are_counted_together_are_independent(monkeypatch, claim):
+    counted = {}
+    monkeypatch.setattr(
+        total_attacks, "uniform", lambda part, name, rows: (counted.update({name: rows}), uniform(part, name, rows))[1]
+    )
+    exact = {"data": {"name": "wine"}, "model": {"name": "glm"}, "privacy": {"mode": "pairwise"}}
+    made = plan(read(exact | {"rounds": 1, "topology": {"kind": "complete", "peers": 4}}))
+    _masks(made, fresh=SeededSource, seed=7)
+    signs = np.array([2.0 * (row.astype(np.uint64) & np.uint64(1)) - 1 for row in counted[claim]])  # [M, P]
+    agreement = signs @ signs.T / signs.shape[1] ** 0.5
+    assert np.abs(agreement - np.diag(np.diag(agreement))).max() < 6
