@@ -50,13 +50,12 @@ def decompose(
     standardise: bool = True,
     open: bool = False,
     least: int = LEAST_ROWS,
-    round: int = 0,
 ) -> Questions[Components]:
     """Ask for principal components, and with ``open`` for all correlations, which everybody receives.
 
     Parameters
     ----------
-    columns, roles, source, rows, round
+    columns, roles, source, rows
         As of :func:`fit_linear`; the label holder's columns count, its target does not.
     standardise
         True for components of correlations, False for those of covariances.
@@ -67,7 +66,7 @@ def decompose(
     """
     design = yield from ask_design(columns, roles, rows=rows, least=least)
     blocks = Blocks(design, columns, lambda _: np.zeros(rows))
-    products = products_of(roles, source, rows, round=round)
+    products = products_of(roles, source, rows)
     moments = yield from ask_moments(Factored(blocks, products, slice(None)), every=not standardise)
     width = design.size - 1
 

@@ -83,13 +83,12 @@ def fit_path(
     rows: int,
     options: PathOptions,
     least: int = LEAST_ROWS,
-    round: int = 0,
 ) -> Questions[PathFit]:
     """Fit linear models under the elastic net penalty of glmnet and scikit-learn, for a whole path of penalties.
 
     Parameters
     ----------
-    columns, target, roles, source, rows, round
+    columns, target, roles, source, rows
         As of :func:`fit_linear`.
     options, least
         Path, and least number of common rows.
@@ -102,7 +101,7 @@ def fit_path(
     moments = []
     for number, part in enumerate(parts):
         count = part.stop - part.start
-        products = products_of(roles, source, count, round=round, purpose=f"vertical products of part {number}")
+        products = products_of(roles, source, count, purpose=f"vertical products of part {number}")
         moments.append((yield from ask_moments(Factored(blocks, products, part), every=True)))
     solved = cache(lambda: _path([each() for each in moments], options, rows=rows - held))
     received = {}

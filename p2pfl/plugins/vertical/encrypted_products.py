@@ -52,14 +52,12 @@ NOISE = np.uint64((1 << 62) - 1)
 """Bits of noise in the highest word of a slot."""
 
 
-def products_of(
-    roles: Roles, source: Source, rows: int, *, round: int = 0, purpose: str = "vertical products"
-) -> Products:
+def products_of(roles: Roles, source: Source, rows: int, *, purpose: str = "vertical products") -> Products:
     """Return products that a third peer deals, or under encryption if there is none.
 
     Parameters
     ----------
-    roles, source, rows, round, purpose
+    roles, source, rows, purpose
         As of :class:`~p2pfl.plugins.vertical.products.Products`.
 
     Raises
@@ -68,13 +66,13 @@ def products_of(
         There are too many rows to encrypt.
     """
     if roles.dealt:
-        return Products(roles, source, rows, round=round, purpose=purpose)
+        return Products(roles, source, rows, purpose=purpose)
     if rows > MAX_ROWS:
         raise InputError(
             f"two parties with nobody else encrypt each of {rows:,} rows, which is meant for {MAX_ROWS:,} at most; set "
             "data.options.helper to a third peer that conspires with neither"
         )
-    return EncryptedProducts(roles, source, rows, round=round, purpose=purpose, bits=MODULUS_BITS)
+    return EncryptedProducts(roles, source, rows, purpose=purpose, bits=MODULUS_BITS)
 
 
 @dataclass(eq=False)
@@ -83,7 +81,7 @@ class EncryptedProducts(Products):
 
     Parameters
     ----------
-    roles, source, rows, round, purpose
+    roles, source, rows, purpose
         As of :class:`~p2pfl.plugins.vertical.products.Products`.
     bits
         Bits of the keys.
@@ -113,7 +111,7 @@ class EncryptedProducts(Products):
     def _secret(self, peer: str, use: str) -> Callable[[], bytes]:
         """Return the function of a peer that draws secret bytes, once."""
         purpose = f"{self.purpose} {use}"
-        return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=self.round))
+        return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer))
 
     def _holder(self, owner: str, other: str) -> Questions[_Holder]:
         """Return a holder of a key, whose public part is sent to the other party before its first use."""

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, InputError
+from p2pfl.core.errors import DataError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.messages import send_floats, state
 from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
@@ -23,7 +23,7 @@ Private = Callable[[str], Floats]
 
 @dataclass(frozen=True)
 class Design:
-    """Public shape of a joined table: an intercept, the columns of each party in order of names, and a target.
+    """Public shape of a joined table: a column of ones, the columns of each party in order of names, and a target.
 
     Parameters
     ----------
@@ -33,8 +33,6 @@ class Design:
         Number of columns of each party.
     rows
         n, number of common rows.
-    intercept
-        True if the label holder has a column of ones, and columns are centred.
 
     Examples
     --------
@@ -46,22 +44,21 @@ class Design:
     roles: Roles
     widths: Mapping[str, int]
     rows: int
-    intercept: bool = True
 
     @property
     def size(self) -> int:
         """Number of coefficients p."""
-        return self.intercept + sum(self.widths.values())
+        return 1 + sum(self.widths.values())
 
     def where(self, party: str) -> slice:
         """Return where the coefficients of a party are, without the intercept, which comes first."""
-        start = self.intercept + sum(self.widths[other] for other in self.roles.parties if other < party)
+        start = 1 + sum(self.widths[other] for other in self.roles.parties if other < party)
         return slice(start, start + self.widths[party])
 
     def positions(self, party: str) -> list[int]:
         """Return the places of the columns of a party in the Gram matrix, those that it holds in this order."""
         own = [*range(*self.where(party).indices(self.size))]
-        return [*([0] if self.intercept else []), *own, self.size] if party == self.roles.label else own
+        return [0, *own, self.size] if party == self.roles.label else own
 
     def coefficients(self, party: str) -> list[int]:
         """Return the places of the coefficients of a party, the intercept among those of the label holder."""
@@ -124,13 +121,13 @@ class Blocks:
         parts = [own]
         if party == design.roles.label:
             target = np.asarray(self._target(party), np.float64)
-            parts = [np.ones((design.rows, int(design.intercept))), own, target.reshape(-1, 1)]
+            parts = [np.ones((design.rows, 1)), own, target.reshape(-1, 1)]
         if any(len(part) != design.rows for part in parts):
             lengths = sorted({len(part) for part in parts} - {design.rows})
             raise DataError(f"{party} has {lengths[0]} of {design.rows} common rows; align the tables again")
         whole = np.concatenate(parts, axis=1)
-        means = whole.mean(axis=0) if design.intercept else np.zeros(whole.shape[1])
-        if design.intercept and party == design.roles.label:
+        means = whole.mean(axis=0)
+        if party == design.roles.label:
             means[0] = 0.0
         bits = limb_bits(design.rows)
         columns = scaled(whole - means, bits=2 * bits)
@@ -138,21 +135,21 @@ class Blocks:
         return Columns(whole - means, means, columns.exponents, high, low, bits)
 
 
-def ask_design(columns: Private, roles: Roles, *, rows: int, least: int, intercept: bool = True) -> Questions[Design]:
+def ask_design(columns: Private, roles: Roles, *, rows: int, least: int) -> Questions[Design]:
     """Ask for the number of columns of each party, and refuse too few rows or too many coefficients.
 
     Parameters
     ----------
     columns
         Function that returns the columns of a party.
-    roles, rows, intercept
+    roles, rows
         As of :class:`Design`.
     least
         Least number of common rows.
     """
     check_rows(rows, least=least)
     widths = yield from state(lambda peer: columns(peer).shape[1], peers=roles.parties)
-    design = Design(roles, dict(zip(roles.parties, widths.tolist(), strict=True)), rows, intercept)
+    design = Design(roles, dict(zip(roles.parties, widths.tolist(), strict=True)), rows)
     check_coefficients(design.size, rows)
     return design
 
@@ -171,8 +168,6 @@ class Factored:
     """
 
     def __init__(self, blocks: Blocks, products: Products, rows: slice, *, limbs: int = 2) -> None:
-        if limbs not in {1, 2}:
-            raise InputError(f"columns have 1 or 2 limbs, not {limbs}; choose one of the two")
         self.blocks, self.products, self.rows, self.limbs = blocks, products, rows, limbs
         self.high = cache(self._high)
         self.low = cache(self._low)

@@ -42,25 +42,27 @@ class LinearOptions:
     ridge
         This times the squared norm of the coefficients, without the intercept, is added to the sum of squares, as
         ``alpha`` of scikit-learn's ``Ridge``.
-    intercept
-        True if there is an intercept.
-    without
-        Parties whose columns are left out.
-    limbs
-        2 for products of 44 bits, 1 for 22.
     least
         Least number of common rows.
     """
 
     ridge: float = 0.0
-    intercept: bool = True
-    without: tuple[str, ...] = ()
-    limbs: int = 2
     least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+        check_ridge(self.ridge)
+
+
+def check_ridge(ridge: float) -> None:
+    """Refuse a penalty that is negative or not finite.
+
+    Raises
+    ------
+    ModelError
+        It is.
+    """
+    if not 0 <= ridge < math.inf:
+        raise ModelError(f"model.options.ridge is {ridge}; set it to a finite value of at least 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ class Moments(NamedTuple):
     def solve(self, parties: Sequence[str], penalty: Floats) -> tuple[Floats, Floats]:
         """Return coefficients ``[p]`` and the inverse ``[p, p]`` with the columns of some parties, zero elsewhere."""
         size = self.design.size
-        kept = [*range(self.design.intercept)]
+        kept = [0]
         for party in self.design.roles.parties:
             kept += [*range(size)[self.design.where(party)]] if party in parties else []
         inner = np.ix_(kept, kept)
@@ -167,10 +169,9 @@ def solve_linear(moments: Moments, options: LinearOptions) -> Solution:
         There are no more rows than coefficients.
     """
     design = moments.design
-    parties = [party for party in design.roles.parties if party not in options.without]
     penalty = np.full(design.size, options.ridge)
-    penalty[: design.intercept] = 0.0
-    beta, inverted = moments.solve(parties, penalty)
+    penalty[0] = 0.0
+    beta, inverted = moments.solve(design.roles.parties, penalty)
     used = int((np.diag(inverted) > 0).sum())
     deviance, null = moments.squares(beta), moments.squares(moments.solve((), penalty)[0])
     dispersion = deviance / (design.rows - used)
@@ -248,7 +249,6 @@ def fit_linear(
     *,
     rows: int,
     options: LinearOptions,
-    round: int = 0,
 ) -> Questions[LinearFit]:
     """Fit a linear model, least squares or ridge, with standard errors.
 
@@ -261,17 +261,17 @@ def fit_linear(
         Who does what, and the source of secret bytes.
     rows
         n, number of common rows.
-    options, round
-        Options, and the round of the fit.
+    options
+        Options.
 
     References
     ----------
     Du, Han and Chen, Privacy-preserving multivariate statistical analysis, SDM 2004 (sums of products of two parties).
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least, intercept=options.intercept)
+    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
     blocks = Blocks(design, columns, target)
     every = options.ridge > 0
-    factored = Factored(blocks, products_of(roles, source, rows, round=round), slice(None), limbs=options.limbs)
+    factored = Factored(blocks, products_of(roles, source, rows), slice(None))
     moments = yield from ask_moments(factored, every=every)
     solved = cache(lambda: solve_linear(moments(), options))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
@@ -291,7 +291,7 @@ def _linear_facts(facts: dict[str, float], design: Design, options: LinearOption
     """Return the published numbers with the tests that follow from them."""
     used = int(facts.pop("used"))
     facts["samples"] = design.rows
-    if options.ridge or not design.intercept:
+    if options.ridge:
         return facts
     facts = with_global_test(facts, used=used, intercepts=1, dispersed=True, linear=True)
     rows = float(design.rows)
@@ -330,7 +330,7 @@ def share_out(
         block, width = received[party](), len(design.coefficients(party))
         scale = np.ones(width) if every else np.ldexp(1.0, blocks.of(party).exponents[:width])
         beta, covariance = block[:width] * scale, block[width:].reshape(width, width) * scale[:, None] * scale
-        if not (design.intercept and party == roles.label):
+        if party != roles.label:
             return {"coefficients": beta, "errors": np.sqrt(np.diag(covariance))}
         *means, middle = blocks.of(party).means.tolist()
         back = np.array([1.0, *(-mean for mean in means[1:])])  # from columns less their means to the columns

@@ -32,7 +32,7 @@ from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_
 from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
-from p2pfl.plugins.vertical.linear import LinearFit, ask_units, share_out, without_dependent
+from p2pfl.plugins.vertical.linear import LinearFit, ask_units, check_ridge, share_out, without_dependent
 from p2pfl.plugins.vertical.messages import collect, publish, send_floats
 from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonState, Point, Problem
 from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
@@ -65,8 +65,8 @@ class NewtonOptions:
 
     Parameters
     ----------
-    family, link
-        ``binomial``, ``poisson`` or ``gamma``, and the link; the usual one if ``None``.
+    family
+        ``binomial``, ``poisson`` or ``gamma``, with its usual link.
     ridge
         Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
         log-likelihood.
@@ -79,7 +79,6 @@ class NewtonOptions:
     """
 
     family: str = "binomial"
-    link: str | None = None
     ridge: float = 0.0
     predictor_noise: bool = True
     label_epsilon: float | None = None
@@ -91,13 +90,11 @@ class NewtonOptions:
                 f'model.options.family is "{self.family}", which vertical learning does not fit; choose "gaussian", '
                 '"binomial", "poisson" or "gamma"'
             )
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
-
-        if self.label_epsilon is not None and (self.family, self.link or "logit") != ("binomial", "logit"):
+        check_ridge(self.ridge)
+        if self.label_epsilon is not None and self.family != "binomial":
             raise ModelError(
-                f'privacy.label_epsilon does not work with family = "{self.family}" and link = "{self.link}"; set '
-                'family to "binomial" and leave link out, or leave privacy.label_epsilon out'
+                f'privacy.label_epsilon does not work with family = "{self.family}"; set family to "binomial", or '
+                "leave privacy.label_epsilon out"
             )
 
     @property
@@ -105,7 +102,7 @@ class NewtonOptions:
         """The family with its link."""
         if self.label_epsilon is not None:
             return Response(RandomisedBinomial(RandomisedResponse(self.label_epsilon)), Logit())
-        return response(self.family, self.link, alpha=1.0, classes=2 if self.family == "binomial" else None)
+        return response(self.family, None, alpha=1.0, classes=2 if self.family == "binomial" else None)
 
 
 def fit_newton(
@@ -116,7 +113,6 @@ def fit_newton(
     *,
     rows: int,
     options: NewtonOptions,
-    round: int = 0,
 ) -> Questions[LinearFit]:
     """Fit a generalised linear model, with standard errors.
 
@@ -129,8 +125,8 @@ def fit_newton(
         Who does what, and the source of secret bytes.
     rows
         n, number of common rows.
-    options, round
-        Options, and the round of the fit.
+    options
+        Options.
 
     Raises
     ------
@@ -138,7 +134,7 @@ def fit_newton(
         The steps do not end.
     """
     design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    fit = _Fit(Blocks(design, columns, target), target, source, options, round)
+    fit = _Fit(Blocks(design, columns, target), target, source, options)
     return (yield from fit.ask())
 
 
@@ -160,11 +156,11 @@ class Rows(NamedTuple):
 class _Fit:
     """One fit."""
 
-    def __init__(self, blocks: Blocks, target: Private, source: Source, options: NewtonOptions, round: int) -> None:
-        self.blocks, self.source, self.options, self.round = blocks, source, options, round
+    def __init__(self, blocks: Blocks, target: Private, source: Source, options: NewtonOptions) -> None:
+        self.blocks, self.source, self.options = blocks, source, options
         self.design, self.roles, self.kind = blocks.design, blocks.design.roles, options.response
         self.target = cache(lambda: self._checked(np.asarray(target(self.roles.label))))
-        products = products_of(self.roles, source, self.design.rows, round=round)
+        products = products_of(self.roles, source, self.design.rows)
         self.factored = Factored(blocks, products, slice(None), limbs=1)
         self.weighted = WeightedProducts(self.factored)
         self.every = options.ridge > 0
@@ -257,7 +253,7 @@ class _Fit:
             if not deviation:
                 return points
             purpose = f"noise of predictor {number}"
-            key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party, round=self.round)
+            key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party)
             return points + grid_normals(key, len(points), deviation=noise, bits=PREDICTOR_BITS)
 
         others = yield from collect(shown, size=self.design.rows, to=roles.label, among=roles.features)
@@ -296,7 +292,7 @@ class _Fit:
                 self.kind.derived(self.target(), (rows.predictor + shift)[:, None])[2][:, 0] for shift in (NEAR, -NEAR)
             )
             weights = np.maximum((below - above) / (2 * NEAR), 0.0)
-        elif self.options.family == "binomial" and self.kind.canonical:
+        elif self.options.family == "binomial":
             bound = 1.0 if self.options.label_epsilon is None else None
             return Weighted(rows.scores[:, 0], weights, score_bound=bound, weight_bound=0.25)
         return Weighted(rows.scores[:, 0], weights)

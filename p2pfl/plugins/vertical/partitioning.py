@@ -21,7 +21,7 @@ from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.learning import Learner
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
+from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.tables import declared_columns, vertical
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
@@ -125,7 +125,6 @@ class VerticalPartitioning:
             helper=roles.helper,
             others=tuple(sorted({*peers} - {*roles.peers})),
             steps=model.predictors,
-            most=MAX_PREDICTORS,
             noisy=model.noisy,
             received=model.received,
             published=model.published,

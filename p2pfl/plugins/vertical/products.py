@@ -139,8 +139,6 @@ class Products:
         Source of secret bytes.
     rows
         n, number of common rows.
-    round
-        Round of the fit.
     purpose
         Name of the fit, if a round has several.
     """
@@ -148,7 +146,6 @@ class Products:
     roles: Roles
     source: Source
     rows: int
-    round: int = 0
     purpose: str = "vertical products"
     _numbers: count[int] = field(default_factory=count, init=False, repr=False)
     _keys: dict[tuple[str, str], Callable[[str], bytes]] = field(default_factory=dict, init=False, repr=False)
@@ -241,11 +238,7 @@ class Products:
     def _key(self, dealer: str, party: str) -> Questions[Callable[[str], bytes]]:
         """Return the key that a dealer shares with a party, which is sent before its first use."""
         if (dealer, party) not in self._keys:
-            drawn = cache(
-                lambda: self.source.bytes(
-                    KEY_BYTES, purpose=f"{self.purpose} for {party}", peer=dealer, round=self.round
-                )
-            )
+            drawn = cache(lambda: self.source.bytes(KEY_BYTES, purpose=f"{self.purpose} for {party}", peer=dealer))
             slot = yield from send(
                 lambda: np.frombuffer(drawn(), "<i8").astype(np.int64), size=KEY_BYTES // 8, sender=dealer, to=party
             )

@@ -105,13 +105,12 @@ def fit_descent(
     *,
     rows: int,
     options: DescentOptions,
-    round: int = 0,
 ) -> Questions[LinearFit]:
     """Fit a linear model of two parties with a helper.
 
     Parameters
     ----------
-    columns, target, roles, source, rows, round
+    columns, target, roles, source, rows
         As of :func:`~p2pfl.plugins.vertical.linear.fit_linear`.
     options
         Options.
@@ -129,14 +128,14 @@ def fit_descent(
             'data.options.helper, or model.name to "glm"'
         )
     design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    descent = _Descent(Blocks(design, columns, target), source, options, round)
+    descent = _Descent(Blocks(design, columns, target), source, options)
     return (yield from descent.ask())
 
 
 class _Descent:
     """One fit."""
 
-    def __init__(self, blocks: Blocks, source: Source, options: DescentOptions, round: int) -> None:
+    def __init__(self, blocks: Blocks, source: Source, options: DescentOptions) -> None:
         self.blocks, self.options = blocks, options
         self.design, self.roles = blocks.design, blocks.design.roles
         self.label, self.other = self.roles.label, self.roles.features[0]
@@ -145,7 +144,7 @@ class _Descent:
 
         @cache
         def drawn(peer: str) -> Stream:
-            return stream(source.bytes(KEY_BYTES, purpose="vertical descent", peer=peer, round=round))
+            return stream(source.bytes(KEY_BYTES, purpose="vertical descent", peer=peer))
 
         self.drawn = drawn
         self.private = cache(lambda: PrivateKey(drawn(self.helper), bits=options.bits))

@@ -18,11 +18,12 @@ from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
+from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
 from p2pfl.plugins.vertical.gram import Design, Private
-from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.linear import LinearOptions, check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
@@ -30,9 +31,6 @@ from p2pfl.privacy.keys import Source
 
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
-
-Shapes = dict[str, tuple[int, ...]]
-"""Shapes of tensors by name."""
 
 
 class Fitted(Protocol):
@@ -208,8 +206,7 @@ class VerticalRegression(ABC):
     alone_column: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+        check_ridge(self.ridge)
 
     @property
     def predictors(self) -> int:

@@ -195,8 +195,8 @@ def test_two_parties_alone_fit_the_linear_model_that_a_helper_would_to_the_last_
     features, target = datasets.load_diabetes(return_X_y=True, scaled=False)
     features, target = features[:120, :6], target[:120]
 
-    def alone(roles, source, rows, *, round):
-        return EncryptedProducts(roles, source, rows, round=round, bits=BITS)
+    def alone(roles, source, rows):
+        return EncryptedProducts(roles, source, rows, bits=BITS)
 
     fits = []
     for roles in (PAIR, TWO):

@@ -61,16 +61,6 @@ def test_least_squares_are_those_of_the_joined_table(roles, diabetes):
     assert f_tail(fit.figures["f"], 10, 431) == pytest.approx(oracle.f_pvalue, rel=1e-6)
 
 
-def test_one_limb_is_less_precise_and_enough_for_six_digits(diabetes):
-    features, target = diabetes
-    oracle = sm.OLS(target, sm.add_constant(centred_at_others(features, PAIR))).fit()
-    errors = []
-    for limbs in (1, 2):
-        fit, _ = fitted(features, target, PAIR, limbs=limbs)
-        errors.append(np.abs((joined(fit, "coefficients") - oracle.params[1:]) / oracle.bse[1:]).max())
-    assert errors[1] < 1e-9 < errors[0] < 1e-4
-
-
 def test_columns_of_any_unit_are_fitted_alike(diabetes):
     features, target = diabetes
     units = 10.0 ** np.arange(-5, 5)
@@ -86,15 +76,6 @@ def test_ridge_is_that_of_scikit_learn(diabetes):
     fit, parts = fitted(features, target, THREE, ridge=3.0)
     oracle = Ridge(alpha=3.0, tol=1e-12).fit(np.concatenate([parts[party] for party in THREE.parties], axis=1), target)
     assert np.allclose(joined(fit, "coefficients"), oracle.coef_, rtol=1e-6)
-
-
-def test_without_an_intercept_nothing_is_centred(diabetes):
-    features, target = diabetes
-    fit, parts = fitted(features, target, PAIR, intercept=False)
-    oracle = sm.OLS(target, np.concatenate([parts[party] for party in PAIR.parties], axis=1)).fit()
-    assert np.allclose(joined(fit, "coefficients"), oracle.params, rtol=1e-6)
-    assert np.allclose(joined(fit, "errors"), oracle.bse, rtol=1e-6)
-    assert "intercept" not in fit.own("bob")
 
 
 def test_a_label_holder_without_columns_has_the_intercept(diabetes):
@@ -125,17 +106,6 @@ def test_columns_that_others_determine_are_nan_at_their_owner(diabetes):
     assert np.allclose(own["coefficients"][: width - 2], plain.own("eve")["coefficients"], rtol=1e-6)
     assert fit.own("bob")["intercept"] == pytest.approx(plain.own("bob")["intercept"], rel=1e-6)
     assert fit.figures["adjusted_r2"] == pytest.approx(plain.figures["adjusted_r2"], rel=1e-6)
-
-
-def test_withdrawn_columns_leave_the_model_of_the_others(diabetes):
-    features, target = diabetes
-    fit, parts = fitted(features, target, THREE, without=("eve",))
-    kept = np.concatenate([parts["ada"] - parts["ada"].mean(axis=0), parts["bob"]], axis=1)
-    oracle = sm.OLS(target, sm.add_constant(kept)).fit()
-    assert np.allclose(fit.own("ada")["errors"], oracle.bse[1 : 1 + parts["ada"].shape[1]], rtol=1e-6)
-    assert np.allclose(fit.own("bob")["coefficients"], oracle.params[1 + parts["ada"].shape[1] :], rtol=1e-6)
-    assert np.isnan(fit.own("eve")["coefficients"]).all()
-    assert fit.figures["r2"] == pytest.approx(oracle.rsquared, rel=1e-9)
 
 
 def test_values_of_columns_are_shapley_values_of_refits(diabetes):
