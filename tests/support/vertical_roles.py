@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.learning.additive import add_up, answer_questions
+from p2pfl.plugins.vertical.gram import JoinedTable
 from p2pfl.plugins.vertical.roles import Roles
 
 PAIR = Roles(("ada", "bob"), label="bob", helper="cleo")
@@ -37,6 +38,11 @@ def overheard(asking, roles):
         return answer
 
     return answer_questions(asking, total), views
+
+
+def joined_table(parts, target, roles):
+    """Return the table of the columns of each party and a target."""
+    return JoinedTable(roles, len(target), parts.__getitem__, lambda _: target)
 
 
 def split(features, roles):

@@ -27,6 +27,7 @@ from p2pfl.plugins.vertical.gram import Blocks, Factored, ask_design
 from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
+from p2pfl.plugins.vertical.vertical_models import joined_table
 
 KNOWN_PEOPLE = 300
 """People whose columns the attacker knows; a third of all if they are fewer."""
@@ -153,16 +154,20 @@ def _row_of_one_person(
     roles, rows = learner.roles, len(table.trained)
     liar, victim = roles.features[0], roles.label
 
+    honest = joined_table(table, roles)
+
     def columns(peer: str) -> Floats:
-        own = table.scaled(peer).train
+        own = honest.columns(peer)
         if peer != liar:
             return own
         return np.column_stack([np.arange(rows) == 0, own[:, 1:]]).astype(np.float64)
 
     def asked() -> Questions[tuple[Floats, slice]]:
-        design = yield from ask_design(columns, roles, rows=rows, least=1)
-        blocks = Blocks(design, columns, lambda _: table.targets().astype(np.float64))
-        moments = yield from ask_moments(Factored(blocks, Products(roles, fresh(1), rows), slice(None)), every=True)
+        joined = replace(honest, columns=columns, least=1)
+        design = yield from ask_design(joined)
+        moments = yield from ask_moments(
+            Factored(Blocks(design, joined), Products(roles, fresh(1), rows), slice(None)), every=True
+        )
         return moments().matrix[design.where(liar).start], design.where(victim)
 
     shown: tuple[Floats, slice] = played(asked())  # type: ignore[assignment]

@@ -15,10 +15,31 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.messages import send_floats, state
 from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
 from p2pfl.plugins.vertical.ring import Words, limb_bits, scaled, sum_room
-from p2pfl.plugins.vertical.roles import Roles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles, check_coefficients, check_rows
 
 Private = Callable[[str], Floats]
 """Function that returns private numbers of a peer; only the answer of a question may call it."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTable:
+    """Common rows in one order, of which each party holds its own columns.
+
+    Parameters
+    ----------
+    roles, rows
+        Roles, and the number of common rows n; public.
+    columns, target
+        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder; private.
+    least
+        Least number of common rows.
+    """
+
+    roles: Roles
+    rows: int
+    columns: Private
+    target: Private
+    least: int = LEAST_ROWS
 
 
 @dataclass(frozen=True)
@@ -105,22 +126,20 @@ class Blocks:
     ----------
     design
         Public shape.
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
+    table
+        Private columns and target.
     """
 
-    def __init__(self, design: Design, columns: Private, target: Private) -> None:
-        self.design = design
-        self._columns, self._target = columns, target
+    def __init__(self, design: Design, table: JoinedTable) -> None:
+        self.design, self.table = design, table
         self.of = cache(self._prepared)
 
     def _prepared(self, party: str) -> Columns:
         """Return the columns of a party."""
-        design, own = self.design, np.asarray(self._columns(party), np.float64)
+        design, own = self.design, np.asarray(self.table.columns(party), np.float64)
         parts = [own]
         if party == design.roles.label:
-            target = np.asarray(self._target(party), np.float64)
+            target = np.asarray(self.table.target(party), np.float64)
             parts = [np.ones((design.rows, 1)), own, target.reshape(-1, 1)]
         if any(len(part) != design.rows for part in parts):
             lengths = sorted({len(part) for part in parts} - {design.rows})
@@ -135,22 +154,19 @@ class Blocks:
         return Columns(whole - means, means, columns.exponents, high, low, bits)
 
 
-def ask_design(columns: Private, roles: Roles, *, rows: int, least: int) -> Questions[Design]:
+def ask_design(table: JoinedTable) -> Questions[Design]:
     """Ask for the number of columns of each party, and refuse too few rows or too many coefficients.
 
     Parameters
     ----------
-    columns
-        Function that returns the columns of a party.
-    roles, rows
-        As of :class:`Design`.
-    least
-        Least number of common rows.
+    table
+        Table of all columns.
     """
-    check_rows(rows, least=least)
-    widths = yield from state(lambda peer: columns(peer).shape[1], peers=roles.parties)
-    design = Design(roles, dict(zip(roles.parties, widths.tolist(), strict=True)), rows)
-    check_coefficients(design.size, rows)
+    check_rows(table.rows, least=table.least)
+    parties = table.roles.parties
+    widths = yield from state(lambda peer: table.columns(peer).shape[1], peers=parties)
+    design = Design(table.roles, dict(zip(parties, widths.tolist(), strict=True)), table.rows)
+    check_coefficients(design.size, table.rows)
     return design
 
 

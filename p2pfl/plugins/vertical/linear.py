@@ -24,33 +24,12 @@ from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_
 from p2pfl.plugins.exact.regression.lasso import Quadratic
 from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design, ask_gram
+from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, JoinedTable, ask_design, ask_gram
 from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import Source
 
 FIGURES = ("deviance", "null_deviance", "used", "dispersion")
 """Numbers of a linear fit that the solver publishes."""
-
-
-@dataclass(frozen=True)
-class LinearOptions:
-    """Options of linear models.
-
-    Parameters
-    ----------
-    ridge
-        This times the squared norm of the coefficients, without the intercept, is added to the sum of squares, as
-        ``alpha`` of scikit-learn's ``Ridge``.
-    least
-        Least number of common rows.
-    """
-
-    ridge: float = 0.0
-    least: int = LEAST_ROWS
-
-    def __post_init__(self) -> None:
-        check_ridge(self.ridge)
 
 
 def check_ridge(ridge: float) -> None:
@@ -155,13 +134,13 @@ class Solution(NamedTuple):
     value: Floats
 
 
-def solve_linear(moments: Moments, options: LinearOptions) -> Solution:
+def solve_linear(moments: Moments, *, ridge: float) -> Solution:
     """Return the linear model of a Gram matrix.
 
     Parameters
     ----------
-    moments, options
-        Sums of products, and the model.
+    moments, ridge
+        Sums of products, and the penalty of :func:`fit_linear`.
 
     Raises
     ------
@@ -169,7 +148,7 @@ def solve_linear(moments: Moments, options: LinearOptions) -> Solution:
         There are no more rows than coefficients.
     """
     design = moments.design
-    penalty = np.full(design.size, options.ridge)
+    penalty = np.full(design.size, ridge)
     penalty[0] = 0.0
     beta, inverted = moments.solve(design.roles.parties, penalty)
     used = int((np.diag(inverted) > 0).sum())
@@ -241,45 +220,33 @@ def _units(blocks: Blocks, party: str, *, every: bool) -> Floats:
     return np.asarray(units)
 
 
-def fit_linear(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: LinearOptions,
-) -> Questions[LinearFit]:
+def fit_linear(table: JoinedTable, source: Source, *, ridge: float = 0.0) -> Questions[LinearFit]:
     """Fit a linear model, least squares or ridge, with standard errors.
 
     Parameters
     ----------
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
-    roles, source
-        Who does what, and the source of secret bytes.
-    rows
-        n, number of common rows.
-    options
-        Options.
+    table, source
+        Table of all columns, and the source of secret bytes.
+    ridge
+        This times the squared norm of the coefficients, without the intercept, is added to the sum of squares, as
+        ``alpha`` of scikit-learn's ``Ridge``.
 
     References
     ----------
     Du, Han and Chen, Privacy-preserving multivariate statistical analysis, SDM 2004 (sums of products of two parties).
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    blocks = Blocks(design, columns, target)
-    every = options.ridge > 0
-    factored = Factored(blocks, products_of(roles, source, rows), slice(None))
+    check_ridge(ridge)
+    design = yield from ask_design(table)
+    blocks, roles, every = Blocks(design, table), design.roles, ridge > 0
+    factored = Factored(blocks, products_of(roles, source, design.rows), slice(None))
     moments = yield from ask_moments(factored, every=every)
-    solved = cache(lambda: solve_linear(moments(), options))
+    solved = cache(lambda: solve_linear(moments(), ridge=ridge))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
     value = {}
     for number, party in enumerate(roles.parties):
         value[party] = yield from send_floats(partial(_value_of, solved, number), size=1, sender=roles.solver, to=party)
     values = yield from publish(lambda: solved().figures, size=len(FIGURES), sender=roles.solver)
-    figures = _linear_facts(dict(zip(FIGURES, values.tolist(), strict=True)), design, options)
+    figures = _linear_facts(dict(zip(FIGURES, values.tolist(), strict=True)), design, ridge=ridge)
     return LinearFit(design, figures, lambda party: {**own(party), "value": value[party]()})
 
 
@@ -287,11 +254,11 @@ def _value_of(solved: Callable[[], Solution], number: int) -> Floats:
     return solved().value[number : number + 1]
 
 
-def _linear_facts(facts: dict[str, float], design: Design, options: LinearOptions) -> dict[str, float]:
+def _linear_facts(facts: dict[str, float], design: Design, *, ridge: float) -> dict[str, float]:
     """Return the published numbers with the tests that follow from them."""
     used = int(facts.pop("used"))
     facts["samples"] = design.rows
-    if options.ridge:
+    if ridge:
         return facts
     facts = with_global_test(facts, used=used, intercepts=1, dispersed=True, linear=True)
     rows = float(design.rows)

@@ -30,12 +30,11 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, ask_gram
+from p2pfl.plugins.vertical.gram import Blocks, Factored, JoinedTable, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, check_ridge, share_out, without_dependent
 from p2pfl.plugins.vertical.messages import collect, publish, send_floats
 from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonState, Point, Problem
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.plugins.vertical.weighted_products import Weighted, WeightedProducts
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.normal_stream import grid_normals
@@ -74,15 +73,12 @@ class NewtonOptions:
         False for exact predictors, with which the label holder can compute the columns of the others.
     label_epsilon
         Privacy of each label under randomised response, whose targets are right on average; ``None`` for labels.
-    least
-        Least number of common rows.
     """
 
     family: str = "binomial"
     ridge: float = 0.0
     predictor_noise: bool = True
     label_epsilon: float | None = None
-    least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -105,37 +101,21 @@ class NewtonOptions:
         return response(self.family, None, alpha=1.0, classes=2 if self.family == "binomial" else None)
 
 
-def fit_newton(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: NewtonOptions,
-) -> Questions[LinearFit]:
+def fit_newton(table: JoinedTable, source: Source, options: NewtonOptions) -> Questions[LinearFit]:
     """Fit a generalised linear model, with standard errors.
 
     Parameters
     ----------
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
-    roles, source
-        Who does what, and the source of secret bytes.
-    rows
-        n, number of common rows.
-    options
-        Options.
+    table, source, options
+        Table of all columns, the source of secret bytes, and options.
 
     Raises
     ------
     LearningError
         The steps do not end.
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    fit = _Fit(Blocks(design, columns, target), target, source, options)
-    return (yield from fit.ask())
+    design = yield from ask_design(table)
+    return (yield from _Fit(Blocks(design, table), source, options).ask())
 
 
 class Rows(NamedTuple):
@@ -156,10 +136,10 @@ class Rows(NamedTuple):
 class _Fit:
     """One fit."""
 
-    def __init__(self, blocks: Blocks, target: Private, source: Source, options: NewtonOptions) -> None:
+    def __init__(self, blocks: Blocks, source: Source, options: NewtonOptions) -> None:
         self.blocks, self.source, self.options = blocks, source, options
         self.design, self.roles, self.kind = blocks.design, blocks.design.roles, options.response
-        self.target = cache(lambda: self._checked(np.asarray(target(self.roles.label))))
+        self.target = cache(lambda: self._checked(np.asarray(blocks.table.target(self.roles.label))))
         products = products_of(self.roles, source, self.design.rows)
         self.factored = Factored(blocks, products, slice(None), limbs=1)
         self.weighted = WeightedProducts(self.factored)

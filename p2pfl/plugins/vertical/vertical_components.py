@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.components import Components, decompose
+from p2pfl.plugins.vertical.gram import JoinedTable
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import Source
@@ -93,15 +95,12 @@ class VerticalPCA:
     def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the decomposition."""
         rows = len(table.trained)
-
-        def columns(peer: str) -> Floats:
-            return self._columns(table, peer)
-
-        found = yield from decompose(columns, roles, source, rows=rows, standardise=self.standardise)
+        joined = JoinedTable(roles, rows, partial(self._columns, table), lambda _: np.zeros(rows))
+        components = yield from decompose(joined, source, standardise=self.standardise)
         kept = np.zeros(self.components)
-        kept[: len(found.variance)] = found.variance[: self.components]
-        values = (float(rows), float(found.variance.sum()), *kept.tolist())
-        return VerticalFit(_Loadings(found), dict(zip(self.figures, values, strict=True)))
+        kept[: len(components.variance)] = components.variance[: self.components]
+        values = (float(rows), float(components.variance.sum()), *kept.tolist())
+        return VerticalFit(_Loadings(components), dict(zip(self.figures, values, strict=True)))
 
     def loss(self, fit: VerticalFit) -> None:
         """Return nothing, as a statistic has no loss."""

@@ -27,10 +27,9 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.gram import Blocks, Private, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import LinearFit
 from p2pfl.plugins.vertical.messages import Slot, ints_to_large, large_to_ints, publish, send
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 
@@ -68,7 +67,7 @@ class DescentOptions:
     Parameters
     ----------
     ridge
-        As of :class:`~p2pfl.plugins.vertical.linear.LinearOptions`, in units of standardised columns.
+        As of :func:`~p2pfl.plugins.vertical.linear.fit_linear`, in units of standardised columns.
     rate
         Share of the gradient, divided by the number of rows, by which standardised coefficients change.
     steps
@@ -77,8 +76,6 @@ class DescentOptions:
         Share of the loss by which it must fall in a step for another one.
     bits
         Bits of the key.
-    least
-        Least number of common rows.
     """
 
     ridge: float = 0.0
@@ -86,7 +83,6 @@ class DescentOptions:
     steps: int = 300
     tolerance: float = 1e-13
     bits: int = MODULUS_BITS
-    least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
         if not (0 <= self.ridge < math.inf and 0 < self.rate < 2 and self.steps >= 1 and self.tolerance >= 0):
@@ -97,23 +93,13 @@ class DescentOptions:
             )
 
 
-def fit_descent(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: DescentOptions,
-) -> Questions[LinearFit]:
+def fit_descent(table: JoinedTable, source: Source, options: DescentOptions) -> Questions[LinearFit]:
     """Fit a linear model of two parties with a helper.
 
     Parameters
     ----------
-    columns, target, roles, source, rows
-        As of :func:`~p2pfl.plugins.vertical.linear.fit_linear`.
-    options
-        Options.
+    table, source, options
+        Table of all columns, the source of secret bytes, and options.
 
     Raises
     ------
@@ -122,14 +108,14 @@ def fit_descent(
     LearningError
         The loss rises.
     """
+    roles = table.roles
     if len(roles.parties) != 2 or roles.helper is None:
         raise InputError(
             f"vertical_descent is a protocol of two parties and a helper, not of {', '.join(roles.peers)}; set "
             'data.options.helper, or model.name to "glm"'
         )
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    descent = _Descent(Blocks(design, columns, target), source, options)
-    return (yield from descent.ask())
+    design = yield from ask_design(table)
+    return (yield from _Descent(Blocks(design, table), source, options).ask())
 
 
 class _Descent:

@@ -22,8 +22,8 @@ from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
-from p2pfl.plugins.vertical.gram import Design, Private
-from p2pfl.plugins.vertical.linear import LinearOptions, check_ridge, fit_linear
+from p2pfl.plugins.vertical.gram import Design, JoinedTable
+from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
@@ -175,6 +175,16 @@ class VerticalModel(Protocol):
         ...
 
 
+def joined_table(table: CommonTable, roles: Roles) -> JoinedTable:
+    """Return the training rows of all parties with their standardised columns."""
+    return JoinedTable(
+        roles,
+        len(table.trained),
+        lambda peer: table.scaled(peer).train,
+        lambda _: table.targets().astype(np.float64),
+    )
+
+
 def joined(table: CommonTable, *, test: bool = False) -> Floats:
     """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
     parts = [table.scaled(peer) for peer in table.parties.names]
@@ -249,23 +259,16 @@ class VerticalRegression(ABC):
 
     def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
-
-        def columns(peer: str) -> Floats:
-            return table.scaled(peer).train
-
-        def target(_: str) -> Floats:
-            return table.targets().astype(np.float64)
-
         rows = len(table.trained)
-        fitted = yield from self.ask(columns, target, roles, source, rows=rows)
+        fitted = yield from self.ask(joined_table(table, roles), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
 
     @abstractmethod
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
-        """Return the questions of the fit of columns ``[n, a]`` of each party and the target ``[n]``."""
+    def ask(self, table: JoinedTable, source: Source) -> Questions[Fitted]:
+        """Return the questions of the fit of the training rows."""
 
     @abstractmethod
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
@@ -377,13 +380,12 @@ class VerticalGLM(VerticalRegression):
         """True if all but the last predictors have noise."""
         return self.predictor_noise
 
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[Fitted]:
         """Return the questions of the fit."""
         if self.family == "gaussian":
-            linear = LinearOptions(ridge=self.ridge)
-            return (yield from fit_linear(columns, target, roles, source, rows=rows, options=linear))
+            return (yield from fit_linear(table, source, ridge=self.ridge))
         newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
-        return (yield from fit_newton(columns, target, roles, source, rows=rows, options=newton))
+        return (yield from fit_newton(table, source, newton))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
@@ -461,19 +463,10 @@ class VerticalLasso(VerticalRegression):
         held = int(self.validation * rows)
         return PathOptions(self.l1_ratio, self.lambdas, self.smallest, held)
 
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[Fitted]:
         """Return the questions of the path."""
-        options = self.path(rows=rows)
-        return ChosenFit((yield from fit_path(columns, target, roles, source, rows=rows, options=options)))
+        return ChosenFit((yield from fit_path(table, source, self.path(rows=table.rows))))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
-        path = self.path(rows=len(features))
-        return fit_whole_path(
-            features,
-            targets,
-            held=path.validation,
-            l1_ratio=self.l1_ratio,
-            lambdas=self.lambdas,
-            smallest=self.smallest,
-        )
+        return fit_whole_path(features, targets, self.path(rows=len(features)))

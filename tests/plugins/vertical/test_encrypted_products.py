@@ -13,7 +13,7 @@ from p2pfl.plugins.vertical.ring import words
 from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.paillier import PrivateKey
-from vertical_roles import PAIR, THREE, overheard, play, split
+from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
 TWO = Roles(("ada", "bob"), label="bob")
 BITS = 448
@@ -203,14 +203,7 @@ def test_two_parties_alone_fit_the_linear_model_that_a_helper_would_to_the_last_
         if roles is TWO:
             monkeypatch.setattr(linear, "products_of", alone)
         parts = split(features, roles)
-        asking = linear.fit_linear(
-            lambda party, parts=parts: parts[party],
-            lambda _: target,
-            roles,
-            SecretSource(),
-            rows=len(target),
-            options=linear.LinearOptions(),
-        )
+        asking = linear.fit_linear(joined_table(parts, target, roles), SecretSource())
         fits.append(play(asking, roles))
     helped, on_their_own = fits
     assert TWO.solver == "ada"

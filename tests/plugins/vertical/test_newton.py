@@ -10,7 +10,7 @@ from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.plugins.vertical import weighted_products
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.privacy.keys import SecretSource, SeededSource
-from vertical_roles import ALONE, FOUR, PAIR, THREE, overheard, play, split, two_tables
+from vertical_roles import ALONE, FOUR, PAIR, THREE, joined_table, overheard, play, split, two_tables
 
 FAMILIES = {
     "binomial": sm.families.Binomial(),
@@ -33,14 +33,7 @@ def drawn(family, *, rows=1500, width=8, seed=3):
 
 
 def asked(parts, target, roles, *, source=None, **options):
-    return fit_newton(
-        parts.__getitem__,
-        lambda _: target,
-        roles,
-        source or SecretSource(),
-        rows=len(target),
-        options=NewtonOptions(**options),
-    )
+    return fit_newton(joined_table(parts, target, roles), source or SecretSource(), NewtonOptions(**options))
 
 
 def joined(fit, key):
