@@ -5,12 +5,12 @@ import pytest
 
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.plugins.vertical.gram import JoinedTable
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 
-PAIR = Roles(("ada", "bob"), label="bob", helper="cleo")
-THREE = Roles(("ada", "bob", "eve"), label="bob", helper="cleo")
-ALONE = Roles(("ada", "bob", "eve"), label="bob")
-FOUR = Roles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
+PAIR = PartyRoles(("ada", "bob"), label="bob", helper="cleo")
+THREE = PartyRoles(("ada", "bob", "eve"), label="bob", helper="cleo")
+ALONE = PartyRoles(("ada", "bob", "eve"), label="bob")
+FOUR = PartyRoles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
 
 
 def play(asking, roles):

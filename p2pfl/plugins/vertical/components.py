@@ -12,9 +12,9 @@ from p2pfl.core.encodings import Floats
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.elementary import eigen
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, JoinedTable, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import ask_moments
-from p2pfl.plugins.vertical.messages import publish, send_floats
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 
@@ -34,7 +34,7 @@ class Components:
         ``own(peer)`` returns the loadings ``[components, a]`` of a party's columns; private.
     """
 
-    design: Design
+    design: JoinedDesign
     variance: Floats
     correlation: Floats | None
     own: Callable[[str], Floats]
@@ -58,7 +58,7 @@ def decompose(
     design = yield from ask_design(table)
     blocks = Blocks(design, table)
     products = products_of(roles, source, rows)
-    moments = yield from ask_moments(Factored(blocks, products, slice(None)), every=not standardise)
+    moments = yield from ask_moments(FactoredColumns(blocks, products, slice(None)), every=not standardise)
     width = design.size - 1
 
     def covariance() -> Floats:

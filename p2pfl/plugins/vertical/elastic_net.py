@@ -14,9 +14,9 @@ from p2pfl.core.errors import ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.lasso import descended
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, JoinedTable, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import Moments, ask_moments
-from p2pfl.plugins.vertical.messages import publish, send_floats
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 
@@ -65,7 +65,7 @@ class PathFit:
         holder; private.
     """
 
-    design: Design
+    design: JoinedDesign
     penalties: Floats
     deviances: Floats
     validation: Floats
@@ -90,7 +90,7 @@ def fit_path(table: JoinedTable, source: Source, options: PathOptions) -> Questi
     for number, part in enumerate(parts):
         count = part.stop - part.start
         products = products_of(roles, source, count, purpose=f"vertical products of part {number}")
-        moments.append((yield from ask_moments(Factored(blocks, products, part), every=True)))
+        moments.append((yield from ask_moments(FactoredColumns(blocks, products, part), every=True)))
     solved = cache(lambda: _path([each() for each in moments], options, rows=rows - held))
     received = {}
     for party in roles.parties:

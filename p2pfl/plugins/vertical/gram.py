@@ -12,12 +12,12 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.messages import send_floats, state
-from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
-from p2pfl.plugins.vertical.ring import Words, limb_bits, scaled, sum_room
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, PartyRoles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.private_messages import send_floats, state
+from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, Products, SharedMatrix
+from p2pfl.plugins.vertical.ring import Words, fixed_point, limb_bits, sum_room
 
-Private = Callable[[str], Floats]
+PrivateFloats = Callable[[str], Floats]
 """Function that returns private numbers of a peer; only the answer of a question may call it."""
 
 
@@ -35,15 +35,15 @@ class JoinedTable:
         Least number of common rows.
     """
 
-    roles: Roles
+    roles: PartyRoles
     rows: int
-    columns: Private
-    target: Private
+    columns: PrivateFloats
+    target: PrivateFloats
     least: int = LEAST_ROWS
 
 
 @dataclass(frozen=True)
-class Design:
+class JoinedDesign:
     """Public shape of a joined table: a column of ones, the columns of each party in order of names, and a target.
 
     Parameters
@@ -57,12 +57,12 @@ class Design:
 
     Examples
     --------
-    >>> design = Design(Roles(("ada", "bob"), label="bob", helper="cleo"), {"ada": 2, "bob": 3}, rows=100)
+    >>> design = JoinedDesign(PartyRoles(("ada", "bob"), label="bob", helper="cleo"), {"ada": 2, "bob": 3}, rows=100)
     >>> design.size, design.where("ada"), design.where("bob")
     (6, slice(1, 3, None), slice(3, 6, None))
     """
 
-    roles: Roles
+    roles: PartyRoles
     widths: Mapping[str, int]
     rows: int
 
@@ -130,7 +130,7 @@ class Blocks:
         Private columns and target.
     """
 
-    def __init__(self, design: Design, table: JoinedTable) -> None:
+    def __init__(self, design: JoinedDesign, table: JoinedTable) -> None:
         self.design, self.table = design, table
         self.of = cache(self._prepared)
 
@@ -149,12 +149,12 @@ class Blocks:
         if party == design.roles.label:
             means[0] = 0.0
         bits = limb_bits(design.rows)
-        columns = scaled(whole - means, bits=2 * bits)
+        columns = fixed_point(whole - means, bits=2 * bits)
         high, low = columns.limbs(bits)
         return Columns(whole - means, means, columns.exponents, high, low, bits)
 
 
-def ask_design(table: JoinedTable) -> Questions[Design]:
+def ask_design(table: JoinedTable) -> Questions[JoinedDesign]:
     """Ask for the number of columns of each party, and refuse too few rows or too many coefficients.
 
     Parameters
@@ -165,12 +165,12 @@ def ask_design(table: JoinedTable) -> Questions[Design]:
     check_rows(table.rows, least=table.least)
     parties = table.roles.parties
     widths = yield from state(lambda peer: table.columns(peer).shape[1], peers=parties)
-    design = Design(table.roles, dict(zip(parties, widths.tolist(), strict=True)), table.rows)
+    design = JoinedDesign(table.roles, dict(zip(parties, widths.tolist(), strict=True)), table.rows)
     check_coefficients(design.size, table.rows)
     return design
 
 
-class Factored:
+class FactoredColumns:
     """Columns as factors of products, for some of the rows.
 
     Parameters
@@ -197,7 +197,7 @@ class Factored:
     def _low(self, party: str) -> Matrix:
         return self.products.matrix(party, self._width(party), lambda: self.blocks.of(party).low[self.rows])
 
-    def pair(self, left: str, right: str) -> Questions[tuple[list[Shared], list[Dealt]]]:
+    def pair(self, left: str, right: str) -> Questions[tuple[list[SharedMatrix], list[DealtProduct]]]:
         """Ask for the products of the columns of two parties: those of high limbs, and the sum of mixed ones."""
         factors = [Factors(self.high(left), self.high(right))]
         if self.limbs == 2:
@@ -206,7 +206,7 @@ class Factored:
         return [high.product, *([mixed[0].product + mixed[1].product] if mixed else [])], [high, *mixed]
 
 
-def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
+def ask_gram(factored: FactoredColumns) -> Questions[Callable[[], Floats]]:
     """Ask for the Gram matrix, and return the function by which the solver reads it.
 
     It has a row and a column for each coefficient, and the last ones for the target; each column is in units of its
@@ -253,7 +253,7 @@ def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
     return cache(gram)
 
 
-def _own_products(factored: Factored, party: str) -> Floats:
+def _own_products(factored: FactoredColumns, party: str) -> Floats:
     return factored.blocks.of(party).products(factored.rows, limbs=factored.limbs)
 
 

@@ -24,8 +24,8 @@ from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_
 from p2pfl.plugins.exact.regression.lasso import Quadratic
 from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, JoinedTable, ask_design, ask_gram
-from p2pfl.plugins.vertical.messages import publish, send_floats
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design, ask_gram
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 FIGURES = ("deviance", "null_deviance", "used", "dispersion")
@@ -60,7 +60,7 @@ class LinearFit:
         its ``intercept`` and ``intercept_error`` ``[1]``. Private.
     """
 
-    design: Design
+    design: JoinedDesign
     figures: Mapping[str, float]
     own: Callable[[str], Mapping[str, Floats]]
 
@@ -77,7 +77,7 @@ class Moments(NamedTuple):
     """
 
     matrix: Floats
-    design: Design
+    design: JoinedDesign
 
     def squares(self, beta: Floats) -> float:
         """Return the sum of squared residuals."""
@@ -197,7 +197,7 @@ def ask_units(blocks: Blocks, *, every: bool) -> Questions[Callable[[], Floats]]
     return cache(units)
 
 
-def ask_moments(factored: Factored, *, every: bool) -> Questions[Callable[[], Moments]]:
+def ask_moments(factored: FactoredColumns, *, every: bool) -> Questions[Callable[[], Moments]]:
     """Ask for the Gram matrix, and return the function by which the solver reads it in units that it knows.
 
     Parameters
@@ -238,7 +238,7 @@ def fit_linear(table: JoinedTable, source: Source, *, ridge: float = 0.0) -> Que
     check_ridge(ridge)
     design = yield from ask_design(table)
     blocks, roles, every = Blocks(design, table), design.roles, ridge > 0
-    factored = Factored(blocks, products_of(roles, source, design.rows), slice(None))
+    factored = FactoredColumns(blocks, products_of(roles, source, design.rows), slice(None))
     moments = yield from ask_moments(factored, every=every)
     solved = cache(lambda: solve_linear(moments(), ridge=ridge))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
@@ -254,7 +254,7 @@ def _value_of(solved: Callable[[], Solution], number: int) -> Floats:
     return solved().value[number : number + 1]
 
 
-def _linear_facts(facts: dict[str, float], design: Design, *, ridge: float) -> dict[str, float]:
+def _linear_facts(facts: dict[str, float], design: JoinedDesign, *, ridge: float) -> dict[str, float]:
     """Return the published numbers with the tests that follow from them."""
     used = int(facts.pop("used"))
     facts["samples"] = design.rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p2pfl.experiment.partitionings import Disclosure
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.results.formats import size
 
 WORD = 8

@@ -29,7 +29,7 @@ from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.gram import Blocks, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import LinearFit
-from p2pfl.plugins.vertical.messages import Slot, ints_to_large, large_to_ints, publish, send
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, publish, send
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 
@@ -154,8 +154,8 @@ class _Descent:
     def ask(self) -> Questions[LinearFit]:
         """Take all steps."""
         for party in self.roles.parties:
-            slot = yield from send(self._modulus, size=self.words, sender=self.helper, to=party)
-            self.keys[party] = cache(partial(self._key, slot, party))
+            message = yield from send(self._modulus, size=self.words, sender=self.helper, to=party)
+            self.keys[party] = cache(partial(self._key, message, party))
         theta: Thetas = {party: partial(np.zeros, self.design.widths[party]) for party in self.roles.parties}
         losses = [math.inf]
         for _ in range(self.options.steps):
@@ -172,9 +172,9 @@ class _Descent:
     def _modulus(self) -> Ints:
         return large_to_ints([self.private().public.modulus], self.words)
 
-    def _key(self, slot: Slot, party: str) -> tuple[PublicKey, Powers]:
+    def _key(self, message: PrivateMessage, party: str) -> tuple[PublicKey, Powers]:
         """Return the public key as a party has it, and powers that hide what it encrypts."""
-        key = PublicKey(ints_to_large(slot.read(party), self.words)[0], bits=self.options.bits)
+        key = PublicKey(ints_to_large(message.read(party), self.words)[0], bits=self.options.bits)
         return key, key.rerandomiser(self.drawn(party))
 
     def _hidden(self, party: str, number: Any, message: int) -> Any:
@@ -182,7 +182,7 @@ class _Descent:
         key, powers = self.keys[party]()
         return key.hide(number, message, self.drawn(party), powers)
 
-    def _step(self, theta: Thetas) -> Questions[tuple[Thetas, Slot]]:
+    def _step(self, theta: Thetas) -> Questions[tuple[Thetas, PrivateMessage]]:
         """Return the coefficients after a step, and where the helper has the encrypted loss before it."""
         rows, words = self.design.rows, self.words
         predictors = {party: once(partial(self._predictor, party, theta[party])) for party in theta}
@@ -226,9 +226,9 @@ class _Descent:
         messages = [*part().tolist(), self._squares(part(), theta())]
         return [self._hidden(self.other, 1, message) for message in messages]
 
-    def _numbers(self, slot: Slot, party: str) -> list[Any]:
+    def _numbers(self, message: PrivateMessage, party: str) -> list[Any]:
         """Return encrypted numbers that a party received."""
-        return self.keys[party]()[0].check(ints_to_large(slot.read(party), self.words))
+        return self.keys[party]()[0].check(ints_to_large(message.read(party), self.words))
 
     def _residuals(self, received: Sequence[Any], own: Ints) -> list[Any]:
         """Return the encrypted residuals."""
@@ -241,7 +241,7 @@ class _Descent:
         mixed = key.combine(received[:-1], 2 * own) * received[-1] % key.square
         return large_to_ints([self._hidden(self.label, mixed, self._squares(own, theta))], self.words)
 
-    def _loss(self, total: Slot) -> Floats:
+    def _loss(self, total: PrivateMessage) -> Floats:
         """Return the loss, which the helper decrypts."""
         [number] = ints_to_large(total.read(self.helper), self.words)
         return np.array([math.ldexp(self.private().decrypt(number), -2 * FRACTION)])

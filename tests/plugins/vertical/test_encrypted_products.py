@@ -8,14 +8,14 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.plugins.vertical import encrypted_products as module
 from p2pfl.plugins.vertical import linear
 from p2pfl.plugins.vertical.encrypted_products import MAX_ROWS, EncryptedProducts, products_of
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.products import Factors, Products
 from p2pfl.plugins.vertical.ring import words
-from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.paillier import PrivateKey
 from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
-TWO = Roles(("ada", "bob"), label="bob")
+TWO = PartyRoles(("ada", "bob"), label="bob")
 BITS = 448
 WIDE = 2 * BITS // 64
 

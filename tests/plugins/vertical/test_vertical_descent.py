@@ -6,7 +6,7 @@ from sklearn.linear_model import Ridge
 
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
 from p2pfl.plugins.vertical.linear import fit_linear
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.vertical_descent import DescentOptions, fit_descent
 from p2pfl.privacy.keys import SeededSource
 from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
@@ -68,7 +68,7 @@ def test_what_makes_no_descent_is_refused(table):
     with pytest.raises(InputError, match="protocol of two parties and a helper"):
         play(asked(table, THREE), THREE)
     with pytest.raises(InputError, match="protocol of two parties and a helper"):
-        play(asked(table, Roles(("ada", "bob", "eve"), label="bob")), THREE)
+        play(asked(table, PartyRoles(("ada", "bob", "eve"), label="bob")), THREE)
     with pytest.raises(DataError, match="do not fit encrypted sums"):
         play(asked((table[0], table[1] * 1e9)), PAIR)
     with pytest.raises(ModelError, match="make no descent"):

@@ -20,7 +20,7 @@ MAX_PREDICTORS = 14
 
 
 @dataclass(frozen=True)
-class Roles:
+class PartyRoles:
     """Roles of peers; public.
 
     Parameters
@@ -39,7 +39,7 @@ class Roles:
 
     Examples
     --------
-    >>> roles = Roles(("bob", "ada"), label="bob", helper="cleo")
+    >>> roles = PartyRoles(("bob", "ada"), label="bob", helper="cleo")
     >>> roles.features, roles.solver, roles.dealer("ada", "bob")
     (('ada',), 'cleo', 'cleo')
     """

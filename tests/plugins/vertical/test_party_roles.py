@@ -1,7 +1,7 @@
 import pytest
 
 from p2pfl.core.errors import DataError, InputError, LearningError
-from p2pfl.plugins.vertical.roles import Roles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients, check_rows
 
 
 @pytest.mark.parametrize(
@@ -16,20 +16,20 @@ from p2pfl.plugins.vertical.roles import Roles, check_coefficients, check_rows
 )
 def test_roles_that_protect_nobody_are_refused(parties, label, helper, error, sentence):
     with pytest.raises(error, match=sentence):
-        Roles(parties, label=label, helper=helper)
+        PartyRoles(parties, label=label, helper=helper)
 
 
 def test_the_label_holder_never_solves_and_no_party_deals_for_itself():
     for helper in ("cleo", None):
         for label in ("ada", "bob", "eve"):
-            roles = Roles(("eve", "ada", "bob"), label=label, helper=helper)
+            roles = PartyRoles(("eve", "ada", "bob"), label=label, helper=helper)
             assert roles.solver != label
             assert all(roles.dealer(x, y) not in {x, y} for x in roles.parties for y in roles.parties if x != y)
             assert roles.solver in roles.peers
 
 
 def test_columns_that_follow_from_predictions_are_refused():
-    roles = Roles(("ada", "bob"), label="bob", helper="cleo")
+    roles = PartyRoles(("ada", "bob"), label="bob", helper="cleo")
     roles.check_columns("bob", 0)
     roles.check_columns("ada", 2)
     roles.check_columns("ada", 1, alone_column=True)
