@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Description, Field, FloatArray, feature_names
 
 CommonRows = Literal["common", "labelled", "hidden"]
@@ -63,6 +64,19 @@ class Party:
     def used(self) -> tuple[str, ...]:
         """Names of the features, and last of the target at the label holder."""
         return self.columns if self.target is None else (*self.columns, self.description.target or "target")
+
+    @property
+    def targets(self) -> npt.NDArray[Any]:
+        """Targets of the label holder.
+
+        Raises
+        ------
+        DataError
+            The party is another one.
+        """
+        if self.target is None:
+            raise DataError("this table has no target; name its column by target in the file that declares columns")
+        return self.target
 
     @property
     def may_lack(self) -> bool:

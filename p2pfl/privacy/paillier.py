@@ -35,7 +35,7 @@ import numpy.typing as npt
 from p2pfl.core.errors import PrivacyError
 
 big: Callable[[int], Any]
-"""What large numbers are computed with."""
+"""Type of large numbers: ``mpz`` with gmpy2, otherwise ``int``."""
 
 try:
     from gmpy2 import mpz
@@ -117,17 +117,17 @@ class PublicKey:
         return encrypted * (1 + message * self.modulus) % self.square * fresh % self.square
 
     def check(self, numbers: Sequence[int]) -> list[Any]:
-        """Return encrypted numbers as they are computed with.
+        """Return encrypted numbers, checked, in the type of large numbers.
 
         Raises
         ------
         PrivacyError
             One is no encrypted number.
         """
-        found = [big(number) for number in numbers]
-        if not all(0 < number < self.square for number in found):
+        checked = [big(number) for number in numbers]
+        if not all(0 < number < self.square for number in checked):
             raise PrivacyError("encrypted numbers are damaged; start the run again")
-        return found
+        return checked
 
     def combine(self, encrypted: Sequence[Any], factors: npt.NDArray[np.int64]) -> Any:
         r"""Return an encryption of :math:`\sum_i x_i m_i`, which is not yet hidden from the holder of the key.
@@ -143,8 +143,8 @@ class PublicKey:
         shifted = factors.view(np.uint64) + np.uint64(1 << wide)  # not negative, below 2^(wide + 1), modulo 2^64
         window = max(1, min(8, len(encrypted).bit_length() - 3))
         total = big(1)
-        for place in range((wide + window) // window - 1, -1, -1):
-            digits = ((shifted >> np.uint64(window * place)) & np.uint64((1 << window) - 1)).tolist()
+        for position in range((wide + window) // window - 1, -1, -1):
+            digits = ((shifted >> np.uint64(window * position)) & np.uint64((1 << window) - 1)).tolist()
             for _ in range(window):
                 total = total * total % self.square
             total = total * self._by_digit(encrypted, digits, 1 << window) % self.square

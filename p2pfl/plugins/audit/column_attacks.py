@@ -2,8 +2,8 @@
 
 The label holder knows the columns of some people, and predicts those of all others from its own columns and from the
 sums of linear predictors that it has received. A party enters the indicator of one person as a column, and the solver
-reads that person's row in the products: this always succeeds, and the privacy statement says so. A party comes with
-guessed people, whom agreed sizes of tables keep out.
+reads that person's row in the products: this always succeeds, and the privacy statement says so. A party adds guessed
+people to its table, which the agreed sizes of tables prevent.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import joined_table
+from p2pfl.privacy.keys import Source
 
 KNOWN_PEOPLE = 300
 """People whose columns the attacker knows; a third of all if they are fewer."""
@@ -88,20 +89,25 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     if not isinstance(learner, VerticalLearner) or {*learner.parties.own} != {*learner.parties.names}:
         return []
     peers = plan.topology.peers
-
-    def played(asking: Questions[Result], note: Callable[[Question], Question] = lambda question: question) -> Result:
-        return answer_questions(asking, lambda question: add_up(note(question), peers))
-
-    aligned = played(align(learner.parties, fresh(seed), run=b"audit"))
+    aligned = _play(align(learner.parties, fresh(seed), run=b"audit"), peers)
     table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
     claims = []
     if learner.model.predictors:
         roles = learner.roles
         received = RecordedTotals(roles.label, roles.features, len(table.trained))
-        played(learner.model.fit(table, roles, fresh(seed)), received.note)
+        _play(learner.model.fit(table, roles, fresh(seed)), peers, received.note)
         claims.append(_columns_from_predictors(table, received.values, seed=seed))
-    claims.append(_row_of_one_person(table, learner, fresh, played))
-    return [*claims, _guessed_people(learner.parties, fresh(seed), played)]
+    claims.append(_row_of_one_person(table, learner, fresh, peers))
+    return [*claims, _guessed_people(learner.parties, fresh(seed), peers)]
+
+
+def _play(
+    asking: Questions[Result],
+    peers: Sequence[str],
+    note: Callable[[Question], Question] = lambda question: question,
+) -> Result:
+    """Return the result of questions that all peers answer in this process."""
+    return answer_questions(asking, lambda question: add_up(note(question), peers))
 
 
 def _columns_from_predictors(table: AlignedTable, seen: Sequence[Ints], *, seed: int) -> ExactClaim:
@@ -110,46 +116,44 @@ def _columns_from_predictors(table: AlignedTable, seen: Sequence[Ints], *, seed:
     own = np.column_stack([table.standardised(label).train, table.targets()])
     foreign = np.concatenate([table.standardised(peer).train for peer in table.parties.names if peer != label], axis=1)
     predictors = np.array(seen, np.float64).T  # [n, T]
-    given = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
-    scores = np.zeros(len(given))
+    knowledge = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
+    scores = np.zeros(len(knowledge))
     for repeat in range(REPEATS):
         order = draw(seed, "audit known people", round=repeat).permutation(len(own))
-        known = order[: min(KNOWN_PEOPLE, len(own) // 3)]
-        scores += [explained_columns(known, each, foreign) / REPEATS for each in given]
+        people = order[: min(KNOWN_PEOPLE, len(own) // 3)]
+        scores += [explained_columns(people, each, foreign) / REPEATS for each in knowledge]
     alone, last, everything = scores.tolist()
     words = {"alone": f"{alone:.2f}", "last": f"{last:.2f}", "everything": f"{everything:.2f}"}
     return claim(TOTALS, "predictors do not give columns away", everything - last, ALLOWED_RISE, **words)
 
 
-def explained_columns(known: Ints, given: Floats, columns: Floats) -> float:
-    """Return the median R² of columns that follow by least squares, for unknown people, from what is given of all.
+def explained_columns(people: Ints, known: Floats, columns: Floats) -> float:
+    """Return the median R² of columns of other people, predicted by least squares from numbers known of everybody.
 
     Parameters
     ----------
-    known
+    people
         People whose columns are known.
-    given, columns
-        ``[n, g]`` and ``[n, a]``.
+    known, columns
+        Numbers known of everybody ``[n, g]``, and columns ``[n, a]``.
 
     Examples
     --------
-    >>> given = np.arange(8.0)[:, None]
-    >>> round(explained_columns(np.arange(4), given, 3 * given), 6)
+    >>> known = np.arange(8.0)[:, None]
+    >>> round(explained_columns(np.arange(4), known, 3 * known), 6)
     1.0
     """
-    spread = given.std(axis=0)
-    standard = (given - given.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    design = np.column_stack([np.ones(len(given)), standard])
-    rest = np.setdiff1d(np.arange(len(given)), known)
-    beta = np.linalg.lstsq(design[known], columns[known], rcond=1e-10)[0]
+    spread = known.std(axis=0)
+    standard = (known - known.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    design = np.column_stack([np.ones(len(known)), standard])
+    rest = np.setdiff1d(np.arange(len(known)), people)
+    beta = np.linalg.lstsq(design[people], columns[people], rcond=1e-10)[0]
     away = ((columns[rest] - design[rest] @ beta) ** 2).sum(axis=0)
     whole = ((columns[rest] - columns[rest].mean(axis=0)) ** 2).sum(axis=0)
     return float(np.median(1 - away[whole > 0] / whole[whole > 0]))
 
 
-def _row_of_one_person(
-    table: AlignedTable, learner: VerticalLearner, fresh: Fresh, played: Callable[..., object]
-) -> ExactClaim:
+def _row_of_one_person(table: AlignedTable, learner: VerticalLearner, fresh: Fresh, peers: Sequence[str]) -> ExactClaim:
     """Enter the indicator of one person as a party's first column, and read that person's row at the solver."""
     roles, rows = learner.roles, len(table.trained)
     liar, victim = roles.features[0], roles.label
@@ -170,21 +174,21 @@ def _row_of_one_person(
         )
         return moments().matrix[design.where(liar).start], design.where(victim)
 
-    shown: tuple[Floats, slice] = played(asked())  # type: ignore[assignment]
+    products, own = _play(asked(), peers)
     row = table.standardised(victim).train[0]
-    away = np.abs(shown[0][shown[1]] - (row - table.standardised(victim).train.mean(axis=0)))
+    away = np.abs(products[own] - (row - table.standardised(victim).train.mean(axis=0)))
     return claim(TOTALS, "the indicator of one person shows their row", float(away.max(initial=0.0)), 1e-5)
 
 
-def _guessed_people(parties: Parties, source: object, played: Callable[..., object]) -> ExactClaim:
-    """Come with one guessed person more than the sizes on which parties have agreed."""
+def _guessed_people(parties: Parties, source: Source, peers: Sequence[str]) -> ExactClaim:
+    """Enter one guessed person more than the sizes on which parties have agreed."""
     sizes = {peer: len(parties.party(peer)) for peer in parties.names}
     liar = next(peer for peer in parties.names if peer != parties.label)
     own = dict(parties.own)
     own[liar] = _with_guess(own[liar])
     agreed = replace(parties, own=own, sizes=sizes)
     try:
-        played(align(agreed, source, run=b"audit guesses"))  # type: ignore[arg-type]
+        _play(align(agreed, source, run=b"audit guesses"), peers)
     except DataError:
         return claim(TOTALS, "guessed people are refused", 0)
     return claim(TOTALS, "guessed people are refused", 1)

@@ -167,13 +167,13 @@ def _results(aligned: AlignedRows, parties: Parties) -> dict[str, Any]:
 def _show(results: dict[str, Any]) -> None:
     """Print the numbers: how many rows each key has found, and what share of the smallest table the keys so far."""
     sizes, common = results["sizes"], results["common"]
-    smallest, found = min(sizes.values()), 0
+    smallest, matched = min(sizes.values()), 0
     print(", ".join(f"{peer} {size:,} rows" for peer, size in sizes.items()))
     print(f"{common:,} rows in common, {common / smallest:.1%} of the smallest table")
     if results["keys"]:
         table = Table("key", "rows", "of the smallest table")
         for key, count in results["keys"].items():
-            found += count
-            table.add_row(key, f"{count:,}", f"{found / smallest:.1%}")
+            matched += count
+            table.add_row(key, f"{count:,}", f"{matched / smallest:.1%}")
         terminal.console().print(table)
     print("Each party knows which of its own rows are common. Nothing was learned.")

@@ -84,9 +84,8 @@ class AlignedTable:
     def targets(self, *, test: bool = False) -> npt.NDArray[Any]:
         """Return the targets of the training or test rows; asked at the label holder alone."""
         label = self.parties.label
-        target = self.parties.party(label).target
-        assert target is not None  # noqa: S101 (the label holder has them)
-        return np.asarray(target[self.positions(label)][self.held_out if test else self.trained])
+        targets = self.parties.party(label).targets
+        return np.asarray(targets[self.positions(label)][self.held_out if test else self.trained])
 
     def _standardised(self, peer: str) -> StandardisedColumns:
         party, positions = self.parties.party(peer), self.positions(peer)
@@ -119,12 +118,12 @@ def kept_columns(party: Party) -> Ints:
     if columns is None:
         return np.arange(party.features.shape[1])
     kept = [
-        place + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for place in _places(each)
+        level + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for level in _levels(each)
     ]
     return np.flatnonzero(kept)
 
 
-def _places(column: Any) -> range:
+def _levels(column: Any) -> range:
     return range(1 if column.levels is None else len(column.levels))
 
 

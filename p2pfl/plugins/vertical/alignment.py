@@ -1,4 +1,4 @@
-r"""Common rows of several parties in one order, while nobody learns whom another party has.
+r"""Common rows of several parties in one order, while each party keeps its other rows to itself.
 
 A value x of a key becomes a point of Curve25519, :math:`H(x)`, that depends on the run, on nonces of all parties and on
 the name of the key. Each party i has a secret scalar :math:`k_i`. A party shuffles its rows and sends the multiples of
@@ -67,7 +67,7 @@ class AlignedRows:
     ----------
     rows
         Number of rows of the order: with ``rows = "common"`` that of the common rows, with ``"labelled"`` that of the
-        label holder's, with ``"hidden"`` that of the people whom one of two parties has.
+        label holder's, with ``"hidden"`` that of all people of the two parties.
     common
         Number of the rows that all parties have.
     sizes
@@ -120,7 +120,7 @@ def check_parties(parties: Parties) -> None:
     listed = ", ".join(parties.names)
     if parties.helper is None and len(parties.names) > 2:
         raise PrivacyError(
-            f"{listed} have no helper, so that everybody would learn whom any two of the others have in common; set "
+            f"{listed} have no helper, so every party would learn the common people of any two others; set "
             "data.options.helper to a peer without rows"
         )
     if parties.rows == "hidden" and (parties.helper is None or len(parties.names) > 2):
@@ -254,7 +254,7 @@ class _Alignment:
             pairs = cache(partial(self._paired, pairs, lists, multiplied))
             stated = yield from state(partial(_paired_count, pairs), peers=self.ring)
             if stated[0] != stated[1]:
-                raise PrivacyError(f"{' and '.join(self.ring)} have found other common rows; compare versions")
+                raise PrivacyError(f"{' and '.join(self.ring)} disagree on the common rows; compare versions")
             matched.append(int(stated[0]) - sum(matched))
         check_rows(sum(matched), least=self.parties.least)
         whole = self.parties.rows == "labelled"
@@ -283,8 +283,10 @@ class _Alignment:
     ) -> Ints:
         """Return the row of the other party for each row of the label holder, as a peer finds out."""
         tokens = {owner: lists[owner].read(peer) if owner == peer else multiplied[owner]() for owner in self.ring}
-        found = match_rows([_tokens(tokens[owner], keys=1) for owner in self.matched_order]).common
-        left, right = (self._open(before, peer, owner)[found[:, side]] for side, owner in enumerate(self.matched_order))
+        common = match_rows([_tokens(tokens[owner], keys=1) for owner in self.matched_order]).common
+        left, right = (
+            self._open(before, peer, owner)[common[:, side]] for side, owner in enumerate(self.matched_order)
+        )
         pairs = before(peer).copy()
         pairs[left] = right
         return pairs
@@ -338,8 +340,8 @@ class _Alignment:
         points = list[bytes]()
         for key in keys:
             for row in chosen:
-                value, place = values[key][row], len(points) * POINT_LENGTH
-                hashed = noise[place : place + POINT_LENGTH] if value is None else value.encode()
+                value, start = values[key][row], len(points) * POINT_LENGTH
+                hashed = noise[start : start + POINT_LENGTH] if value is None else value.encode()
                 points.append(hash_to_point(self.contexts[key] + hashed))
         return _words(points)
 

@@ -117,9 +117,12 @@ class Block(TensorModel):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return what :meth:`module` does."""
-        if not self.label:
-            return self.predictor_of(tensors, part.features.astype(np.float64))[:, None]
-        standardised = (part.features - tensors["mean"]) / tensors["deviation"]
+        features = part.features.astype(np.float64)
+        return self.outputs_alone(tensors, features) if self.label else self.predictor_of(tensors, features)[:, None]
+
+    def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
+        """Return the outputs of the label holder's own model, ``[n, K]``."""
+        standardised = (features - tensors["mean"]) / tensors["deviation"]
         alone = standardised @ tensors["alone_weight"] + tensors["alone_bias"]
         return self.kind.outputs(alone[:, None])
 

@@ -72,8 +72,8 @@ def decompose(
     solved = cache(lambda: eigen(correlation() if standardise else covariance()))
     received = {}
     for party in roles.parties:
-        place, count = design.where(party), design.widths[party]
-        where = slice(place.start - 1, place.stop - 1)
+        coefficients, count = design.where(party), design.widths[party]
+        where = slice(coefficients.start - 1, coefficients.stop - 1)  # without the intercept
         received[party] = yield from send_floats(
             partial(_loadings, solved, where), size=width * count, sender=roles.solver, to=party
         )

@@ -111,7 +111,7 @@ class EncryptedProducts(Products):
         return products
 
     def _secret(self, peer: str, use: str) -> Callable[[], bytes]:
-        """Return the function of a peer that draws secret bytes, once."""
+        """Return the function of a peer that draws secret bytes once."""
         purpose = f"{self.purpose} {use}"
         return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer))
 
@@ -170,8 +170,8 @@ class EncryptedProducts(Products):
 
         def decrypted(values: Ints) -> Ints:
             key = holder.private()
-            found = [key.decrypt(number) for number in key.public.check(ints_to_large(values, holder.words))]
-            return signed(holder.first_words(found, work.columns)).ravel()
+            numbers = [key.decrypt(number) for number in key.public.check(ints_to_large(values, holder.words))]
+            return signed(holder.first_words(numbers, work.columns)).ravel()
 
         received = yield from _transfer(
             rows,
@@ -246,7 +246,7 @@ def _take(message: PrivateMessage, convert: Callable[[Ints], Ints], values: Ints
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Matrix of the party without the key, and what it multiplies."""
+    """A product: the matrix of the party without the key, and the key under which the other one is encrypted."""
 
     holder: _Holder
     matrix: Matrix
@@ -261,7 +261,7 @@ class _Work:
             factors = np.repeat(own[some.start : some.stop, 0], chunks).tolist()
             numbers = encrypted[some.start * chunks : some.stop * chunks]
             return [pow(number, factor, key.square) for number, factor in zip(numbers, factors, strict=True)]
-        parts = [encrypted[place::chunks] for place in range(chunks)]
+        parts = [encrypted[chunk::chunks] for chunk in range(chunks)]
         return [key.combine(part, np.ascontiguousarray(own[:, column])) for column in some for part in parts]
 
 
@@ -312,5 +312,5 @@ class _Holder:
         if not all(0 <= number < 1 << 8 * size for number in numbers):
             raise PrivacyError("encrypted products are damaged; start the run again")
         data = b"".join(number.to_bytes(size, "little") for number in numbers)
-        found = np.frombuffer(data, "<u8").reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
-        return np.ascontiguousarray(found[:, :columns, 0], np.uint64)
+        packed = np.frombuffer(data, "<u8").reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
+        return np.ascontiguousarray(packed[:, :columns, 0], np.uint64)

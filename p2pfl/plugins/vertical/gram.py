@@ -83,7 +83,7 @@ class JoinedDesign:
 
     def coefficients(self, party: str) -> list[int]:
         """Return the places of the coefficients of a party, the intercept among those of the label holder."""
-        return [place for place in self.positions(party) if place < self.size]
+        return [position for position in self.positions(party) if position < self.size]
 
 
 @dataclass(frozen=True, eq=False)

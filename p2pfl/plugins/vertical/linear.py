@@ -108,7 +108,7 @@ class Moments(NamedTuple):
             )
         none = np.zeros(self.design.size)
         rest = [
-            self.squares(self.solve([p for place, p in enumerate(parties) if subset >> place & 1], none)[0])
+            self.squares(self.solve([party for bit, party in enumerate(parties) if subset >> bit & 1], none)[0])
             for subset in range(1 << len(parties))
         ]
         gains = 1 - np.array(rest) / rest[0] if rest[0] > 0 else np.zeros(len(rest))
@@ -116,7 +116,7 @@ class Moments(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What the solver computes.
+    """Solution of a linear model, as the solver has it.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ def ask_moments(factored: FactoredColumns, *, every: bool) -> Questions[Callable
 
 
 def _units(blocks: Blocks, party: str, *, every: bool) -> Floats:
-    """Return by how much numbers of a party's columns are multiplied; 1 where the solver is not to know."""
+    """Return the units of a party's columns; 1 where the solver is not to know them."""
     units = np.ldexp(1.0, -blocks.of(party).exponents)
     if not every:
         units[:-1] = 1.0

@@ -22,7 +22,7 @@ class Matches:
     ----------
     rows
         For each of the people, the position of the row of each party, or :data:`ABSENT`, ``[P, N]``: first those of the
-        first party in its order, then those of the second one whom the first lacks, and so on.
+        first party in its order, then those of the second one that the first lacks, and so on.
     key
         Number of the key that found the last row of a person, ``[P]``; :data:`ABSENT` where a party lacks the person.
     """
@@ -44,7 +44,7 @@ def match_rows(tokens: Sequence[Sequence[Sequence[Hashable | None]]]) -> Matches
     """Return which rows of N parties belong to the same people: each row of a party to one row of another at most.
 
     Keys are tried in order. Rows with equal values belong together, unless that would give a person two rows of one
-    party. The rows of a person whom all parties have take no part in later keys.
+    party. Once all parties have a person, the person's rows take no part in later keys.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def match_rows(tokens: Sequence[Sequence[Sequence[Hashable | None]]]) -> Matches
 
 
 def _groups(values: Sequence[Sequence[Hashable | None]], people: _People) -> list[list[tuple[int, int]]]:
-    """Return the rows of different parties with equal values of a key, except rows of people whom all parties have."""
+    """Return the rows of different parties with equal values of a key, except those of people that all parties have."""
     rows: dict[Hashable, list[tuple[int, int]]] = {}
     for party, column in enumerate(values):
         for row, value in enumerate(column):

@@ -94,10 +94,15 @@ class NewtonOptions:
             )
 
     @property
+    def randomised(self) -> RandomisedBinomial | None:
+        """The family of changed labels, if labels are protected."""
+        return None if self.label_epsilon is None else RandomisedBinomial(RandomisedResponse(self.label_epsilon))
+
+    @property
     def response(self) -> Response:
         """The family with its link."""
-        if self.label_epsilon is not None:
-            return Response(RandomisedBinomial(RandomisedResponse(self.label_epsilon)), Logit())
+        if self.randomised is not None:
+            return Response(self.randomised, Logit())
         return response(self.family, None, alpha=1.0, classes=2 if self.family == "binomial" else None)
 
 
@@ -119,7 +124,7 @@ def fit_newton(table: JoinedTable, source: Source, options: NewtonOptions) -> Qu
 
 
 class RowState(NamedTuple):
-    """What the label holder knows of each row at a point; private.
+    """Linear predictor, mean, weight and score of each row at a point, which the label holder alone knows.
 
     Attributes
     ----------
@@ -180,8 +185,8 @@ class _Fit:
         if not self.kind.canonical:
             read = yield from self.weighted.ask(partial(self._weighted, at), exact=True)
             state = _with_errors(state, read, units, NewtonState.with_errors)
-        elif self.options.label_epsilon is not None:
-            read = yield from self.weighted.ask(partial(self._changed, at), exact=True)
+        elif self.options.randomised is not None:
+            read = yield from self.weighted.ask(partial(_changed, self.options.randomised, at), exact=True)
             state = _with_errors(state, read, units, NewtonState.with_meat)
         return (yield from self._result(state, point, null, at))
 
@@ -199,7 +204,7 @@ class _Fit:
         return np.array([start[0], weights[0, 0, 0], factor, deviance, saturated])
 
     def _before(self) -> RowState:
-        """Return what the label holder knows before the first point."""
+        """Return the state of the rows before the first point."""
         predictor = np.full(self.design.rows, self._null()[0])
         return RowState(predictor, *self.kind.derived(self.target(), predictor[:, None]))
 
@@ -254,7 +259,7 @@ class _Fit:
         return np.asarray(columns.centred[:, :width] @ (beta * scale))
 
     def _point(self, at: Callable[[], RowState]) -> Floats:
-        """Return what the label holder tells the solver of a point."""
+        """Return the sums over the rows at a point, which the label holder tells the solver."""
         rows, target = at(), self.target()
         deviance = self.kind.family.deviances(target, rows.means).sum()
         pearson = np.minimum(self.kind.squares(target, rows.means), 2.0**90).sum()
@@ -276,12 +281,6 @@ class _Fit:
             bound = 1.0 if self.options.label_epsilon is None else None
             return RowWeights(rows.scores[:, 0], weights, score_bound=bound, weight_bound=0.25)
         return RowWeights(rows.scores[:, 0], weights)
-
-    def _changed(self, at: Callable[[], RowState]) -> RowWeights:
-        """Return the variances of targets under randomised response as weights."""
-        family = self.kind.family
-        assert isinstance(family, RandomisedBinomial)  # noqa: S101 (as the options say)
-        return RowWeights(at().scores[:, 0], family.target_variances(at().means)[:, 0])
 
     def _result(
         self,
@@ -342,6 +341,11 @@ class _Fit:
         facts = with_global_test(facts, used=used, intercepts=1, dispersed=family.dispersed, linear=False)
         likelihood = family.log_likelihood(facts["deviance"], saturated=saturated, samples=rows, weights=rows)
         return with_criteria(facts, likelihood, parameters=used + family.dispersed)
+
+
+def _changed(family: RandomisedBinomial, at: Callable[[], RowState]) -> RowWeights:
+    """Return the variances of targets under randomised response as weights."""
+    return RowWeights(at().scores[:, 0], family.target_variances(at().means)[:, 0])
 
 
 def _then(state: Callable[[], NewtonState], change: Callable[[NewtonState], NewtonState]) -> Callable[[], NewtonState]:

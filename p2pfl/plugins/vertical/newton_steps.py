@@ -1,4 +1,4 @@
-r"""Newton's method at the peer that solves: which point comes next, under how much noise, and when it ends.
+r"""Newton's method at the peer that solves: the next point, the noise of its predictors, and the end.
 
 Pure functions of sums: a state makes the next one, so that a question that is asked again gets the same answer.
 """
@@ -44,7 +44,7 @@ PREDICTOR_BITS = 24
 
 
 class NewtonPoint(NamedTuple):
-    """What the label holder tells the solver of a point.
+    """Sums over the rows at a point, which the label holder tells the solver.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class NewtonPoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What stays the same in all steps.
+    """Constants of all steps.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Problem:
 
     @property
     def one(self) -> float:
-        """What stands for 1 in the column of ones."""
+        """Number that stands for 1 in the column of ones."""
         return math.sqrt(self.gram[0, 0] / self.rows)
 
     def spread(self, beta: Floats) -> float:
@@ -111,7 +111,7 @@ class NewtonState:
     Parameters
     ----------
     problem
-        What stays the same.
+        Constants of all steps.
     beta, before
         The point that comes next, and the last accepted one, ``[p]``.
     covariance

@@ -1,4 +1,4 @@
-"""How a vertical run comes together: its learner, and the statement of who learns what."""
+"""Vertical runs: their data, their learner, and the statement of who learns what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does what in vertical learning, and what is refused before anything leaves a peer."""
+"""Roles in vertical learning, and limits that are checked before anything leaves a peer."""
 
 from __future__ import annotations
 

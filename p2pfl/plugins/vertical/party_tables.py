@@ -178,19 +178,19 @@ def declared_columns(table: Path, keys: Any) -> Mapping[str, object] | None:
     file = table.with_suffix(SUFFIX)
     if not file.is_file():
         return None
-    given = _read_toml(file)
-    declared = given.get("columns")
+    content = _read_toml(file)
+    declared = content.get("columns")
     if not isinstance(declared, Mapping):
         raise DataError(f'{file} needs a table [columns] with a line for each feature, such as age = "number"')
     people = {column: "names a person" for key in read_keys(keys) for column in key.columns}
-    target = given.get("target")
+    target = content.get("target")
     return {**people, **declared, **({} if target is None else {str(target): f"target, {declared.get(target)}"})}
 
 
 def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str, Any]]:
     """Return the target and the columns that a file declares."""
-    given = _read_toml(file)
-    target, columns = given.get("target"), given.get("columns")
+    content = _read_toml(file)
+    target, columns = content.get("target"), content.get("columns")
     if not isinstance(columns, Mapping):
         raise DataError(f'{file} needs a table [columns] with a line for each feature, such as age = "number"')
     if labelled != (target is not None):
@@ -208,7 +208,7 @@ def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str
 
 def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
-        given = tomllib.loads(file.read_text("utf-8"))
+        content = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise DataError(
             f"{file} is missing; declare the columns of your table there, such as "
@@ -216,10 +216,10 @@ def _read_toml(file: Path) -> Mapping[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{file} is no TOML file ({error}); correct it") from None
-    for key in given:
+    for key in content:
         if key not in DECLARED:
             raise DataError(f'{file} has the unknown key "{key}"; {nearest(key, DECLARED)}')
-    return given
+    return content
 
 
 def _check_target(file: Path, target: Any, columns: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class SharedMatrix:
-    """Matrix that is the sum of what some peers hold.
+    """Matrix that is the sum of shares of some peers.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ class DealtProduct(NamedTuple):
 
 @dataclass(eq=False)
 class Products:
-    """Products of one fit: its keys, which are drawn for it alone, and what was sent.
+    """Products of one fit, with the keys that are drawn for it alone and the matrices that it has sent.
 
     Parameters
     ----------
     roles
-        Who deals for whom.
+        Roles, from which the dealer of each product follows.
     source
         Source of secret bytes.
     rows
@@ -177,8 +177,8 @@ class Products:
         for deal in {deal.factors.right.number: deal for deal in deals}.values():
             matrix = deal.factors.right
             hidden[matrix.number] = yield from send(deal.hidden, size=self.rows * matrix.columns, sender=right, to=left)
-        given = yield from send(
-            lambda: _joined([deal.given() for deal in deals]),
+        dealt = yield from send(
+            lambda: _joined([deal.dealt() for deal in deals]),
             size=sum(deal.size for deal in deals),
             sender=dealer,
             to=right,
@@ -188,7 +188,7 @@ class Products:
             deal.shares(
                 self._sent[deal.factors.left.number, right],
                 hidden[deal.factors.right.number],
-                partial(_piece, given, right, slice(end - deal.size, end)),
+                partial(_piece, dealt, right, slice(end - deal.size, end)),
             )
             for deal, end in zip(deals, ends, strict=True)
         ]
@@ -225,13 +225,13 @@ class Products:
 
         def read() -> list[Ints]:
             pieces = np.split(message.read(to), np.cumsum(sizes)[:-1])
-            found = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-            if any(each.any() for each in found[kept:]):
+            matrices = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+            if any(each.any() for each in matrices[kept:]):
                 raise PrivacyError(
                     "the dealt random numbers do not fit each other, so this fit is worthless; start the run again, "
                     "and choose another data.options.helper if it happens twice"
                 )
-            return found[:kept]
+            return matrices[:kept]
 
         return read
 
@@ -261,7 +261,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class _Deal:
-    """One product: what each of the three computes."""
+    """One product of two parties and a dealer."""
 
     factors: Factors
     number: int
@@ -300,15 +300,15 @@ class _Deal:
         return left[:, :-1] * right if self.factors.elementwise else multiply(left, right)
 
     def hidden(self) -> Ints:
-        """Return what the right party sends: F."""
+        """Return F, which the right party sends."""
         return _joined([self.factors.right.entries() + self._right_mask(self.factors.right.owner)])
 
-    def given(self) -> Words:
-        """Return what the dealer sends: S of the right party."""
+    def dealt(self) -> Words:
+        """Return S of the right party, which the dealer sends."""
         product = self._times(self._left_mask(self.dealer), self._right_mask(self.dealer))
         return product - self._left_share(self.dealer)
 
-    def shares(self, sent: PrivateMessage, hidden: PrivateMessage, given: Callable[[], Ints]) -> DealtProduct:
+    def shares(self, sent: PrivateMessage, hidden: PrivateMessage, dealt: Callable[[], Ints]) -> DealtProduct:
         """Return the shares of both parties from E, F and S of the right party."""
         left, right = self.factors.left.owner, self.factors.right.owner
         columns = self.factors.right.columns
@@ -321,7 +321,7 @@ class _Deal:
         @cache
         def at_right() -> Words:
             masked = words(sent.read(right)).reshape(self.rows, -1)
-            return self._times(masked, self.factors.right.entries()) + words(given()).reshape(-1, self.shape[1])
+            return self._times(masked, self.factors.right.entries()) + words(dealt()).reshape(-1, self.shape[1])
 
         at = {left: at_left, right: at_right}
         if self.factors.elementwise:
@@ -338,7 +338,7 @@ def _mask_of(key: bytes, matrix: Matrix, receiver: str, rows: int) -> Words:
 
 
 def _masked(matrix: Matrix, receiver: str, key: Callable[[str], bytes], rows: int) -> Ints:
-    """Return what the left party sends: E, with the masked column of ones."""
+    """Return E, which the left party sends, with the masked column of ones."""
     masked = _mask_of(key(matrix.owner), matrix, receiver, rows)
     masked[:, :-1] += matrix.entries()
     masked[:, -1] += np.uint64(1)

@@ -72,19 +72,19 @@ def multiply(left: Words, right: Words) -> Words:
     for low in range(0, len(left), ROWS_PER_BLOCK):
         one = _limbs(left[low : low + ROWS_PER_BLOCK], narrow[0])  # [k, rows, a], the lowest limb first
         two = _limbs(right[low : low + ROWS_PER_BLOCK], narrow[1])[::-1].copy()  # [l, rows, b], the highest first
-        for place in range(LIMBS):
-            first, last = max(0, place - len(two) + 1), min(place, len(one) - 1)  # limbs of X that meet one of Y
+        for power in range(LIMBS):
+            first, last = max(0, power - len(two) + 1), min(power, len(one) - 1)  # limbs of X that meet one of Y
             if first > last:
                 continue
-            above = len(two) - 1 - (place - first)
+            above = len(two) - 1 - (power - first)
             met = one[first : last + 1].reshape(-1, one.shape[2])
             other = two[above : above + last + 1 - first].reshape(-1, two.shape[2])
-            total += words((met.T @ other).astype(np.int64)) << np.uint64(16 * place)
+            total += words((met.T @ other).astype(np.int64)) << np.uint64(16 * power)
     return total
 
 
 def _limbs_needed(values: Words) -> int:
-    """Return how many limbs hold the numbers in two's complement."""
+    """Return the number of limbs that hold the numbers in two's complement."""
     if not values.size:
         return 1
     numbers = values.view(np.int64)
@@ -96,9 +96,9 @@ def _limbs(values: Words, count: int) -> Floats:
     """Return the lowest limbs of numbers ``[n, a]`` as floats, ``[count, n, a]``; the highest has the sign."""
     pieces = np.ascontiguousarray(values).astype("<u8", copy=False).view("<u2").reshape(*values.shape, LIMBS)
     limbs = np.empty((count, *values.shape))
-    for place in range(count):
-        top = place + 1 == count
-        limbs[place] = pieces[..., place].view("<i2") if top else pieces[..., place]
+    for limb in range(count):
+        top = limb + 1 == count
+        limbs[limb] = pieces[..., limb].view("<i2") if top else pieces[..., limb]
     return limbs
 
 
@@ -125,7 +125,7 @@ def keystream(key: bytes, purpose: str, shape: tuple[int, ...]) -> Words:
 
 
 def sum_room(rows: int) -> int:
-    """Return how many bits products may have, so that no sum over rows reaches :data:`SUM_BITS`.
+    """Return the number of bits that products may have, so that no sum over rows reaches :data:`SUM_BITS`.
 
     Examples
     --------
@@ -195,8 +195,8 @@ def fixed_point(columns: Floats, *, bits: int, bound: float | None = None) -> Fi
 
     Examples
     --------
-    >>> found = fixed_point(np.array([[3.0, 0.0], [-1.0, 0.0]]), bits=4)
-    >>> found.values.tolist(), found.exponents.tolist()
+    >>> columns = fixed_point(np.array([[3.0, 0.0], [-1.0, 0.0]]), bits=4)
+    >>> columns.values.tolist(), columns.exponents.tolist()
     ([[12, 0], [-4, 0]], [2, 0])
     """
     if not np.isfinite(columns).all():

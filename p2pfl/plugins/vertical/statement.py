@@ -1,4 +1,4 @@
-"""Who learns what where peers hold different columns of the same people, and what a malicious peer can do."""
+"""Statement of who learns what in vertical learning, and of what a malicious peer can do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VerticalRun:
     tested
         True if rows are held out for scores.
     received, published
-        What a party receives of a model without steps, and what every peer learns of it.
+        The part of a model without steps that a party receives, and the part that every peer learns, in words.
     rows, columns
         Number of rows at most, and of columns of a party on average, as far as the tables at hand tell.
     keys
@@ -63,7 +63,7 @@ class VerticalRun:
 
     @property
     def sums(self) -> str:
-        """What the label holder sees of predictors, for a row."""
+        """Predictor of a row that the label holder sees, in words."""
         if len(self.features) == 1:
             return f"the linear predictor of {self.features[0]}"
         return f"the sum of the linear predictors of {listed(self.features)}"

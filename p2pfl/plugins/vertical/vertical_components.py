@@ -21,7 +21,7 @@ from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.components import Components, decompose
-from p2pfl.plugins.vertical.gram import JoinedTable
+from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import Source
@@ -175,7 +175,7 @@ class _Loadings:
     components: Components
 
     @property
-    def design(self) -> Any:
+    def design(self) -> JoinedDesign:
         """Public shape of the joined table."""
         return self.components.design
 

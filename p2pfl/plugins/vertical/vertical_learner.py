@@ -144,10 +144,10 @@ class VerticalLearner(SequentialLearner):
         label = self.parties.label
         if part != "test" or label not in peers or not self.model.scores or not self.test:
             return {}
-        place = list(peers).index(label)
-        own = self.tensors(rows[place], peer=label)["scores"]
+        index = list(peers).index(label)
+        own = self.tensors(rows[index], peer=label)["scores"]
         scores = torch.full((len(own), len(rows)), torch.nan, dtype=torch.float64)  # [S, R]
-        scores[:, place] = torch.from_numpy(own)
+        scores[:, index] = torch.from_numpy(own)
         return dict(zip(self.model.scores, scores, strict=True))
 
     def tensors(self, row: torch.Tensor, *, peer: str) -> dict[str, Floats]:

@@ -54,7 +54,7 @@ class FitResult(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VerticalFit:
-    """Result of a fit: what is public, and what each peer keeps.
+    """Result of a fit, with its public numbers.
 
     Parameters
     ----------
@@ -124,12 +124,12 @@ class VerticalModel(Protocol):
 
     @property
     def received(self) -> str:
-        """What a party receives, in words, of a model without steps."""
+        """The part of a model without steps that a party receives, in words."""
         ...
 
     @property
     def published(self) -> str:
-        """What every peer learns of the model, in words."""
+        """The part of the model that every peer learns, in words."""
         ...
 
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
@@ -165,7 +165,7 @@ class VerticalModel(Protocol):
         ...
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
-        """Return what the part of a party says of its columns."""
+        """Return the coefficients of the columns of a party, for display."""
         ...
 
     def pooled(
@@ -230,7 +230,7 @@ class VerticalRegression(ABC):
 
     @property
     def received(self) -> str:
-        """What a party receives, in words, of a model without steps."""
+        """The part of a model without steps that a party receives, in words."""
         return "its own coefficients and their covariance, and its share of the explained variance"
 
     @property
@@ -244,8 +244,7 @@ class VerticalRegression(ABC):
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
             roles.check_columns(peer, own, alone_column=self.alone_column)
             return
-        target = party.target
-        assert target is not None  # noqa: S101 (the label holder has one)
+        target = party.targets
         if self.family == "binomial" and np.issubdtype(target.dtype, np.integer) and int(target.max(initial=0)) > 1:
             raise DataError(
                 f'{peer} has {int(target.max()) + 1} classes, but family = "binomial" takes two; merge them'
@@ -455,7 +454,7 @@ class VerticalLasso(VerticalRegression):
 
     @property
     def received(self) -> str:
-        """What a party receives, in words."""
+        """The part of the model that a party receives, in words."""
         return f"its own coefficients at each of {self.lambdas} penalties"
 
     def path(self, *, rows: int) -> PathOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 import numpy as np
 import torch
@@ -95,23 +95,23 @@ def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> Join
             f'as "new/{PEER}.csv", for a run on data.name = "vertical"'
         )
     keys = read_keys(options["keys"])
-    parties = {}
+    files, label, classes = dict[str, PartyFile](), "", tuple[str, ...]()
     for path in sorted((run.folder or Path()).glob("peers/*.safetensors")):
-        predictor = Predictor.load(path) if _is_block(path) else None
-        if predictor is None:
+        if not _is_block(path):
             continue
-        peer = path.name.removesuffix(".safetensors")
+        predictor, peer = Predictor.load(path), path.name.removesuffix(".safetensors")
         cells = cells_of(table.replace(PEER, peer), unaccounted=unaccounted)
         columns = torch.from_numpy(predictor.columns(cells, unaccounted=unaccounted))
         features = predictor.module.inputs(columns).numpy()
         values, _ = identify_rows(cells, keys)
         tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-        parties[peer] = PartyFile(cast("Block", predictor.saved.exact), tensors, features, values), predictor
-    label = next((peer for peer, (party, _) in parties.items() if party.block.label), None)
-    if label is None:
+        block = cast("Block", predictor.saved.exact)
+        files[peer] = PartyFile(block, tensors, features, values)
+        if block.label:
+            label, classes = peer, predictor.saved.names
+    if not label:
         raise InputError(f"{run.folder} has no file of the label holder; put the files of all parties into its peers/")
-    files = {peer: party for peer, (party, _) in parties.items()}
-    return _joined(label, files, parties[label][1].saved.names)
+    return _joined(label, files, classes)
 
 
 def _is_block(path: Path) -> bool:
@@ -138,7 +138,7 @@ def _joined(label: str, files: Mapping[str, PartyFile], classes: tuple[str, ...]
         everybody &= there | party.block.may_lack
         for row in np.flatnonzero(there).tolist():
             known[row].append(peer)
-    alone = own.block.predicted(own.tensors, cast("Any", own))
+    alone = own.block.outputs_alone(own.tensors, own.features)
     outputs = np.where(everybody[:, None], own.block.kind.outputs(predictor[:, None]), alone)
     values = torch.from_numpy(outputs).softmax(1).numpy() if classes else outputs[:, 0]
     parties = [" ".join(sorted(who)) if whole else ALONE for who, whole in zip(known, everybody.tolist(), strict=True)]

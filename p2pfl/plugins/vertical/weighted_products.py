@@ -29,7 +29,7 @@ MAX_PAIRED_COLUMNS = 32
 
 @dataclass(frozen=True, eq=False)
 class RowWeights:
-    """What the label holder knows of each row; private.
+    """Scores and weights of the rows, which the label holder alone knows.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class WeightedProducts:
 
 
 class _WeightedStep:
-    """One step: what the label holder makes of weights, and which products follow."""
+    """One step: the weighted matrices of the label holder, and the products that follow from them."""
 
     def __init__(self, whole: WeightedProducts, weighted: Callable[[], RowWeights], *, exact: bool) -> None:
         self.whole, self.exact = whole, exact
@@ -238,7 +238,7 @@ class _WeightedStep:
         return self.weights().limbs(self.whole.weight_bits)[number]
 
     def told(self) -> Floats:
-        """Return what the label holder tells the solver: powers of two, and the products of its own columns."""
+        """Return the powers of two and the products of its own columns, which the label holder tells the solver."""
         weighted, own = self._weighted(), self.own()
         exponents = np.concatenate([self.scores().exponents, self.weights().exponents, self.columns().exponents])
         exponents[1] -= self.exact * self.whole.weight_bits  # those of the highest limb
@@ -259,7 +259,7 @@ class _WeightedStep:
         return factors
 
     def with_label(self, party: str, dealt: Sequence[DealtProduct]) -> list[tuple[OpenedPart, SharedMatrix]]:
-        """Return what of these products is opened."""
+        """Return the products that are opened, with their places."""
         whole, bits = self.whole, self.whole.bits
         mine, own = whole.places(party), whole.places(whole.label)
         parts = [OpenedPart(mine, [], bits, 0), OpenedPart(mine, [], 0, 0), OpenedPart(mine, own, bits, 2)]

@@ -269,7 +269,7 @@ def test_a_party_with_other_keys_or_roles_ends_the_run_before_a_pseudonym_leaves
         (
             3,
             {"helper": None},
-            r"ada, bob, dan have no helper, so that everybody would learn .*; set data.options.helper",
+            r"ada, bob, dan have no helper, so every party would learn .*; set data.options.helper",
         ),
         (3, {"rows": "hidden"}, r'rows = "hidden" takes two parties and a helper, .* set it to "common"'),
         (2, {"rows": "hidden", "helper": None}, r'rows = "hidden" takes two parties and a helper'),

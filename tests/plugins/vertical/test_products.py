@@ -143,7 +143,7 @@ def test_what_one_peer_received_another_cannot_read():
 @pytest.mark.parametrize("wrong", ["share", "right", "left"])
 def test_a_wrong_dealer_is_noticed(wrong, monkeypatch):
     """The dealer draws other numbers than it gave keys for."""
-    real, dealt = module._Deal.given, []
+    real, dealt = module._Deal.dealt, []
 
     def given(self):
         stream = module.keystream
@@ -156,7 +156,7 @@ def test_a_wrong_dealer_is_noticed(wrong, monkeypatch):
             dealt.append(real(self))
         return dealt[-1]
 
-    monkeypatch.setattr(module._Deal, "given", given)
+    monkeypatch.setattr(module._Deal, "dealt", given)
     rng = np.random.default_rng(5)
     left, right = words(rng.integers(1, 9, (20, 2))), words(rng.integers(1, 9, (20, 2)))
     with pytest.raises(PrivacyError, match="dealt random numbers do not fit"):
