@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import blake3
 import msgspec
@@ -25,13 +25,16 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
-from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
-from p2pfl.privacy.keys import Identity, parse_key, verify
+from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, read_bounded, replace
+from p2pfl.privacy.keys import Identity, sign_text, verify_text
 
 SUFFIX = ".evidence.jsonl"
 """Ending of the name of a chain, beside the model of its peer."""
 
 DOMAIN = "evidence"
+
+Step = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
+"""Number of a gossip step, as a key of JSON."""
 
 FIRST = "0" * 64
 """What stands before the first entry."""
@@ -114,10 +117,24 @@ class TotalTaken(msgspec.Struct, frozen=True):
     digest: str
     values: str = ""
 
-    @property
-    def total(self) -> Ints | None:
-        """The integers; ``None`` if there are too many."""
-        return np.frombuffer(zlib.decompress(base64.b64decode(self.values)), "<i8") if self.values else None
+    def read(self) -> Ints | None:
+        """Return the integers; ``None`` if there are too many.
+
+        Raises
+        ------
+        InputError
+            They are no integers, more than an entry may have, or not those of the digest.
+        """
+        if not self.values:
+            return None
+        try:
+            data = zlib.decompressobj().decompress(base64.b64decode(self.values, validate=True), KEPT_TOTAL + 1)
+            total = np.frombuffer(data, "<i8")
+        except (ValueError, zlib.error) as error:
+            raise InputError(f"total {self.number} is malformed ({error}); ask the peer for its file again") from None
+        if len(data) > KEPT_TOTAL or blake3.blake3(data).hexdigest() != self.digest:
+            raise InputError(f"total {self.number} is not what its digest says")
+        return total
 
 
 class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
@@ -138,7 +155,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     """
 
     round: int
-    received: dict[str, dict[str, str]]
+    received: dict[str, dict[Step, str]]
     totals: tuple[TotalTaken, ...]
     row: str
     spent: float | None
@@ -185,11 +202,7 @@ class EvidenceEntry(msgspec.Struct, frozen=True):
 
     def signed_by(self, key: str) -> bool:
         """Return whether the owner of a public key signed it."""
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-        except ValueError:
-            return False
-        return verify(parse_key(key), self.message, signature, domain=DOMAIN)
+        return verify_text(key, self.message, self.signature, domain=DOMAIN)
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -242,7 +255,7 @@ class Chain:
             It cannot be written.
         """
         entry = EvidenceEntry(self._number, self._before, fact)
-        signature = base64.b64encode(self.identity.sign(entry.message, domain=DOMAIN)).decode()
+        signature = sign_text(self.identity, entry.message, domain=DOMAIN)
         line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
         try:
             self.disk.append(self.path, line + b"\n", mode=OWNER_ONLY)
@@ -261,11 +274,7 @@ def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
     InputError
         The file cannot be read, or a line is no entry.
     """
-    try:
-        with path.open("rb") as file:
-            lines = file.read(LARGEST_CHAIN).splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    lines = read_bounded(path, largest=LARGEST_CHAIN).splitlines()
     entries = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -74,7 +74,7 @@ def _answered(asking: Asking, played: RoundPlayed) -> Step:
     InputError
         There are fewer totals, or others, than the model asks for.
     """
-    totals = [total.total for total in played.totals]
+    totals = [total.read() for total in played.totals]
 
     def total(question: Question) -> Ints:
         if question.to is not None:
