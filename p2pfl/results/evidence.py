@@ -33,11 +33,11 @@ SUFFIX = ".evidence.jsonl"
 
 DOMAIN = "evidence"
 
-Step = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
-"""Number of a gossip step, as a key of JSON."""
+GossipStep = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\Z")]
+"""Round and gossip step of a row, such as "3.0", as a key of JSON."""
 
 FIRST = "0" * 64
-"""What stands before the first entry."""
+"""Digest before the first entry."""
 
 KEPT_TOTAL = 1 << 20
 """Largest total in bytes whose integers an entry has; larger ones have a digest alone."""
@@ -145,7 +145,8 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     round
         Which.
     received
-        By sender, the digest of its row of each gossip step.
+        By sender, the digest of each of its rows, by the sender's round and gossip step. Peers that do not wait for
+        each other have rows of other rounds.
     totals
         Totals of the round, in the order in which they were taken.
     row
@@ -155,7 +156,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     """
 
     round: int
-    received: dict[str, dict[Step, str]]
+    received: dict[str, dict[GossipStep, str]]
     totals: tuple[TotalTaken, ...]
     row: str
     spent: float | None
@@ -287,7 +288,7 @@ def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
 
 
 class Witness:
-    """What a peer notes of its rounds.
+    """Notes of a peer on its rounds, as entries of its chain.
 
     Parameters
     ----------
@@ -308,9 +309,9 @@ class Witness:
         """Note the row ``[P]`` of a gossip step before it leaves."""
         self.chain.append(RowSent(round, step, row_digest(row, mass)))
 
-    def receive(self, row: torch.Tensor, *, sender: str, step: int, mass: float | None) -> None:
-        """Note a row ``[P]`` that arrived, as it travelled."""
-        self._received[sender][str(step)] = row_digest(row, mass)
+    def receive(self, row: torch.Tensor, *, sender: str, round: int, step: int, mass: float | None) -> None:
+        """Note a row ``[P]`` that arrived, as it travelled, of a gossip step of its sender."""
+        self._received[sender][f"{round}.{step}"] = row_digest(row, mass)
 
     def take(self, total: Ints, *, attempt: int, number: int, participants: Sequence[str]) -> None:
         """Note a total ``[K]`` that all peers received; what came of a failed attempt is forgotten."""

@@ -39,7 +39,7 @@ REMAINS = (
     "figures that were published, and the records of the old run",
     "what the old and the new model together show of who left",
 )
-"""What no replay takes back."""
+"""Traces that no replay takes back."""
 
 
 class DeletedFile(msgspec.Struct, frozen=True):

@@ -162,7 +162,7 @@ def total(**fields):
 def received(facts):
     for fact in facts:
         concerned = isinstance(fact, RoundPlayed) and fact.round == 1
-        rows = fact.received | {"peer0": {"0": "0" * 64}} if concerned else {}
+        rows = fact.received | {"peer0": {"1.0": "0" * 64}} if concerned else {}
         yield msgspec.structs.replace(fact, received=rows) if concerned else fact
 
 
