@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from p2pfl.learning.additive import add_up, answer_questions
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.gram import JoinedTable
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 
-PAIR = Roles(("ada", "bob"), label="bob", helper="cleo")
-THREE = Roles(("ada", "bob", "eve"), label="bob", helper="cleo")
-ALONE = Roles(("ada", "bob", "eve"), label="bob")
-FOUR = Roles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
+PAIR = PartyRoles(("ada", "bob"), label="bob", helper="cleo")
+THREE = PartyRoles(("ada", "bob", "eve"), label="bob", helper="cleo")
+ALONE = PartyRoles(("ada", "bob", "eve"), label="bob")
+FOUR = PartyRoles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
 
 
 def play(asking, roles):
@@ -37,6 +38,11 @@ def overheard(asking, roles):
         return answer
 
     return answer_questions(asking, total), views
+
+
+def joined_table(parts, target, roles):
+    """Return the table of the columns of each party and a target."""
+    return JoinedTable(roles, len(target), parts.__getitem__, lambda _: target)
 
 
 def split(features, roles):

@@ -21,12 +21,13 @@ from p2pfl.experiment import Plan
 from p2pfl.learning.additive import Question, Questions, Result, add_up, answer_questions
 from p2pfl.plugins.audit.claims import TOTALS, ExactClaim, claim
 from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align
-from p2pfl.plugins.vertical.common_table import CommonTable
-from p2pfl.plugins.vertical.gram import Blocks, Factored, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, ask_design
 from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
+from p2pfl.plugins.vertical.vertical_models import joined_table
 
 KNOWN_PEOPLE = 300
 """People whose columns the attacker knows; a third of all if they are fewer."""
@@ -41,7 +42,7 @@ GUESSED = "a guessed person"
 
 
 @dataclass
-class Received:
+class RecordedTotals:
     """Totals that one peer alone receives from some peers.
 
     Parameters
@@ -92,22 +93,22 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
         return answer_questions(asking, lambda question: add_up(note(question), peers))
 
     aligned = played(align(learner.parties, fresh(seed), run=b"audit"))
-    table = CommonTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
+    table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
     claims = []
     if learner.model.predictors:
         roles = learner.roles
-        received = Received(roles.label, roles.features, len(table.trained))
+        received = RecordedTotals(roles.label, roles.features, len(table.trained))
         played(learner.model.fit(table, roles, fresh(seed)), received.note)
         claims.append(_columns_from_predictors(table, received.values, seed=seed))
     claims.append(_row_of_one_person(table, learner, fresh, played))
     return [*claims, _guessed_people(learner.parties, fresh(seed), played)]
 
 
-def _columns_from_predictors(table: CommonTable, seen: Sequence[Ints], *, seed: int) -> ExactClaim:
+def _columns_from_predictors(table: AlignedTable, seen: Sequence[Ints], *, seed: int) -> ExactClaim:
     """Predict the others' columns from the label holder's own, with the last predictor and with all of them."""
     label = table.parties.label
-    own = np.column_stack([table.scaled(label).train, table.targets()])
-    foreign = np.concatenate([table.scaled(peer).train for peer in table.parties.names if peer != label], axis=1)
+    own = np.column_stack([table.standardised(label).train, table.targets()])
+    foreign = np.concatenate([table.standardised(peer).train for peer in table.parties.names if peer != label], axis=1)
     predictors = np.array(seen, np.float64).T  # [n, T]
     given = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
     scores = np.zeros(len(given))
@@ -147,27 +148,31 @@ def explained_columns(known: Ints, given: Floats, columns: Floats) -> float:
 
 
 def _row_of_one_person(
-    table: CommonTable, learner: VerticalLearner, fresh: Fresh, played: Callable[..., object]
+    table: AlignedTable, learner: VerticalLearner, fresh: Fresh, played: Callable[..., object]
 ) -> ExactClaim:
     """Enter the indicator of one person as a party's first column, and read that person's row at the solver."""
     roles, rows = learner.roles, len(table.trained)
     liar, victim = roles.features[0], roles.label
 
+    honest = joined_table(table, roles)
+
     def columns(peer: str) -> Floats:
-        own = table.scaled(peer).train
+        own = honest.columns(peer)
         if peer != liar:
             return own
         return np.column_stack([np.arange(rows) == 0, own[:, 1:]]).astype(np.float64)
 
     def asked() -> Questions[tuple[Floats, slice]]:
-        design = yield from ask_design(columns, roles, rows=rows, least=1)
-        blocks = Blocks(design, columns, lambda _: table.targets().astype(np.float64))
-        moments = yield from ask_moments(Factored(blocks, Products(roles, fresh(1), rows), slice(None)), every=True)
+        joined = replace(honest, columns=columns, least=1)
+        design = yield from ask_design(joined)
+        moments = yield from ask_moments(
+            FactoredColumns(Blocks(design, joined), Products(roles, fresh(1), rows), slice(None)), every=True
+        )
         return moments().matrix[design.where(liar).start], design.where(victim)
 
     shown: tuple[Floats, slice] = played(asked())  # type: ignore[assignment]
-    row = table.scaled(victim).train[0]
-    away = np.abs(shown[0][shown[1]] - (row - table.scaled(victim).train.mean(axis=0)))
+    row = table.standardised(victim).train[0]
+    away = np.abs(shown[0][shown[1]] - (row - table.standardised(victim).train.mean(axis=0)))
     return claim(TOTALS, "the indicator of one person shows their row", float(away.max(initial=0.0)), 1e-5)
 
 

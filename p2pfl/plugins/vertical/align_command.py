@@ -27,7 +27,7 @@ from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.learner import SequentialLearner
-from p2pfl.plugins.vertical.alignment import Aligned, align, align_openly
+from p2pfl.plugins.vertical.alignment import AlignedRows, align, align_openly
 from p2pfl.plugins.vertical.vertical_commands import AlignOptions
 from p2pfl.privacy.keys import SecretSource, Source
 
@@ -54,7 +54,7 @@ class AlignmentLearner(SequentialLearner):
     def __init__(self, parties: Parties, *, run: str) -> None:
         self.parties, self.run = parties, run
         self._source: Source = SecretSource()
-        self.results = list[Aligned]()  # of each local peer; copies share the list
+        self.results = list[AlignedRows]()  # of each local peer; copies share the list
 
     def on(self, federation: Federation) -> Self:
         """Return the learner itself."""
@@ -131,7 +131,7 @@ def align_tables(options: AlignOptions) -> int:
     return terminal.answer(options, _results(aligned, learner.parties), _show)
 
 
-def _align_live(options: AlignOptions, resolved: Plan, learner: AlignmentLearner, *, peer: str) -> Aligned:
+def _align_live(options: AlignOptions, resolved: Plan, learner: AlignmentLearner, *, peer: str) -> AlignedRows:
     """Return the alignment of this peer with the others, which run the same command."""
     from p2pfl.cli.interrupts import run_until_interrupted  # noqa: PLC0415 (with its network)
     from p2pfl.cli.running import view  # noqa: PLC0415
@@ -154,7 +154,7 @@ def _align_live(options: AlignOptions, resolved: Plan, learner: AlignmentLearner
     return learner.results[-1]  # an attempt that was played again has left another one
 
 
-def _results(aligned: Aligned, parties: Parties) -> dict[str, Any]:
+def _results(aligned: AlignedRows, parties: Parties) -> dict[str, Any]:
     """Return the public numbers of an alignment as JSON values."""
     return {
         "sizes": dict(aligned.sizes),

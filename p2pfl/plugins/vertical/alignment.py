@@ -34,8 +34,8 @@ from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.data.parties import Parties
 from p2pfl.learning.additive import Question, Questions
 from p2pfl.plugins.vertical.matching import ABSENT, Matches, match_rows
-from p2pfl.plugins.vertical.messages import Slot, send, state
-from p2pfl.plugins.vertical.roles import check_rows
+from p2pfl.plugins.vertical.party_roles import check_rows
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, send, state
 from p2pfl.privacy.commutative_powers import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
 
@@ -58,7 +58,7 @@ STATED = NONCE + NONCE_BYTES // WORD_BYTES
 
 
 @dataclass(frozen=True, eq=False)
-class Aligned:
+class AlignedRows:
     """Common rows of all parties in one order.
 
     Everything but the positions is public.
@@ -86,7 +86,7 @@ class Aligned:
     positions: Callable[[str], Ints] = field(repr=False)
 
 
-def align(parties: Parties, source: Source, *, run: bytes) -> Questions[Aligned]:
+def align(parties: Parties, source: Source, *, run: bytes) -> Questions[AlignedRows]:
     """Ask for the common rows of all parties.
 
     Parameters
@@ -130,7 +130,7 @@ def check_parties(parties: Parties) -> None:
         )
 
 
-def align_openly(parties: Parties, source: Source) -> Aligned:
+def align_openly(parties: Parties, source: Source) -> AlignedRows:
     """Return what :func:`align` returns with the same source, in a process that has the tables of all parties."""
     check_parties(parties)
     protocol = _Alignment(parties, source, b"")
@@ -141,7 +141,7 @@ def align_openly(parties: Parties, source: Source) -> Aligned:
     chosen = protocol.choose(matches)
     columns = dict(zip(protocol.matched_order, chosen.T, strict=True))
     hidden = parties.rows == "hidden"
-    return Aligned(
+    return AlignedRows(
         len(chosen), common, sizes, () if hidden else by_key, lambda peer: protocol.unshuffle(peer, columns[peer])
     )
 
@@ -158,7 +158,7 @@ class _Alignment:
         self.sizes: dict[str, int] = {}
         self.contexts: list[bytes] = []
 
-    def ask(self) -> Questions[Aligned]:
+    def ask(self) -> Questions[AlignedRows]:
         """Return the common rows."""
         yield from self._agree()
         if self.helper is None:
@@ -206,11 +206,11 @@ class _Alignment:
                 f"{peer} has {rows} rows, fewer than data.options.least = {self.parties.least}; collect more rows"
             )
 
-    def _match_at_helper(self, helper: str) -> Questions[Aligned]:
+    def _match_at_helper(self, helper: str) -> Questions[AlignedRows]:
         """Return the common rows that the helper finds."""
         keys = range(len(self.contexts))
         lists, _ = yield from self._go_round(keys, lambda peer: np.arange(self.sizes[peer]), self.sizes)
-        final = {owner: cache(partial(self._multiplied, helper, slot.read)) for owner, slot in lists.items()}
+        final = {owner: cache(partial(self._multiplied, helper, message.read)) for owner, message in lists.items()}
         yield from self._check_points({helper: [*final.values()]})
         hidden = self.parties.rows == "hidden"
 
@@ -232,14 +232,16 @@ class _Alignment:
         if not common <= rows <= sum(self.sizes.values()) or common > min(self.sizes.values()):
             raise PrivacyError(f"{helper} has counted more common rows than there are; choose another helper")
         check_rows(common, least=self.parties.least)
-        slots = {}
+        messages = {}
         for column, peer in enumerate(self.matched_order):
-            slots[peer] = yield from send(partial(_column, chosen, column), size=rows, sender=helper, to=peer)
-        yield from self._check_positions(slots)
+            messages[peer] = yield from send(partial(_column, chosen, column), size=rows, sender=helper, to=peer)
+        yield from self._check_positions(messages)
         matched = () if hidden else tuple(by_key)
-        return Aligned(rows, common, self.sizes, matched, lambda peer: self.unshuffle(peer, slots[peer].read(peer)))
+        return AlignedRows(
+            rows, common, self.sizes, matched, lambda peer: self.unshuffle(peer, messages[peer].read(peer))
+        )
 
-    def _match_each_other(self) -> Questions[Aligned]:
+    def _match_each_other(self) -> Questions[AlignedRows]:
         """Return the common rows of two parties, who compare, key by key, the rows that no earlier key has matched."""
         pairs: Callable[[str], Ints] = cache(lambda _: np.full(self.sizes[self.parties.label], ABSENT))
         matched = list[int]()
@@ -263,7 +265,7 @@ class _Alignment:
             return self.unshuffle(peer, kept if peer == self.parties.label else own[kept])
 
         rows = self.sizes[self.parties.label] if whole else sum(matched)
-        return Aligned(rows, sum(matched), self.sizes, tuple(matched), positions)
+        return AlignedRows(rows, sum(matched), self.sizes, tuple(matched), positions)
 
     def _open(self, pairs: Callable[[str], Ints], peer: str, of: str | None = None) -> Ints:
         """Return the shuffled rows without a match that a peer knows of, its own or those ``of`` the other party."""
@@ -275,7 +277,7 @@ class _Alignment:
     def _paired(
         self,
         before: Callable[[str], Ints],
-        lists: Mapping[str, Slot],
+        lists: Mapping[str, PrivateMessage],
         multiplied: Mapping[str, Callable[[], Ints]],
         peer: str,
     ) -> Ints:
@@ -289,7 +291,7 @@ class _Alignment:
 
     def _go_round(
         self, keys: Sequence[int], rows: Callable[[str], Ints], counts: Mapping[str, int]
-    ) -> Questions[tuple[dict[str, Slot], dict[str, Callable[[], Ints]]]]:
+    ) -> Questions[tuple[dict[str, PrivateMessage], dict[str, Callable[[], Ints]]]]:
         """Send the list of each party round the ring, and last to the helper, or back to its owner.
 
         Parameters
@@ -311,7 +313,7 @@ class _Alignment:
         reads: dict[str, Callable[[str], Ints]] = {
             owner: partial(self._own_points, keys=keys, rows=rows) for owner in self.ring
         }
-        slots, multiplied = dict[str, Slot](), dict[str, Callable[[], Ints]]()
+        messages, multiplied = dict[str, PrivateMessage](), dict[str, Callable[[], Ints]]()
         for hop in range(len(self.ring)):
             holders = {owner: self._after(owner, hop) for owner in self.ring}
             multiplied = {
@@ -322,9 +324,9 @@ class _Alignment:
                 last = hop == len(self.ring) - 1 and self.helper is not None
                 to = self.helper if last and self.helper is not None else self._after(owner, hop + 1)
                 size = counts[owner] * len(keys) * POINT_WORDS
-                slots[owner] = yield from send(multiplied[owner], size=size, sender=holder, to=to)
-                reads[owner] = slots[owner].read
-        return slots, multiplied
+                messages[owner] = yield from send(multiplied[owner], size=size, sender=holder, to=to)
+                reads[owner] = messages[owner].read
+        return messages, multiplied
 
     def _after(self, peer: str, steps: int) -> str:
         return self.ring[(self.ring.index(peer) + steps) % len(self.ring)]
@@ -359,13 +361,13 @@ class _Alignment:
 
         yield from _end_if_any(failures, "no points")
 
-    def _check_positions(self, slots: Mapping[str, Slot]) -> Questions[None]:
+    def _check_positions(self, messages: Mapping[str, PrivateMessage]) -> Questions[None]:
         """End the run if a party has received positions that are none of its rows, or one of them twice."""
 
         def wrong(peer: str) -> Ints:
-            if peer not in slots:
+            if peer not in messages:
                 return np.zeros(1, np.int64)
-            positions = slots[peer].read(peer)
+            positions = messages[peer].read(peer)
             known = positions[positions != ABSENT] if self.parties.rows != "common" else positions
             valid = len(np.unique(known)) == len(known) and ((known >= 0) & (known < self.sizes[peer])).all()
             return np.array([0 if valid else 1])

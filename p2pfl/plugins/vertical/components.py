@@ -12,10 +12,9 @@ from p2pfl.core.encodings import Floats
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.elementary import eigen
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import ask_moments
-from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 
@@ -35,40 +34,31 @@ class Components:
         ``own(peer)`` returns the loadings ``[components, a]`` of a party's columns; private.
     """
 
-    design: Design
+    design: JoinedDesign
     variance: Floats
     correlation: Floats | None
     own: Callable[[str], Floats]
 
 
 def decompose(
-    columns: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    standardise: bool = True,
-    open: bool = False,
-    least: int = LEAST_ROWS,
-    round: int = 0,
+    table: JoinedTable, source: Source, *, standardise: bool = True, open: bool = False
 ) -> Questions[Components]:
     """Ask for principal components, and with ``open`` for all correlations, which everybody receives.
 
     Parameters
     ----------
-    columns, roles, source, rows, round
-        As of :func:`fit_linear`; the label holder's columns count, its target does not.
+    table, source
+        Table of all columns, whose target is zero, and the source of secret bytes.
     standardise
         True for components of correlations, False for those of covariances.
     open
         True if all parties may see the correlations of all columns.
-    least
-        Least number of common rows.
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=least)
-    blocks = Blocks(design, columns, lambda _: np.zeros(rows))
-    products = products_of(roles, source, rows, round=round)
-    moments = yield from ask_moments(Factored(blocks, products, slice(None)), every=not standardise)
+    roles, rows = table.roles, table.rows
+    design = yield from ask_design(table)
+    blocks = Blocks(design, table)
+    products = products_of(roles, source, rows)
+    moments = yield from ask_moments(FactoredColumns(blocks, products, slice(None)), every=not standardise)
     width = design.size - 1
 
     def covariance() -> Floats:

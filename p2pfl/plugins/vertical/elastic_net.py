@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -14,10 +14,9 @@ from p2pfl.core.errors import ModelError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.lasso import descended
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import Moments, ask_moments
-from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 
@@ -66,7 +65,7 @@ class PathFit:
         holder; private.
     """
 
-    design: Design
+    design: JoinedDesign
     penalties: Floats
     deviances: Floats
     validation: Floats
@@ -74,36 +73,24 @@ class PathFit:
     own: Callable[[str], Mapping[str, Floats]]
 
 
-def fit_path(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: PathOptions,
-    least: int = LEAST_ROWS,
-    round: int = 0,
-) -> Questions[PathFit]:
+def fit_path(table: JoinedTable, source: Source, options: PathOptions) -> Questions[PathFit]:
     """Fit linear models under the elastic net penalty of glmnet and scikit-learn, for a whole path of penalties.
 
     Parameters
     ----------
-    columns, target, roles, source, rows, round
-        As of :func:`fit_linear`.
-    options, least
-        Path, and least number of common rows.
+    table, source, options
+        Table of all columns, the source of secret bytes, and the path.
     """
-    held = options.validation
-    design = yield from ask_design(columns, roles, rows=rows - held, least=least)
-    whole = Design(roles, design.widths, rows)
-    blocks = Blocks(whole, columns, target)
+    held, rows, roles = options.validation, table.rows, table.roles
+    design = yield from ask_design(replace(table, rows=rows - held))
+    whole = replace(design, rows=rows)
+    blocks = Blocks(whole, table)
     parts = [slice(0, rows - held), slice(rows - held, rows)][: 2 if held else 1]
     moments = []
     for number, part in enumerate(parts):
         count = part.stop - part.start
-        products = products_of(roles, source, count, round=round, purpose=f"vertical products of part {number}")
-        moments.append((yield from ask_moments(Factored(blocks, products, part), every=True)))
+        products = products_of(roles, source, count, purpose=f"vertical products of part {number}")
+        moments.append((yield from ask_moments(FactoredColumns(blocks, products, part), every=True)))
     solved = cache(lambda: _path([each() for each in moments], options, rows=rows - held))
     received = {}
     for party in roles.parties:

@@ -26,10 +26,10 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.additive import Question, Questions
-from p2pfl.plugins.vertical.messages import Slot, ints_to_large, large_to_ints, send
-from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
+from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, send
+from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, Products, SharedMatrix
 from p2pfl.plugins.vertical.ring import Words, keystream, signed, words
-from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, PrivateKey, PublicKey, stream
 
@@ -52,14 +52,12 @@ NOISE = np.uint64((1 << 62) - 1)
 """Bits of noise in the highest word of a slot."""
 
 
-def products_of(
-    roles: Roles, source: Source, rows: int, *, round: int = 0, purpose: str = "vertical products"
-) -> Products:
+def products_of(roles: PartyRoles, source: Source, rows: int, *, purpose: str = "vertical products") -> Products:
     """Return products that a third peer deals, or under encryption if there is none.
 
     Parameters
     ----------
-    roles, source, rows, round, purpose
+    roles, source, rows, purpose
         As of :class:`~p2pfl.plugins.vertical.products.Products`.
 
     Raises
@@ -68,13 +66,13 @@ def products_of(
         There are too many rows to encrypt.
     """
     if roles.dealt:
-        return Products(roles, source, rows, round=round, purpose=purpose)
+        return Products(roles, source, rows, purpose=purpose)
     if rows > MAX_ROWS:
         raise InputError(
             f"two parties with nobody else encrypt each of {rows:,} rows, which is meant for {MAX_ROWS:,} at most; set "
             "data.options.helper to a third peer that conspires with neither"
         )
-    return EncryptedProducts(roles, source, rows, round=round, purpose=purpose, bits=MODULUS_BITS)
+    return EncryptedProducts(roles, source, rows, purpose=purpose, bits=MODULUS_BITS)
 
 
 @dataclass(eq=False)
@@ -83,7 +81,7 @@ class EncryptedProducts(Products):
 
     Parameters
     ----------
-    roles, source, rows, round, purpose
+    roles, source, rows, purpose
         As of :class:`~p2pfl.plugins.vertical.products.Products`.
     bits
         Bits of the keys.
@@ -91,9 +89,11 @@ class EncryptedProducts(Products):
 
     bits: int = MODULUS_BITS
     _holders: dict[str, _Holder] = field(default_factory=dict, init=False, repr=False)
-    _encrypted: dict[int, _Received] = field(default_factory=dict, init=False, repr=False)  # by number of the matrix
+    _encrypted: dict[int, _MessageSequence] = field(
+        default_factory=dict, init=False, repr=False
+    )  # by number of the matrix
 
-    def multiply(self, factors: Sequence[Factors]) -> Questions[list[Dealt]]:
+    def multiply(self, factors: Sequence[Factors]) -> Questions[list[DealtProduct]]:
         """Ask for some products of a left party with a right one, in shares.
 
         Parameters
@@ -113,7 +113,7 @@ class EncryptedProducts(Products):
     def _secret(self, peer: str, use: str) -> Callable[[], bytes]:
         """Return the function of a peer that draws secret bytes, once."""
         purpose = f"{self.purpose} {use}"
-        return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer, round=self.round))
+        return cache(lambda: self.source.bytes(KEY_BYTES, purpose=purpose, peer=peer))
 
     def _holder(self, owner: str, other: str) -> Questions[_Holder]:
         """Return a holder of a key, whose public part is sent to the other party before its first use."""
@@ -121,14 +121,14 @@ class EncryptedProducts(Products):
             secret = self._secret(owner, "key")
             private = cache(lambda: PrivateKey(stream(secret()), bits=self.bits))
             size = self.bits // 64
-            slot = yield from send(
+            message = yield from send(
                 lambda: large_to_ints([private().public.modulus], size), size=size, sender=owner, to=other
             )
-            public = cache(lambda: PublicKey(ints_to_large(slot.read(other), size)[0], bits=self.bits))
+            public = cache(lambda: PublicKey(ints_to_large(message.read(other), size)[0], bits=self.bits))
             self._holders[owner] = _Holder(owner, private, public, self.bits)
         return self._holders[owner]
 
-    def _send(self, matrix: Matrix, holder: _Holder, to: str) -> Questions[_Received]:
+    def _send(self, matrix: Matrix, holder: _Holder, to: str) -> Questions[_MessageSequence]:
         """Send encrypted rows of a matrix, unless that was done."""
         if matrix.number not in self._encrypted:
             packed = cache(lambda: holder.packed(matrix.entries()))
@@ -143,7 +143,7 @@ class EncryptedProducts(Products):
             )
         return self._encrypted[matrix.number]
 
-    def _return(self, work: _Work, encrypted: _Received) -> Questions[Dealt]:
+    def _return(self, work: _Work, encrypted: _MessageSequence) -> Questions[DealtProduct]:
         """Send the encrypted product with noise back to the holder of the key; return the shares."""
         holder, other = work.holder, work.matrix.owner
         shape = (self.rows, work.columns) if work.elementwise else (work.matrix.columns, work.columns)
@@ -186,18 +186,18 @@ class EncryptedProducts(Products):
             other: lambda: np.uint64(0) - added()[..., 0],
             holder.owner: lambda: words(received.read(holder.owner)).reshape(shape),
         }
-        return Dealt(Shared(shape, at), None)
+        return DealtProduct(SharedMatrix(shape, at), None)
 
 
 @dataclass(frozen=True)
-class _Received:
+class _MessageSequence:
     """Integers that one peer receives in several messages."""
 
-    slots: tuple[Slot, ...]
+    messages: tuple[PrivateMessage, ...]
 
     def read(self, peer: str) -> Ints:
         """Return the integers to the answer of a peer."""
-        return np.concatenate([slot.read(peer) for slot in self.slots])
+        return np.concatenate([message.read(peer) for message in self.messages])
 
 
 def _transfer(
@@ -209,7 +209,7 @@ def _transfer(
     sender: str,
     to: str,
     convert: Callable[[Ints], Ints] = lambda values: values,
-) -> Questions[_Received]:
+) -> Questions[_MessageSequence]:
     """Send rows in several messages, each of which the receiver converts at once: so nobody waits for long.
 
     Parameters
@@ -223,16 +223,16 @@ def _transfer(
     convert
         Function of the integers of a message, called at the receiver.
     """
-    slots = []
+    messages = []
     for low in range(0, total, at_once):
-        some, slot = range(low, min(total, low + at_once)), Slot(to)
-        slots.append(slot)
+        some, message = range(low, min(total, low + at_once)), PrivateMessage(to)
+        messages.append(message)
         yield Question(
             partial(_rows_of, rows, some),
             size=len(some) * size,
-            to=Recipient(to, partial(_take, slot, convert), among=(sender,)),
+            to=Recipient(to, partial(_take, message, convert), among=(sender,)),
         )
-    return _Received(tuple(slots))
+    return _MessageSequence(tuple(messages))
 
 
 def _rows_of(rows: Callable[[range], Ints], some: range, peer: str) -> Ints:
@@ -240,8 +240,8 @@ def _rows_of(rows: Callable[[range], Ints], some: range, peer: str) -> Ints:
     return rows(some)
 
 
-def _take(slot: Slot, convert: Callable[[Ints], Ints], values: Ints) -> None:
-    slot.take(convert(values))
+def _take(message: PrivateMessage, convert: Callable[[Ints], Ints], values: Ints) -> None:
+    message.take(convert(values))
 
 
 @dataclass(frozen=True, eq=False)

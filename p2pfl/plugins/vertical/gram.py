@@ -10,20 +10,41 @@ from itertools import combinations
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, InputError
+from p2pfl.core.errors import DataError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.messages import send_floats, state
-from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Products, Shared
-from p2pfl.plugins.vertical.ring import Words, limb_bits, scaled, sum_room
-from p2pfl.plugins.vertical.roles import Roles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, PartyRoles, check_coefficients, check_rows
+from p2pfl.plugins.vertical.private_messages import send_floats, state
+from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, Products, SharedMatrix
+from p2pfl.plugins.vertical.ring import Words, fixed_point, limb_bits, sum_room
 
-Private = Callable[[str], Floats]
+PrivateFloats = Callable[[str], Floats]
 """Function that returns private numbers of a peer; only the answer of a question may call it."""
 
 
+@dataclass(frozen=True, eq=False)
+class JoinedTable:
+    """Common rows in one order, of which each party holds its own columns.
+
+    Parameters
+    ----------
+    roles, rows
+        Roles, and the number of common rows n; public.
+    columns, target
+        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder; private.
+    least
+        Least number of common rows.
+    """
+
+    roles: PartyRoles
+    rows: int
+    columns: PrivateFloats
+    target: PrivateFloats
+    least: int = LEAST_ROWS
+
+
 @dataclass(frozen=True)
-class Design:
-    """Public shape of a joined table: an intercept, the columns of each party in order of names, and a target.
+class JoinedDesign:
+    """Public shape of a joined table: a column of ones, the columns of each party in order of names, and a target.
 
     Parameters
     ----------
@@ -33,35 +54,32 @@ class Design:
         Number of columns of each party.
     rows
         n, number of common rows.
-    intercept
-        True if the label holder has a column of ones, and columns are centred.
 
     Examples
     --------
-    >>> design = Design(Roles(("ada", "bob"), label="bob", helper="cleo"), {"ada": 2, "bob": 3}, rows=100)
+    >>> design = JoinedDesign(PartyRoles(("ada", "bob"), label="bob", helper="cleo"), {"ada": 2, "bob": 3}, rows=100)
     >>> design.size, design.where("ada"), design.where("bob")
     (6, slice(1, 3, None), slice(3, 6, None))
     """
 
-    roles: Roles
+    roles: PartyRoles
     widths: Mapping[str, int]
     rows: int
-    intercept: bool = True
 
     @property
     def size(self) -> int:
         """Number of coefficients p."""
-        return self.intercept + sum(self.widths.values())
+        return 1 + sum(self.widths.values())
 
     def where(self, party: str) -> slice:
         """Return where the coefficients of a party are, without the intercept, which comes first."""
-        start = self.intercept + sum(self.widths[other] for other in self.roles.parties if other < party)
+        start = 1 + sum(self.widths[other] for other in self.roles.parties if other < party)
         return slice(start, start + self.widths[party])
 
     def positions(self, party: str) -> list[int]:
         """Return the places of the columns of a party in the Gram matrix, those that it holds in this order."""
         own = [*range(*self.where(party).indices(self.size))]
-        return [*([0] if self.intercept else []), *own, self.size] if party == self.roles.label else own
+        return [0, *own, self.size] if party == self.roles.label else own
 
     def coefficients(self, party: str) -> list[int]:
         """Return the places of the coefficients of a party, the intercept among those of the label holder."""
@@ -108,56 +126,51 @@ class Blocks:
     ----------
     design
         Public shape.
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
+    table
+        Private columns and target.
     """
 
-    def __init__(self, design: Design, columns: Private, target: Private) -> None:
-        self.design = design
-        self._columns, self._target = columns, target
+    def __init__(self, design: JoinedDesign, table: JoinedTable) -> None:
+        self.design, self.table = design, table
         self.of = cache(self._prepared)
 
     def _prepared(self, party: str) -> Columns:
         """Return the columns of a party."""
-        design, own = self.design, np.asarray(self._columns(party), np.float64)
+        design, own = self.design, np.asarray(self.table.columns(party), np.float64)
         parts = [own]
         if party == design.roles.label:
-            target = np.asarray(self._target(party), np.float64)
-            parts = [np.ones((design.rows, int(design.intercept))), own, target.reshape(-1, 1)]
+            target = np.asarray(self.table.target(party), np.float64)
+            parts = [np.ones((design.rows, 1)), own, target.reshape(-1, 1)]
         if any(len(part) != design.rows for part in parts):
             lengths = sorted({len(part) for part in parts} - {design.rows})
             raise DataError(f"{party} has {lengths[0]} of {design.rows} common rows; align the tables again")
         whole = np.concatenate(parts, axis=1)
-        means = whole.mean(axis=0) if design.intercept else np.zeros(whole.shape[1])
-        if design.intercept and party == design.roles.label:
+        means = whole.mean(axis=0)
+        if party == design.roles.label:
             means[0] = 0.0
         bits = limb_bits(design.rows)
-        columns = scaled(whole - means, bits=2 * bits)
+        columns = fixed_point(whole - means, bits=2 * bits)
         high, low = columns.limbs(bits)
         return Columns(whole - means, means, columns.exponents, high, low, bits)
 
 
-def ask_design(columns: Private, roles: Roles, *, rows: int, least: int, intercept: bool = True) -> Questions[Design]:
+def ask_design(table: JoinedTable) -> Questions[JoinedDesign]:
     """Ask for the number of columns of each party, and refuse too few rows or too many coefficients.
 
     Parameters
     ----------
-    columns
-        Function that returns the columns of a party.
-    roles, rows, intercept
-        As of :class:`Design`.
-    least
-        Least number of common rows.
+    table
+        Table of all columns.
     """
-    check_rows(rows, least=least)
-    widths = yield from state(lambda peer: columns(peer).shape[1], peers=roles.parties)
-    design = Design(roles, dict(zip(roles.parties, widths.tolist(), strict=True)), rows, intercept)
-    check_coefficients(design.size, rows)
+    check_rows(table.rows, least=table.least)
+    parties = table.roles.parties
+    widths = yield from state(lambda peer: table.columns(peer).shape[1], peers=parties)
+    design = JoinedDesign(table.roles, dict(zip(parties, widths.tolist(), strict=True)), table.rows)
+    check_coefficients(design.size, table.rows)
     return design
 
 
-class Factored:
+class FactoredColumns:
     """Columns as factors of products, for some of the rows.
 
     Parameters
@@ -171,8 +184,6 @@ class Factored:
     """
 
     def __init__(self, blocks: Blocks, products: Products, rows: slice, *, limbs: int = 2) -> None:
-        if limbs not in {1, 2}:
-            raise InputError(f"columns have 1 or 2 limbs, not {limbs}; choose one of the two")
         self.blocks, self.products, self.rows, self.limbs = blocks, products, rows, limbs
         self.high = cache(self._high)
         self.low = cache(self._low)
@@ -186,7 +197,7 @@ class Factored:
     def _low(self, party: str) -> Matrix:
         return self.products.matrix(party, self._width(party), lambda: self.blocks.of(party).low[self.rows])
 
-    def pair(self, left: str, right: str) -> Questions[tuple[list[Shared], list[Dealt]]]:
+    def pair(self, left: str, right: str) -> Questions[tuple[list[SharedMatrix], list[DealtProduct]]]:
         """Ask for the products of the columns of two parties: those of high limbs, and the sum of mixed ones."""
         factors = [Factors(self.high(left), self.high(right))]
         if self.limbs == 2:
@@ -195,7 +206,7 @@ class Factored:
         return [high.product, *([mixed[0].product + mixed[1].product] if mixed else [])], [high, *mixed]
 
 
-def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
+def ask_gram(factored: FactoredColumns) -> Questions[Callable[[], Floats]]:
     """Ask for the Gram matrix, and return the function by which the solver reads it.
 
     It has a row and a column for each coefficient, and the last ones for the target; each column is in units of its
@@ -242,7 +253,7 @@ def ask_gram(factored: Factored) -> Questions[Callable[[], Floats]]:
     return cache(gram)
 
 
-def _own_products(factored: Factored, party: str) -> Floats:
+def _own_products(factored: FactoredColumns, party: str) -> Floats:
     return factored.blocks.of(party).products(factored.rows, limbs=factored.limbs)
 
 

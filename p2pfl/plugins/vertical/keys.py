@@ -45,7 +45,7 @@ BETWEEN = "\x1f"
 
 
 @dataclass(frozen=True)
-class Key:
+class PersonKey:
     """Key of a person.
 
     Parameters
@@ -67,7 +67,7 @@ class Key:
         return tuple(column for column, _ in self.parts)
 
 
-def read_keys(declared: Any) -> tuple[Key, ...]:
+def read_keys(declared: Any) -> tuple[PersonKey, ...]:
     """Return declared keys.
 
     Raises
@@ -84,7 +84,7 @@ def read_keys(declared: Any) -> tuple[Key, ...]:
         raise DataError(f"`keys` is {declared!r}; {EXAMPLE}")
     if len(declared) > MAX_KEYS:
         raise DataError(f"`keys` has {len(declared)} keys, more than {MAX_KEYS}; keep those that match most rows")
-    keys = tuple(Key(tuple(map(_part, _listed(each)))) for each in declared)
+    keys = tuple(PersonKey(tuple(map(_part, _listed(each)))) for each in declared)
     for position, key in enumerate(keys):
         if key in keys[:position]:
             raise DataError(f'`keys` contains "{key.name}" twice; leave one out')
@@ -107,7 +107,9 @@ def _part(declared: Any) -> tuple[str, str]:
     return match["column"], match["rule"]
 
 
-def identify_rows(cells: TextCells, keys: Sequence[Key]) -> tuple[tuple[tuple[str | None, ...], ...], tuple[str, ...]]:
+def identify_rows(
+    cells: TextCells, keys: Sequence[PersonKey]
+) -> tuple[tuple[tuple[str | None, ...], ...], tuple[str, ...]]:
     """Return the value of each key in each row, ``None`` where there is none, and sentences for the owner.
 
     Raises
@@ -142,7 +144,7 @@ def identify_rows(cells: TextCells, keys: Sequence[Key]) -> tuple[tuple[tuple[st
     return tuple(values), tuple(notes)
 
 
-def _repetition(cells: TextCells, key: Key, repeated: int) -> str:
+def _repetition(cells: TextCells, key: PersonKey, repeated: int) -> str:
     columns = " and ".join(f'"{column}"' for column in key.columns)
     remedy = "" if len(key.parts) == 1 else ", or add a part to the key"
     return (
@@ -151,7 +153,7 @@ def _repetition(cells: TextCells, key: Key, repeated: int) -> str:
     )
 
 
-def _join(cells: TextCells, key: Key) -> list[str | None]:
+def _join(cells: TextCells, key: PersonKey) -> list[str | None]:
     """Return the value of a key in each row."""
     columns = [_normalise(cells, column, rule) for column, rule in key.parts]
     return [BETWEEN.join(parts) if all(parts) else None for parts in zip(*columns, strict=True)]

@@ -24,43 +24,24 @@ from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_
 from p2pfl.plugins.exact.regression.lasso import Quadratic
 from p2pfl.plugins.study.valuation import MAX_EXACT_PEERS, semivalue
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Design, Factored, Private, ask_design, ask_gram
-from p2pfl.plugins.vertical.messages import publish, send_floats
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedDesign, JoinedTable, ask_design, ask_gram
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
 from p2pfl.privacy.keys import Source
 
 FIGURES = ("deviance", "null_deviance", "used", "dispersion")
 """Numbers of a linear fit that the solver publishes."""
 
 
-@dataclass(frozen=True)
-class LinearOptions:
-    """Options of linear models.
+def check_ridge(ridge: float) -> None:
+    """Refuse a penalty that is negative or not finite.
 
-    Parameters
-    ----------
-    ridge
-        This times the squared norm of the coefficients, without the intercept, is added to the sum of squares, as
-        ``alpha`` of scikit-learn's ``Ridge``.
-    intercept
-        True if there is an intercept.
-    without
-        Parties whose columns are left out.
-    limbs
-        2 for products of 44 bits, 1 for 22.
-    least
-        Least number of common rows.
+    Raises
+    ------
+    ModelError
+        It is.
     """
-
-    ridge: float = 0.0
-    intercept: bool = True
-    without: tuple[str, ...] = ()
-    limbs: int = 2
-    least: int = LEAST_ROWS
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+    if not 0 <= ridge < math.inf:
+        raise ModelError(f"model.options.ridge is {ridge}; set it to a finite value of at least 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +60,7 @@ class LinearFit:
         its ``intercept`` and ``intercept_error`` ``[1]``. Private.
     """
 
-    design: Design
+    design: JoinedDesign
     figures: Mapping[str, float]
     own: Callable[[str], Mapping[str, Floats]]
 
@@ -96,7 +77,7 @@ class Moments(NamedTuple):
     """
 
     matrix: Floats
-    design: Design
+    design: JoinedDesign
 
     def squares(self, beta: Floats) -> float:
         """Return the sum of squared residuals."""
@@ -109,7 +90,7 @@ class Moments(NamedTuple):
     def solve(self, parties: Sequence[str], penalty: Floats) -> tuple[Floats, Floats]:
         """Return coefficients ``[p]`` and the inverse ``[p, p]`` with the columns of some parties, zero elsewhere."""
         size = self.design.size
-        kept = [*range(self.design.intercept)]
+        kept = [0]
         for party in self.design.roles.parties:
             kept += [*range(size)[self.design.where(party)]] if party in parties else []
         inner = np.ix_(kept, kept)
@@ -153,13 +134,13 @@ class Solution(NamedTuple):
     value: Floats
 
 
-def solve_linear(moments: Moments, options: LinearOptions) -> Solution:
+def solve_linear(moments: Moments, *, ridge: float) -> Solution:
     """Return the linear model of a Gram matrix.
 
     Parameters
     ----------
-    moments, options
-        Sums of products, and the model.
+    moments, ridge
+        Sums of products, and the penalty of :func:`fit_linear`.
 
     Raises
     ------
@@ -167,10 +148,9 @@ def solve_linear(moments: Moments, options: LinearOptions) -> Solution:
         There are no more rows than coefficients.
     """
     design = moments.design
-    parties = [party for party in design.roles.parties if party not in options.without]
-    penalty = np.full(design.size, options.ridge)
-    penalty[: design.intercept] = 0.0
-    beta, inverted = moments.solve(parties, penalty)
+    penalty = np.full(design.size, ridge)
+    penalty[0] = 0.0
+    beta, inverted = moments.solve(design.roles.parties, penalty)
     used = int((np.diag(inverted) > 0).sum())
     deviance, null = moments.squares(beta), moments.squares(moments.solve((), penalty)[0])
     dispersion = deviance / (design.rows - used)
@@ -217,7 +197,7 @@ def ask_units(blocks: Blocks, *, every: bool) -> Questions[Callable[[], Floats]]
     return cache(units)
 
 
-def ask_moments(factored: Factored, *, every: bool) -> Questions[Callable[[], Moments]]:
+def ask_moments(factored: FactoredColumns, *, every: bool) -> Questions[Callable[[], Moments]]:
     """Ask for the Gram matrix, and return the function by which the solver reads it in units that it knows.
 
     Parameters
@@ -240,46 +220,33 @@ def _units(blocks: Blocks, party: str, *, every: bool) -> Floats:
     return np.asarray(units)
 
 
-def fit_linear(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: LinearOptions,
-    round: int = 0,
-) -> Questions[LinearFit]:
+def fit_linear(table: JoinedTable, source: Source, *, ridge: float = 0.0) -> Questions[LinearFit]:
     """Fit a linear model, least squares or ridge, with standard errors.
 
     Parameters
     ----------
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
-    roles, source
-        Who does what, and the source of secret bytes.
-    rows
-        n, number of common rows.
-    options, round
-        Options, and the round of the fit.
+    table, source
+        Table of all columns, and the source of secret bytes.
+    ridge
+        This times the squared norm of the coefficients, without the intercept, is added to the sum of squares, as
+        ``alpha`` of scikit-learn's ``Ridge``.
 
     References
     ----------
     Du, Han and Chen, Privacy-preserving multivariate statistical analysis, SDM 2004 (sums of products of two parties).
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least, intercept=options.intercept)
-    blocks = Blocks(design, columns, target)
-    every = options.ridge > 0
-    factored = Factored(blocks, products_of(roles, source, rows, round=round), slice(None), limbs=options.limbs)
+    check_ridge(ridge)
+    design = yield from ask_design(table)
+    blocks, roles, every = Blocks(design, table), design.roles, ridge > 0
+    factored = FactoredColumns(blocks, products_of(roles, source, design.rows), slice(None))
     moments = yield from ask_moments(factored, every=every)
-    solved = cache(lambda: solve_linear(moments(), options))
+    solved = cache(lambda: solve_linear(moments(), ridge=ridge))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
     value = {}
     for number, party in enumerate(roles.parties):
         value[party] = yield from send_floats(partial(_value_of, solved, number), size=1, sender=roles.solver, to=party)
     values = yield from publish(lambda: solved().figures, size=len(FIGURES), sender=roles.solver)
-    figures = _linear_facts(dict(zip(FIGURES, values.tolist(), strict=True)), design, options)
+    figures = _linear_facts(dict(zip(FIGURES, values.tolist(), strict=True)), design, ridge=ridge)
     return LinearFit(design, figures, lambda party: {**own(party), "value": value[party]()})
 
 
@@ -287,11 +254,11 @@ def _value_of(solved: Callable[[], Solution], number: int) -> Floats:
     return solved().value[number : number + 1]
 
 
-def _linear_facts(facts: dict[str, float], design: Design, options: LinearOptions) -> dict[str, float]:
+def _linear_facts(facts: dict[str, float], design: JoinedDesign, *, ridge: float) -> dict[str, float]:
     """Return the published numbers with the tests that follow from them."""
     used = int(facts.pop("used"))
     facts["samples"] = design.rows
-    if options.ridge or not design.intercept:
+    if ridge:
         return facts
     facts = with_global_test(facts, used=used, intercepts=1, dispersed=True, linear=True)
     rows = float(design.rows)
@@ -330,7 +297,7 @@ def share_out(
         block, width = received[party](), len(design.coefficients(party))
         scale = np.ones(width) if every else np.ldexp(1.0, blocks.of(party).exponents[:width])
         beta, covariance = block[:width] * scale, block[width:].reshape(width, width) * scale[:, None] * scale
-        if not (design.intercept and party == roles.label):
+        if party != roles.label:
             return {"coefficients": beta, "errors": np.sqrt(np.diag(covariance))}
         *means, middle = blocks.of(party).means.tolist()
         back = np.array([1.0, *(-mean for mean in means[1:])])  # from columns less their means to the columns

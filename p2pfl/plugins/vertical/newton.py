@@ -30,13 +30,12 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
 from p2pfl.plugins.vertical.encrypted_products import products_of
-from p2pfl.plugins.vertical.gram import Blocks, Factored, Private, ask_design, ask_gram
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
-from p2pfl.plugins.vertical.linear import LinearFit, ask_units, share_out, without_dependent
-from p2pfl.plugins.vertical.messages import collect, publish, send_floats
-from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonState, Point, Problem
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
-from p2pfl.plugins.vertical.weighted_products import Weighted, WeightedProducts
+from p2pfl.plugins.vertical.linear import LinearFit, ask_units, check_ridge, share_out, without_dependent
+from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonPoint, NewtonState, Problem
+from p2pfl.plugins.vertical.private_messages import collect, publish, send_floats
+from p2pfl.plugins.vertical.weighted_products import RowWeights, WeightedProducts
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.normal_stream import grid_normals
 
@@ -65,8 +64,8 @@ class NewtonOptions:
 
     Parameters
     ----------
-    family, link
-        ``binomial``, ``poisson`` or ``gamma``, and the link; the usual one if ``None``.
+    family
+        ``binomial``, ``poisson`` or ``gamma``, with its usual link.
     ridge
         Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
         log-likelihood.
@@ -74,16 +73,12 @@ class NewtonOptions:
         False for exact predictors, with which the label holder can compute the columns of the others.
     label_epsilon
         Privacy of each label under randomised response, whose targets are right on average; ``None`` for labels.
-    least
-        Least number of common rows.
     """
 
     family: str = "binomial"
-    link: str | None = None
     ridge: float = 0.0
     predictor_noise: bool = True
     label_epsilon: float | None = None
-    least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -91,13 +86,11 @@ class NewtonOptions:
                 f'model.options.family is "{self.family}", which vertical learning does not fit; choose "gaussian", '
                 '"binomial", "poisson" or "gamma"'
             )
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
-
-        if self.label_epsilon is not None and (self.family, self.link or "logit") != ("binomial", "logit"):
+        check_ridge(self.ridge)
+        if self.label_epsilon is not None and self.family != "binomial":
             raise ModelError(
-                f'privacy.label_epsilon does not work with family = "{self.family}" and link = "{self.link}"; set '
-                'family to "binomial" and leave link out, or leave privacy.label_epsilon out'
+                f'privacy.label_epsilon does not work with family = "{self.family}"; set family to "binomial", or '
+                "leave privacy.label_epsilon out"
             )
 
     @property
@@ -105,44 +98,27 @@ class NewtonOptions:
         """The family with its link."""
         if self.label_epsilon is not None:
             return Response(RandomisedBinomial(RandomisedResponse(self.label_epsilon)), Logit())
-        return response(self.family, self.link, alpha=1.0, classes=2 if self.family == "binomial" else None)
+        return response(self.family, None, alpha=1.0, classes=2 if self.family == "binomial" else None)
 
 
-def fit_newton(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: NewtonOptions,
-    round: int = 0,
-) -> Questions[LinearFit]:
+def fit_newton(table: JoinedTable, source: Source, options: NewtonOptions) -> Questions[LinearFit]:
     """Fit a generalised linear model, with standard errors.
 
     Parameters
     ----------
-    columns, target
-        Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder, in the
-        common order.
-    roles, source
-        Who does what, and the source of secret bytes.
-    rows
-        n, number of common rows.
-    options, round
-        Options, and the round of the fit.
+    table, source, options
+        Table of all columns, the source of secret bytes, and options.
 
     Raises
     ------
     LearningError
         The steps do not end.
     """
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    fit = _Fit(Blocks(design, columns, target), target, source, options, round)
-    return (yield from fit.ask())
+    design = yield from ask_design(table)
+    return (yield from _Fit(Blocks(design, table), source, options).ask())
 
 
-class Rows(NamedTuple):
+class RowState(NamedTuple):
     """What the label holder knows of each row at a point; private.
 
     Attributes
@@ -160,12 +136,12 @@ class Rows(NamedTuple):
 class _Fit:
     """One fit."""
 
-    def __init__(self, blocks: Blocks, target: Private, source: Source, options: NewtonOptions, round: int) -> None:
-        self.blocks, self.source, self.options, self.round = blocks, source, options, round
+    def __init__(self, blocks: Blocks, source: Source, options: NewtonOptions) -> None:
+        self.blocks, self.source, self.options = blocks, source, options
         self.design, self.roles, self.kind = blocks.design, blocks.design.roles, options.response
-        self.target = cache(lambda: self._checked(np.asarray(target(self.roles.label))))
-        products = products_of(self.roles, source, self.design.rows, round=round)
-        self.factored = Factored(blocks, products, slice(None), limbs=1)
+        self.target = cache(lambda: self._checked(np.asarray(blocks.table.target(self.roles.label))))
+        products = products_of(self.roles, source, self.design.rows)
+        self.factored = FactoredColumns(blocks, products, slice(None), limbs=1)
         self.weighted = WeightedProducts(self.factored)
         self.every = options.ridge > 0
 
@@ -222,10 +198,10 @@ class _Fit:
         saturated = self.kind.family.saturated(target, np.ones(len(target))).sum()
         return np.array([start[0], weights[0, 0, 0], factor, deviance, saturated])
 
-    def _before(self) -> Rows:
+    def _before(self) -> RowState:
         """Return what the label holder knows before the first point."""
         predictor = np.full(self.design.rows, self._null()[0])
-        return Rows(predictor, *self.kind.derived(self.target(), predictor[:, None]))
+        return RowState(predictor, *self.kind.derived(self.target(), predictor[:, None]))
 
     def _begun(self, matrix: Floats, null: Floats) -> NewtonState:
         """Return the first state."""
@@ -239,7 +215,7 @@ class _Fit:
 
     def _predictors(
         self, state: Callable[[], NewtonState], deviation: float, number: int
-    ) -> Questions[Callable[[], Rows]]:
+    ) -> Questions[Callable[[], RowState]]:
         """Send the coefficients of a point, and return the function by which the label holder reads what follows."""
         roles = self.roles
         betas = {}
@@ -257,16 +233,16 @@ class _Fit:
             if not deviation:
                 return points
             purpose = f"noise of predictor {number}"
-            key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party, round=self.round)
+            key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party)
             return points + grid_normals(key, len(points), deviation=noise, bits=PREDICTOR_BITS)
 
         others = yield from collect(shown, size=self.design.rows, to=roles.label, among=roles.features)
 
         @cache
-        def at() -> Rows:
+        def at() -> RowState:
             received = np.ldexp(others.read(roles.label).astype(np.float64), -PREDICTOR_BITS)
             eta = self._predictor(roles.label, betas[roles.label]()) + received
-            return Rows(eta, *self.kind.derived(self.target(), eta[:, None]))
+            return RowState(eta, *self.kind.derived(self.target(), eta[:, None]))
 
         return at
 
@@ -277,14 +253,14 @@ class _Fit:
         scale = np.ones(width) if self.every else np.ldexp(1.0, columns.exponents[:width])
         return np.asarray(columns.centred[:, :width] @ (beta * scale))
 
-    def _point(self, at: Callable[[], Rows]) -> Floats:
+    def _point(self, at: Callable[[], RowState]) -> Floats:
         """Return what the label holder tells the solver of a point."""
         rows, target = at(), self.target()
         deviance = self.kind.family.deviances(target, rows.means).sum()
         pearson = np.minimum(self.kind.squares(target, rows.means), 2.0**90).sum()
         return np.array([deviance, pearson, rows.weights.sum(), (rows.scores**2).sum()])
 
-    def _weighted(self, at: Callable[[], Rows], *, observed: bool = False) -> Weighted:
+    def _weighted(self, at: Callable[[], RowState], *, observed: bool = False) -> RowWeights:
         """Return the scores and weights of rows, within bounds that everybody knows where there are some.
 
         Weights are expected, or with ``observed`` the derivatives of the scores, with which steps square the distance.
@@ -296,23 +272,23 @@ class _Fit:
                 self.kind.derived(self.target(), (rows.predictor + shift)[:, None])[2][:, 0] for shift in (NEAR, -NEAR)
             )
             weights = np.maximum((below - above) / (2 * NEAR), 0.0)
-        elif self.options.family == "binomial" and self.kind.canonical:
+        elif self.options.family == "binomial":
             bound = 1.0 if self.options.label_epsilon is None else None
-            return Weighted(rows.scores[:, 0], weights, score_bound=bound, weight_bound=0.25)
-        return Weighted(rows.scores[:, 0], weights)
+            return RowWeights(rows.scores[:, 0], weights, score_bound=bound, weight_bound=0.25)
+        return RowWeights(rows.scores[:, 0], weights)
 
-    def _changed(self, at: Callable[[], Rows]) -> Weighted:
+    def _changed(self, at: Callable[[], RowState]) -> RowWeights:
         """Return the variances of targets under randomised response as weights."""
         family = self.kind.family
         assert isinstance(family, RandomisedBinomial)  # noqa: S101 (as the options say)
-        return Weighted(at().scores[:, 0], family.target_variances(at().means)[:, 0])
+        return RowWeights(at().scores[:, 0], family.target_variances(at().means)[:, 0])
 
     def _result(
         self,
         state: Callable[[], NewtonState],
         point: Callable[[], Floats],
         null: Callable[[], Floats],
-        at: Callable[[], Rows],
+        at: Callable[[], RowState],
     ) -> Questions[LinearFit]:
         """Publish the figures, and send each party its own block."""
         rows, dispersed = self.design.rows, self.kind.family.dispersed
@@ -373,7 +349,7 @@ def _then(state: Callable[[], NewtonState], change: Callable[[NewtonState], Newt
 
 
 def _judged(state: Callable[[], NewtonState], point: Callable[[], Floats]) -> Callable[[], NewtonState]:
-    return cache(lambda: state().judged(Point(*point().tolist())))
+    return cache(lambda: state().judged(NewtonPoint(*point().tolist())))
 
 
 def _stepped(

@@ -13,7 +13,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.elementary import inverse
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 
 SCHEDULE = (0.3, 0.3, 0.3, 0.1, 0.03, 0.003, 0.0003, 0.0)
 """Deviations of the noise of the predictors, in units of theirs or of 1."""
@@ -43,7 +43,7 @@ PREDICTOR_BITS = 24
 """Fraction bits of a predictor, whose rounding is noise, too."""
 
 
-class Point(NamedTuple):
+class NewtonPoint(NamedTuple):
     """What the label holder tells the solver of a point.
 
     Attributes
@@ -178,7 +178,7 @@ class NewtonState:
         deviation = schedule[0] * min(1.0, self.problem.spread(self.beta)) if schedule[0] else 0.0
         return replace(self, schedule=schedule, restarts=restarts, steps=self.steps + 1, deviation=deviation)
 
-    def judged(self, point: Point) -> Self:
+    def judged(self, point: NewtonPoint) -> Self:
         """Return the state after a point, which is halved if the deviance rose by more than noise explains.
 
         After exact predictors under the schedule of noise, it is the end.

@@ -21,9 +21,9 @@ from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
 from p2pfl.learning import Learner
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
+from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.party_tables import declared_columns, vertical
 from p2pfl.plugins.vertical.statement import VerticalRun
-from p2pfl.plugins.vertical.tables import declared_columns, vertical
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
@@ -116,7 +116,7 @@ class VerticalPartitioning:
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""
         parties, model = parties_of(experiment, federation), vertical_model(experiment)
-        roles = Roles(parties.names, parties.label, parties.helper)
+        roles = PartyRoles(parties.names, parties.label, parties.helper)
         tables = [*parties.own.values()]
         run = VerticalRun(
             label=roles.label,
@@ -125,7 +125,6 @@ class VerticalPartitioning:
             helper=roles.helper,
             others=tuple(sorted({*peers} - {*roles.peers})),
             steps=model.predictors,
-            most=MAX_PREDICTORS,
             noisy=model.noisy,
             received=model.received,
             published=model.published,

@@ -13,7 +13,7 @@ from p2pfl.data.data_description import Description, Field
 from p2pfl.data.federation import Federation, no_data
 from p2pfl.data.parties import CommonRows, Parties, Party
 from p2pfl.data.sources import Central, Private, nearest
-from p2pfl.plugins.vertical.roles import LEAST_ROWS
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS
 
 COLUMNS = "columns"
 """Name of the split that deals out columns."""
@@ -23,7 +23,7 @@ ROW = "row:exact"
 
 
 @dataclass(frozen=True)
-class Vertical:
+class PartySource:
     """Source of data whose owners have different columns of the same people.
 
     Parameters
@@ -43,7 +43,7 @@ class Vertical:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def load_parties(source: Vertical, peers: Sequence[str], local: Sequence[str]) -> Federation:
+def load_parties(source: PartySource, peers: Sequence[str], local: Sequence[str]) -> Federation:
     """Load the table of each local party.
 
     Raises

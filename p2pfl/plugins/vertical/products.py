@@ -33,9 +33,9 @@ import numpy as np
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.messages import Slot, collect, send
+from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, collect, send
 from p2pfl.plugins.vertical.ring import Words, keystream, multiply, signed, words
-from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.privacy.keys import KEY_BYTES, Source
 
 
@@ -60,7 +60,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class SharedMatrix:
     """Matrix that is the sum of what some peers hold.
 
     Parameters
@@ -74,18 +74,18 @@ class Shared:
     shape: tuple[int, int]
     at: Mapping[str, Callable[[], Words]]
 
-    def __add__(self, other: Shared) -> Shared:
+    def __add__(self, other: SharedMatrix) -> SharedMatrix:
         """Return the sum of two matrices of equal shape."""
         at = dict(self.at)
         for peer, share in other.at.items():
             mine = at.get(peer)
             at[peer] = share if mine is None else _added(mine, share)
-        return Shared(self.shape, at)
+        return SharedMatrix(self.shape, at)
 
-    def part(self, rows: slice, columns: slice) -> Shared:
+    def part(self, rows: slice, columns: slice) -> SharedMatrix:
         """Return some rows and columns."""
         shape = len(range(self.shape[0])[rows]), len(range(self.shape[1])[columns])
-        return Shared(shape, {peer: _cut(share, rows, columns) for peer, share in self.at.items()})
+        return SharedMatrix(shape, {peer: _cut(share, rows, columns) for peer, share in self.at.items()})
 
 
 def _added(one: Callable[[], Words], other: Callable[[], Words]) -> Callable[[], Words]:
@@ -112,7 +112,7 @@ class Factors(NamedTuple):
     elementwise: bool = False
 
 
-class Dealt(NamedTuple):
+class DealtProduct(NamedTuple):
     """Product in shares.
 
     Attributes
@@ -123,8 +123,8 @@ class Dealt(NamedTuple):
         Numbers ``[1, b]`` that are zero unless the dealer or the network made a mistake; ``None`` if there are none.
     """
 
-    product: Shared
-    check: Shared | None
+    product: SharedMatrix
+    check: SharedMatrix | None
 
 
 @dataclass(eq=False)
@@ -139,30 +139,27 @@ class Products:
         Source of secret bytes.
     rows
         n, number of common rows.
-    round
-        Round of the fit.
     purpose
         Name of the fit, if a round has several.
     """
 
-    roles: Roles
+    roles: PartyRoles
     source: Source
     rows: int
-    round: int = 0
     purpose: str = "vertical products"
     _numbers: count[int] = field(default_factory=count, init=False, repr=False)
     _keys: dict[tuple[str, str], Callable[[str], bytes]] = field(default_factory=dict, init=False, repr=False)
-    _sent: dict[tuple[int, str], Slot] = field(default_factory=dict, init=False, repr=False)
+    _sent: dict[tuple[int, str], PrivateMessage] = field(default_factory=dict, init=False, repr=False)
 
     def matrix(self, owner: str, columns: int, entries: Callable[[], Words]) -> Matrix:
         """Return a matrix of a party."""
         return Matrix(owner, columns, entries, next(self._numbers))
 
-    def held(self, owner: str, shape: tuple[int, int], entries: Callable[[], Words]) -> Shared:
+    def held(self, owner: str, shape: tuple[int, int], entries: Callable[[], Words]) -> SharedMatrix:
         """Return a matrix that one party holds in clear, to be added to shares."""
-        return Shared(shape, {owner: cache(entries)})
+        return SharedMatrix(shape, {owner: cache(entries)})
 
-    def multiply(self, factors: Sequence[Factors]) -> Questions[list[Dealt]]:
+    def multiply(self, factors: Sequence[Factors]) -> Questions[list[DealtProduct]]:
         """Ask for some products of a left party with a right one, in shares: three messages at most.
 
         Parameters
@@ -197,7 +194,7 @@ class Products:
         ]
 
     def open(
-        self, products: Sequence[Shared], *, to: str, checks: Sequence[Shared | None] = ()
+        self, products: Sequence[SharedMatrix], *, to: str, checks: Sequence[SharedMatrix | None] = ()
     ) -> Questions[Callable[[], list[Ints]]]:
         """Open sums of shares to one peer, and return the function by which it reads them, each ``[a, b]``.
 
@@ -224,10 +221,10 @@ class Products:
         def answer(peer: str) -> Ints:
             return _joined([each.at[peer]() if peer in each.at else np.zeros(each.shape, np.uint64) for each in opened])
 
-        slot = yield from collect(answer, size=sum(sizes), to=to, among=among)
+        message = yield from collect(answer, size=sum(sizes), to=to, among=among)
 
         def read() -> list[Ints]:
-            pieces = np.split(slot.read(to), np.cumsum(sizes)[:-1])
+            pieces = np.split(message.read(to), np.cumsum(sizes)[:-1])
             found = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
             if any(each.any() for each in found[kept:]):
                 raise PrivacyError(
@@ -241,16 +238,12 @@ class Products:
     def _key(self, dealer: str, party: str) -> Questions[Callable[[str], bytes]]:
         """Return the key that a dealer shares with a party, which is sent before its first use."""
         if (dealer, party) not in self._keys:
-            drawn = cache(
-                lambda: self.source.bytes(
-                    KEY_BYTES, purpose=f"{self.purpose} for {party}", peer=dealer, round=self.round
-                )
-            )
-            slot = yield from send(
+            drawn = cache(lambda: self.source.bytes(KEY_BYTES, purpose=f"{self.purpose} for {party}", peer=dealer))
+            message = yield from send(
                 lambda: np.frombuffer(drawn(), "<i8").astype(np.int64), size=KEY_BYTES // 8, sender=dealer, to=party
             )
             self._keys[dealer, party] = lambda peer: (
-                drawn() if peer == dealer else slot.read(peer).astype("<i8").tobytes()
+                drawn() if peer == dealer else message.read(peer).astype("<i8").tobytes()
             )
         return self._keys[dealer, party]
 
@@ -315,7 +308,7 @@ class _Deal:
         product = self._times(self._left_mask(self.dealer), self._right_mask(self.dealer))
         return product - self._left_share(self.dealer)
 
-    def shares(self, sent: Slot, hidden: Slot, given: Callable[[], Ints]) -> Dealt:
+    def shares(self, sent: PrivateMessage, hidden: PrivateMessage, given: Callable[[], Ints]) -> DealtProduct:
         """Return the shares of both parties from E, F and S of the right party."""
         left, right = self.factors.left.owner, self.factors.right.owner
         columns = self.factors.right.columns
@@ -332,11 +325,11 @@ class _Deal:
 
         at = {left: at_left, right: at_right}
         if self.factors.elementwise:
-            return Dealt(Shared(self.shape, at), None)
+            return DealtProduct(SharedMatrix(self.shape, at), None)
         rows, every = self.shape[0], slice(None)
-        whole = Shared((rows + 1, columns), at)
-        sums = Shared((1, columns), {right: lambda: -self.factors.right.entries().sum(axis=0, keepdims=True)})
-        return Dealt(whole.part(slice(rows), every), whole.part(slice(rows, None), every) + sums)
+        whole = SharedMatrix((rows + 1, columns), at)
+        sums = SharedMatrix((1, columns), {right: lambda: -self.factors.right.entries().sum(axis=0, keepdims=True)})
+        return DealtProduct(whole.part(slice(rows), every), whole.part(slice(rows, None), every) + sums)
 
 
 def _mask_of(key: bytes, matrix: Matrix, receiver: str, rows: int) -> Words:
@@ -352,8 +345,8 @@ def _masked(matrix: Matrix, receiver: str, key: Callable[[str], bytes], rows: in
     return _joined([masked])
 
 
-def _piece(slot: Slot, peer: str, where: slice) -> Ints:
-    return slot.read(peer)[where]
+def _piece(message: PrivateMessage, peer: str, where: slice) -> Ints:
+    return message.read(peer)[where]
 
 
 def _joined(pieces: Sequence[Words]) -> Ints:

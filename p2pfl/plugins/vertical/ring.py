@@ -147,7 +147,7 @@ def limb_bits(rows: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
+class FixedPointColumns:
     r"""Columns as whole numbers, each in units of a private power of two.
 
     .. math:: x_{ij} \approx v_{ij} 2^{-e_j}
@@ -168,7 +168,7 @@ class Scaled:
 
         Examples
         --------
-        >>> high, low = scaled(np.array([[1.0], [-0.75]]), bits=4).limbs(2)
+        >>> high, low = fixed_point(np.array([[1.0], [-0.75]]), bits=4).limbs(2)
         >>> signed(high).ravel().tolist(), signed(low).ravel().tolist()
         ([2, -1], [0, -2])
         """
@@ -176,7 +176,7 @@ class Scaled:
         return words(high), words(self.values - (high << bits))
 
 
-def scaled(columns: Floats, *, bits: int, bound: float | None = None) -> Scaled:
+def fixed_point(columns: Floats, *, bits: int, bound: float | None = None) -> FixedPointColumns:
     """Return columns as integers whose largest magnitude has some bits; columns of zeros stay zeros.
 
     Parameters
@@ -195,7 +195,7 @@ def scaled(columns: Floats, *, bits: int, bound: float | None = None) -> Scaled:
 
     Examples
     --------
-    >>> found = scaled(np.array([[3.0, 0.0], [-1.0, 0.0]]), bits=4)
+    >>> found = fixed_point(np.array([[3.0, 0.0], [-1.0, 0.0]]), bits=4)
     >>> found.values.tolist(), found.exponents.tolist()
     ([[12, 0], [-4, 0]], [2, 0])
     """
@@ -205,4 +205,4 @@ def scaled(columns: Floats, *, bits: int, bound: float | None = None) -> Scaled:
     exponents = np.where(largest > 0, bits - np.frexp(largest)[1], 0).astype(np.int64)
     limit = 2**bits - 1  # so that rounding up a number just below a power of two adds no bit
     whole = np.clip(np.rint(np.ldexp(columns, exponents)), -limit, limit)
-    return Scaled(whole.astype(np.int64), exponents)
+    return FixedPointColumns(whole.astype(np.int64), exponents)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p2pfl.experiment.partitionings import Disclosure
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.results.formats import size
 
 WORD = 8
@@ -29,8 +30,6 @@ class VerticalRun:
         Names of peers that take no part.
     steps
         Steps in which the label holder sees predictors; 0 of linear models and statistics, which have none.
-    most
-        Most predictors of a row over all runs.
     noisy
         True if all but the last predictors have noise.
     tested
@@ -49,7 +48,6 @@ class VerticalRun:
     helper: str | None
     others: tuple[str, ...] = ()
     steps: int = 0
-    most: int = 14
     noisy: bool = True
     tested: bool = True
     received: str = "its own coefficients and their covariance, and its share of the explained variance"
@@ -111,7 +109,7 @@ class VerticalRun:
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
-                f"or {self.most - 1} times where steps are slow; anew if the round is played again"
+                f"or {MAX_PREDICTORS - 1} times where steps are slow; anew if the round is played again"
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
@@ -132,7 +130,7 @@ class VerticalRun:
         }
         if self.steps:
             lies[f"{self.label}, if it sends crafted residuals"] = (
-                f"chooses what the next predictors are; nobody shows more than {self.most} predictors of a row"
+                f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
             )
         if self.helper is not None:
             lies[f"{self.helper}, if it deals wrong numbers"] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,11 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.elementary import eigen
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.tensor_model import Shapes
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.block import describe_part, describe_run
-from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.components import Components, decompose
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.gram import JoinedTable
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import Source
 
@@ -86,22 +88,19 @@ class VerticalPCA:
         """Names of the public numbers."""
         return ("samples", "whole", *(f"variance {number}" for number in range(1, self.components + 1)))
 
-    def check(self, peer: str, party: Party, roles: Roles) -> None:
+    def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse few columns."""
         roles.check_columns(peer, party.features.shape[1], alone_column=self.alone_column)
 
-    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+    def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the decomposition."""
         rows = len(table.trained)
-
-        def columns(peer: str) -> Floats:
-            return self._columns(table, peer)
-
-        found = yield from decompose(columns, roles, source, rows=rows, standardise=self.standardise)
+        joined = JoinedTable(roles, rows, partial(self._columns, table), lambda _: np.zeros(rows))
+        components = yield from decompose(joined, source, standardise=self.standardise)
         kept = np.zeros(self.components)
-        kept[: len(found.variance)] = found.variance[: self.components]
-        values = (float(rows), float(found.variance.sum()), *kept.tolist())
-        return VerticalFit(_Loadings(found), dict(zip(self.figures, values, strict=True)))
+        kept[: len(components.variance)] = components.variance[: self.components]
+        values = (float(rows), float(components.variance.sum()), *kept.tolist())
+        return VerticalFit(_Loadings(components), dict(zip(self.figures, values, strict=True)))
 
     def loss(self, fit: VerticalFit) -> None:
         """Return nothing, as a statistic has no loss."""
@@ -112,23 +111,23 @@ class VerticalPCA:
         del label
         return self._block(party).shapes
 
-    def own(self, peer: str, table: CommonTable, fit: VerticalFit) -> Mapping[str, Floats]:
+    def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party."""
-        scaled, loadings = table.scaled(peer), fit.fitted.own(peer)["loadings"]
-        components = np.zeros((self.components, len(scaled.mean)))
-        components[: len(loadings), scaled.kept] = loadings[: self.components]
+        columns, loadings = table.standardised(peer), fit.fitted.own(peer)["loadings"]
+        components = np.zeros((self.components, len(columns.mean)))
+        components[: len(loadings), columns.kept] = loadings[: self.components]
         values = np.array([fit.figures[name] for name in self.figures])
-        deviation = scaled.deviation if self.standardise else np.ones_like(scaled.deviation)
+        deviation = columns.deviation if self.standardise else np.ones_like(columns.deviation)
         return {
             "samples": values[:1],
             "whole": values[1:2],
             "variance": values[2:],
-            "mean": scaled.mean,
+            "mean": columns.mean,
             "deviation": deviation,
             "components": components,
         }
 
-    def scored(self, table: CommonTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
         """Return nothing, as a statistic has no scores."""
         del table, predictor, targets
         return {}
@@ -150,7 +149,7 @@ class VerticalPCA:
         del tensors, party, label
 
     def pooled(
-        self, table: CommonTable, own: Mapping[str, Mapping[str, Floats]]
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return how far the variances differ from those of all columns in one place, relative to the largest."""
         columns = np.concatenate([self._columns(table, peer) for peer in table.parties.names], axis=1)
@@ -159,9 +158,9 @@ class VerticalPCA:
         learned = next(iter(own.values()))["variance"][: len(variance)]
         return {}, float(np.abs(learned - variance).max() / (variance.max() or math.inf))
 
-    def _columns(self, table: CommonTable, peer: str) -> Floats:
-        scaled = table.scaled(peer)
-        return scaled.train if self.standardise else scaled.train * scaled.deviation[scaled.kept]
+    def _columns(self, table: AlignedTable, peer: str) -> Floats:
+        columns = table.standardised(peer)
+        return columns.train if self.standardise else columns.train * columns.deviation[columns.kept]
 
     def _block(self, party: Party) -> ComponentBlock:
         return ComponentBlock(

@@ -27,10 +27,9 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.gram import Blocks, Private, ask_design
+from p2pfl.plugins.vertical.gram import Blocks, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import LinearFit
-from p2pfl.plugins.vertical.messages import Slot, ints_to_large, large_to_ints, publish, send
-from p2pfl.plugins.vertical.roles import LEAST_ROWS, Roles
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, publish, send
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 
@@ -68,7 +67,7 @@ class DescentOptions:
     Parameters
     ----------
     ridge
-        As of :class:`~p2pfl.plugins.vertical.linear.LinearOptions`, in units of standardised columns.
+        As of :func:`~p2pfl.plugins.vertical.linear.fit_linear`, in units of standardised columns.
     rate
         Share of the gradient, divided by the number of rows, by which standardised coefficients change.
     steps
@@ -77,8 +76,6 @@ class DescentOptions:
         Share of the loss by which it must fall in a step for another one.
     bits
         Bits of the key.
-    least
-        Least number of common rows.
     """
 
     ridge: float = 0.0
@@ -86,7 +83,6 @@ class DescentOptions:
     steps: int = 300
     tolerance: float = 1e-13
     bits: int = MODULUS_BITS
-    least: int = LEAST_ROWS
 
     def __post_init__(self) -> None:
         if not (0 <= self.ridge < math.inf and 0 < self.rate < 2 and self.steps >= 1 and self.tolerance >= 0):
@@ -97,24 +93,13 @@ class DescentOptions:
             )
 
 
-def fit_descent(
-    columns: Private,
-    target: Private,
-    roles: Roles,
-    source: Source,
-    *,
-    rows: int,
-    options: DescentOptions,
-    round: int = 0,
-) -> Questions[LinearFit]:
+def fit_descent(table: JoinedTable, source: Source, options: DescentOptions) -> Questions[LinearFit]:
     """Fit a linear model of two parties with a helper.
 
     Parameters
     ----------
-    columns, target, roles, source, rows, round
-        As of :func:`~p2pfl.plugins.vertical.linear.fit_linear`.
-    options
-        Options.
+    table, source, options
+        Table of all columns, the source of secret bytes, and options.
 
     Raises
     ------
@@ -123,20 +108,20 @@ def fit_descent(
     LearningError
         The loss rises.
     """
+    roles = table.roles
     if len(roles.parties) != 2 or roles.helper is None:
         raise InputError(
             f"vertical_descent is a protocol of two parties and a helper, not of {', '.join(roles.peers)}; set "
             'data.options.helper, or model.name to "glm"'
         )
-    design = yield from ask_design(columns, roles, rows=rows, least=options.least)
-    descent = _Descent(Blocks(design, columns, target), source, options, round)
-    return (yield from descent.ask())
+    design = yield from ask_design(table)
+    return (yield from _Descent(Blocks(design, table), source, options).ask())
 
 
 class _Descent:
     """One fit."""
 
-    def __init__(self, blocks: Blocks, source: Source, options: DescentOptions, round: int) -> None:
+    def __init__(self, blocks: Blocks, source: Source, options: DescentOptions) -> None:
         self.blocks, self.options = blocks, options
         self.design, self.roles = blocks.design, blocks.design.roles
         self.label, self.other = self.roles.label, self.roles.features[0]
@@ -145,7 +130,7 @@ class _Descent:
 
         @cache
         def drawn(peer: str) -> Stream:
-            return stream(source.bytes(KEY_BYTES, purpose="vertical descent", peer=peer, round=round))
+            return stream(source.bytes(KEY_BYTES, purpose="vertical descent", peer=peer))
 
         self.drawn = drawn
         self.private = cache(lambda: PrivateKey(drawn(self.helper), bits=options.bits))
@@ -169,8 +154,8 @@ class _Descent:
     def ask(self) -> Questions[LinearFit]:
         """Take all steps."""
         for party in self.roles.parties:
-            slot = yield from send(self._modulus, size=self.words, sender=self.helper, to=party)
-            self.keys[party] = cache(partial(self._key, slot, party))
+            message = yield from send(self._modulus, size=self.words, sender=self.helper, to=party)
+            self.keys[party] = cache(partial(self._key, message, party))
         theta: Thetas = {party: partial(np.zeros, self.design.widths[party]) for party in self.roles.parties}
         losses = [math.inf]
         for _ in range(self.options.steps):
@@ -187,9 +172,9 @@ class _Descent:
     def _modulus(self) -> Ints:
         return large_to_ints([self.private().public.modulus], self.words)
 
-    def _key(self, slot: Slot, party: str) -> tuple[PublicKey, Powers]:
+    def _key(self, message: PrivateMessage, party: str) -> tuple[PublicKey, Powers]:
         """Return the public key as a party has it, and powers that hide what it encrypts."""
-        key = PublicKey(ints_to_large(slot.read(party), self.words)[0], bits=self.options.bits)
+        key = PublicKey(ints_to_large(message.read(party), self.words)[0], bits=self.options.bits)
         return key, key.rerandomiser(self.drawn(party))
 
     def _hidden(self, party: str, number: Any, message: int) -> Any:
@@ -197,7 +182,7 @@ class _Descent:
         key, powers = self.keys[party]()
         return key.hide(number, message, self.drawn(party), powers)
 
-    def _step(self, theta: Thetas) -> Questions[tuple[Thetas, Slot]]:
+    def _step(self, theta: Thetas) -> Questions[tuple[Thetas, PrivateMessage]]:
         """Return the coefficients after a step, and where the helper has the encrypted loss before it."""
         rows, words = self.design.rows, self.words
         predictors = {party: once(partial(self._predictor, party, theta[party])) for party in theta}
@@ -241,9 +226,9 @@ class _Descent:
         messages = [*part().tolist(), self._squares(part(), theta())]
         return [self._hidden(self.other, 1, message) for message in messages]
 
-    def _numbers(self, slot: Slot, party: str) -> list[Any]:
+    def _numbers(self, message: PrivateMessage, party: str) -> list[Any]:
         """Return encrypted numbers that a party received."""
-        return self.keys[party]()[0].check(ints_to_large(slot.read(party), self.words))
+        return self.keys[party]()[0].check(ints_to_large(message.read(party), self.words))
 
     def _residuals(self, received: Sequence[Any], own: Ints) -> list[Any]:
         """Return the encrypted residuals."""
@@ -256,7 +241,7 @@ class _Descent:
         mixed = key.combine(received[:-1], 2 * own) * received[-1] % key.square
         return large_to_ints([self._hidden(self.label, mixed, self._squares(own, theta))], self.words)
 
-    def _loss(self, total: Slot) -> Floats:
+    def _loss(self, total: PrivateMessage) -> Floats:
         """Return the loss, which the helper decrypts."""
         [number] = ints_to_large(total.read(self.helper), self.words)
         return np.array([math.ldexp(self.private().decrypt(number), -2 * FRACTION)])

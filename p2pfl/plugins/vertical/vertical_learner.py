@@ -19,10 +19,10 @@ from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
 from p2pfl.learning.additive import Asking, Questions, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
 from p2pfl.plugins.vertical.alignment import align, check_parties
-from p2pfl.plugins.vertical.common_table import CommonTable, check_complete
-from p2pfl.plugins.vertical.messages import Slot, collect
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS, Roles
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, collect
 from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
 
@@ -32,7 +32,7 @@ FRACTION = 2.0**32
 MAX_PREDICTOR = 2.0**20
 """Largest part of a linear predictor."""
 
-Private = Mapping[str, Floats]
+OwnTensors = Mapping[str, Floats]
 """Tensors of a private model by name."""
 
 
@@ -68,10 +68,10 @@ class VerticalLearner(SequentialLearner):
     ) -> None:
         check_parties(parties)
         self.parties, self.model, self.run = parties, model, run
-        self.roles = Roles(parties.names, parties.label, parties.helper)
+        self.roles = PartyRoles(parties.names, parties.label, parties.helper)
         self.peers, self.seed, self.test = tuple(peers), seed, test
         self._source: Source = SecretSource()
-        self._table: list[CommonTable] = []  # of the last round, in copies as well
+        self._table: list[AlignedTable] = []  # of the last round, in copies as well
         for peer, party in parties.own.items():
             check_complete(peer, party)
             model.check(peer, party, self.roles)
@@ -127,7 +127,7 @@ class VerticalLearner(SequentialLearner):
         del row
         source = self._source
         aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = CommonTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
+        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
         self._table[:] = [table]
         fit = yield from self.model.fit(table, self.roles, source)
         foreign = yield from self._predictors(table, fit)
@@ -212,14 +212,14 @@ class VerticalLearner(SequentialLearner):
             raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
         return shares
 
-    def _predictors(self, table: CommonTable, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
+    def _predictors(self, table: AlignedTable, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
         """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
         label, others = self.roles.label, self.roles.features
         if not self.model.scores or not len(table.held_out):
             return lambda: np.zeros(0)
 
         def answer(peer: str) -> Ints:
-            part = table.scaled(peer).test @ fit.weight(peer)
+            part = table.standardised(peer).test @ fit.weight(peer)
             if part.size and np.abs(part).max() >= MAX_PREDICTOR:
                 raise ModelError(
                     f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
@@ -227,17 +227,17 @@ class VerticalLearner(SequentialLearner):
                 )
             return np.rint(part * FRACTION).astype(np.int64)
 
-        slot: Slot = yield from collect(answer, size=len(table.held_out), to=label, among=others)
-        return lambda: slot.read(label) / FRACTION
+        message: PrivateMessage = yield from collect(answer, size=len(table.held_out), to=label, among=others)
+        return lambda: message.read(label) / FRACTION
 
-    def _private(self, peer: str, table: CommonTable, fit: VerticalFit, foreign: Callable[[], Floats]) -> Private:
+    def _private(self, peer: str, table: AlignedTable, fit: VerticalFit, foreign: Callable[[], Floats]) -> OwnTensors:
         """Return the private model of a local peer."""
         if peer not in self.parties.own:
             return {}
         tensors = dict(self.model.own(peer, table, fit))
         if peer == self.parties.label and self.model.scores:
-            scaled, targets = table.scaled(peer), table.targets(test=True)
-            predictor = scaled.test @ fit.weight(peer) + fit.bias(peer)[0] + foreign()
+            columns, targets = table.standardised(peer), table.targets(test=True)
+            predictor = columns.test @ fit.weight(peer) + fit.bias(peer)[0] + foreign()
             tensors |= self.model.scored(table, predictor, targets)
         return tensors
 
@@ -247,7 +247,7 @@ class VerticalLearner(SequentialLearner):
         shapes = self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
         return Layout(tuple(shapes), tuple(shapes.values()))
 
-    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: Private) -> torch.Tensor:
+    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: OwnTensors) -> torch.Tensor:
         """Return the row ``[P]`` of the public figures and a private model."""
         row = torch.zeros(self.layout.size, dtype=torch.float64)
         row[: len(figures)] = figures

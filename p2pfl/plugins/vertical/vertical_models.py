@@ -18,28 +18,26 @@ from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
+from p2pfl.plugins.exact.tensor_model import Shapes
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
-from p2pfl.plugins.vertical.common_table import CommonTable
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
-from p2pfl.plugins.vertical.gram import Design, Private
-from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
+from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
 from p2pfl.privacy.keys import Source
 
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
 
-Shapes = dict[str, tuple[int, ...]]
-"""Shapes of tensors by name."""
 
-
-class Fitted(Protocol):
+class FitResult(Protocol):
     """Result of a fit, as the modules that ask for it return it."""
 
     @property
-    def design(self) -> Design:
+    def design(self) -> JoinedDesign:
         """Public shape of the joined table."""
         ...
 
@@ -66,7 +64,7 @@ class VerticalFit:
         Public numbers by name.
     """
 
-    fitted: Fitted
+    fitted: FitResult
     figures: Mapping[str, float]
 
     def weight(self, peer: str) -> Floats:
@@ -134,11 +132,11 @@ class VerticalModel(Protocol):
         """What every peer learns of the model, in words."""
         ...
 
-    def check(self, peer: str, party: Party, roles: Roles) -> None:
+    def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse the table of a local party, before anything leaves."""
         ...
 
-    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+    def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
         ...
 
@@ -150,11 +148,11 @@ class VerticalModel(Protocol):
         """Return the shapes of the private tensors of a party."""
         ...
 
-    def own(self, peer: str, table: CommonTable, fit: VerticalFit) -> Mapping[str, Floats]:
+    def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
         ...
 
-    def scored(self, table: CommonTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
         """Return the tensors of the scores of the label holder."""
         ...
 
@@ -171,15 +169,25 @@ class VerticalModel(Protocol):
         ...
 
     def pooled(
-        self, table: CommonTable, own: Mapping[str, Mapping[str, Floats]]
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
         ...
 
 
-def joined(table: CommonTable, *, test: bool = False) -> Floats:
+def joined_table(table: AlignedTable, roles: PartyRoles) -> JoinedTable:
+    """Return the training rows of all parties with their standardised columns."""
+    return JoinedTable(
+        roles,
+        len(table.trained),
+        lambda peer: table.standardised(peer).train,
+        lambda _: table.targets().astype(np.float64),
+    )
+
+
+def joined_columns(table: AlignedTable, *, test: bool = False) -> Floats:
     """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
-    parts = [table.scaled(peer) for peer in table.parties.names]
+    parts = [table.standardised(peer) for peer in table.parties.names]
     return np.concatenate([each.test if test else each.train for each in parts], axis=1)
 
 
@@ -208,8 +216,7 @@ class VerticalRegression(ABC):
     alone_column: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge < math.inf:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a finite value of at least 0")
+        check_ridge(self.ridge)
 
     @property
     def predictors(self) -> int:
@@ -231,7 +238,7 @@ class VerticalRegression(ABC):
         """Names of the scores."""
         return score_names(self.family)
 
-    def check(self, peer: str, party: Party, roles: Roles) -> None:
+    def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse few columns, and targets that the family does not allow."""
         if peer != roles.label:
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
@@ -250,25 +257,18 @@ class VerticalRegression(ABC):
                 f"{peer} has {wrong} among its targets, which {self.family} does not allow; choose another family"
             )
 
-    def fit(self, table: CommonTable, roles: Roles, source: Source) -> Questions[VerticalFit]:
+    def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
-
-        def columns(peer: str) -> Floats:
-            return table.scaled(peer).train
-
-        def target(_: str) -> Floats:
-            return table.targets().astype(np.float64)
-
         rows = len(table.trained)
-        fitted = yield from self.ask(columns, target, roles, source, rows=rows)
+        fitted = yield from self.ask(joined_table(table, roles), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
 
     @abstractmethod
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
-        """Return the questions of the fit of columns ``[n, a]`` of each party and the target ``[n]``."""
+    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
+        """Return the questions of the fit of the training rows."""
 
     @abstractmethod
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
@@ -296,23 +296,23 @@ class VerticalRegression(ABC):
         scores = dict.fromkeys(("scores", "alone_scores"), (len(self.scores),)) if label else {}
         return self.block(party, label=label).shapes | scores
 
-    def own(self, peer: str, table: CommonTable, fit: VerticalFit) -> Mapping[str, Floats]:
+    def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        scaled = table.scaled(peer)
+        columns = table.standardised(peer)
         tensors = {name: np.array([fit.figures[name]]) for name in self.figures}
-        tensors |= {"weight": scaled.spread(fit.weight(peer)), "error": scaled.spread(fit.errors(peer))}
-        tensors |= {"mean": scaled.mean, "deviation": scaled.deviation, "value": np.array([fit.value(peer)])}
+        tensors |= {"weight": columns.spread(fit.weight(peer)), "error": columns.spread(fit.errors(peer))}
+        tensors |= {"mean": columns.mean, "deviation": columns.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
             bias, error = fit.bias(peer)
             alone = self._alone(table)
             tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
-            tensors |= {"alone_weight": scaled.spread(alone.weight), "alone_bias": np.array([alone.bias])}
+            tensors |= {"alone_weight": columns.spread(alone.weight), "alone_bias": np.array([alone.bias])}
         return tensors
 
-    def scored(self, table: CommonTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
         """Return the scores of all columns together, and of those of the label holder alone."""
         together = score(predictor, targets, family=self.family)
-        own = self._alone(table).predictor(table.scaled(table.parties.label).test)
+        own = self._alone(table).predictor(table.standardised(table.parties.label).test)
         alone = score(own, targets, family=self.family)
         return {
             "scores": np.array([together[name] for name in self.scores]),
@@ -335,14 +335,14 @@ class VerticalRegression(ABC):
         return self.block(party, label=label).explained(tensors, fields=fields, classes=())
 
     def pooled(
-        self, table: CommonTable, own: Mapping[str, Mapping[str, Floats]]
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
-        whole = self._fitted(joined(table), table.targets())
-        scores = score(whole.predictor(joined(table, test=True)), table.targets(test=True), family=self.family)
+        whole = self._fitted(joined_columns(table), table.targets())
+        scores = score(whole.predictor(joined_columns(table, test=True)), table.targets(test=True), family=self.family)
         if {*own} != {*table.parties.names}:
             return scores, None
-        learned = np.concatenate([own[peer]["weight"][table.scaled(peer).kept] for peer in table.parties.names])
+        learned = np.concatenate([own[peer]["weight"][table.standardised(peer).kept] for peer in table.parties.names])
         known = whole.errors[:-1] > 0
         away = np.abs(learned - whole.weight)
         if not self.with_errors:
@@ -350,9 +350,9 @@ class VerticalRegression(ABC):
             return scores, float(away.max(initial=0.0)) / (largest or 1.0)
         return scores, float((away[known] / whole.errors[:-1][known]).max(initial=0.0))
 
-    def _alone(self, table: CommonTable) -> WholeFit:
+    def _alone(self, table: AlignedTable) -> WholeFit:
         """Return the model of the label holder's columns alone; NaN where they determine none."""
-        return self._fitted(table.scaled(table.parties.label).train, table.targets())
+        return self._fitted(table.standardised(table.parties.label).train, table.targets())
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         try:
@@ -380,13 +380,12 @@ class VerticalGLM(VerticalRegression):
         """True if all but the last predictors have noise."""
         return self.predictor_noise
 
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
         """Return the questions of the fit."""
         if self.family == "gaussian":
-            linear = LinearOptions(ridge=self.ridge)
-            return (yield from fit_linear(columns, target, roles, source, rows=rows, options=linear))
+            return (yield from fit_linear(table, source, ridge=self.ridge))
         newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
-        return (yield from fit_newton(columns, target, roles, source, rows=rows, options=newton))
+        return (yield from fit_newton(table, source, newton))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
@@ -406,7 +405,7 @@ class ChosenFit:
     path: PathFit
 
     @property
-    def design(self) -> Design:
+    def design(self) -> JoinedDesign:
         """Public shape of the joined table."""
         return self.path.design
 
@@ -464,19 +463,10 @@ class VerticalLasso(VerticalRegression):
         held = int(self.validation * rows)
         return PathOptions(self.l1_ratio, self.lambdas, self.smallest, held)
 
-    def ask(self, columns: Private, target: Private, roles: Roles, source: Source, *, rows: int) -> Questions[Fitted]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
         """Return the questions of the path."""
-        options = self.path(rows=rows)
-        return ChosenFit((yield from fit_path(columns, target, roles, source, rows=rows, options=options)))
+        return ChosenFit((yield from fit_path(table, source, self.path(rows=table.rows))))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
-        path = self.path(rows=len(features))
-        return fit_whole_path(
-            features,
-            targets,
-            held=path.validation,
-            l1_ratio=self.l1_ratio,
-            lambdas=self.lambdas,
-            smallest=self.smallest,
-        )
+        return fit_whole_path(features, targets, self.path(rows=len(features)))

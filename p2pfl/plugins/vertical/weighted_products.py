@@ -18,17 +18,17 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Questions
-from p2pfl.plugins.vertical.gram import Factored, weight_bits
-from p2pfl.plugins.vertical.messages import send_floats
-from p2pfl.plugins.vertical.products import Dealt, Factors, Matrix, Shared
-from p2pfl.plugins.vertical.ring import Words, limb_bits, multiply, scaled, sum_room, words
+from p2pfl.plugins.vertical.gram import FactoredColumns, weight_bits
+from p2pfl.plugins.vertical.private_messages import send_floats
+from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, SharedMatrix
+from p2pfl.plugins.vertical.ring import Words, fixed_point, limb_bits, multiply, sum_room, words
 
 MAX_PAIRED_COLUMNS = 32
 """Columns of a party beyond which products of pairs are more numbers than shares of all steps."""
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class RowWeights:
     """What the label holder knows of each row; private.
 
     Parameters
@@ -46,7 +46,7 @@ class Weighted:
     weight_bound: float | None = None
 
 
-class Opened(NamedTuple):
+class OpenedPart(NamedTuple):
     """Part of a result that is opened.
 
     Attributes
@@ -77,7 +77,7 @@ class WeightedProducts:
         Columns as factors of products.
     """
 
-    def __init__(self, factored: Factored) -> None:
+    def __init__(self, factored: FactoredColumns) -> None:
         self.factored = factored
         self.products, self.design = factored.products, factored.blocks.design
         self.bits, self.room = limb_bits(self.design.rows), sum_room(self.design.rows)
@@ -111,7 +111,7 @@ class WeightedProducts:
 
         return self.products.matrix(party, len(upper[0]), entries)
 
-    def ask(self, weighted: Callable[[], Weighted], *, exact: bool) -> Questions[Callable[[], tuple[Floats, Floats]]]:
+    def ask(self, weighted: Callable[[], RowWeights], *, exact: bool) -> Questions[Callable[[], tuple[Floats, Floats]]]:
         """Ask for the weighted products, and return the function by which the solver reads them.
 
         It returns :math:`X^T W X` ``[p, p]`` and :math:`X^T d` ``[p]``, in the units of the Gram matrix.
@@ -123,12 +123,12 @@ class WeightedProducts:
         exact
             True for weights of twice as many bits.
         """
-        step = _Step(self, cache(weighted), exact=exact)
+        step = _WeightedStep(self, cache(weighted), exact=exact)
         told = yield from send_floats(
             step.told, size=step.width + 2 + step.width + step.width**2, sender=self.label, to=self.design.roles.solver
         )
-        shared: dict[str, list[Shared]] = {}
-        opened, checks = list[tuple[Opened, Shared]](), list[Dealt]()
+        shared: dict[str, list[SharedMatrix]] = {}
+        opened, checks = list[tuple[OpenedPart, SharedMatrix]](), list[DealtProduct]()
         for party in self.design.roles.features:
             factors = step.factors(party)
             dealt = yield from self.products.multiply(factors)
@@ -145,7 +145,10 @@ class WeightedProducts:
         return cache(lambda: self._assembled(told(), parts, read()))
 
     def _between(
-        self, shared: dict[str, list[Shared]], opened: list[tuple[Opened, Shared]], checks: list[Dealt]
+        self,
+        shared: dict[str, list[SharedMatrix]],
+        opened: list[tuple[OpenedPart, SharedMatrix]],
+        checks: list[DealtProduct],
     ) -> Questions[None]:
         """Ask for the products of columns of parties without labels with shared weighted ones."""
         features = self.design.roles.features
@@ -153,7 +156,7 @@ class WeightedProducts:
         pairs = [*combinations(features, 2), *((p, p) for p in features if not self.is_paired(p))]
         for left, right in pairs:
             for limb, share in enumerate(shared[right]):
-                total = list[Shared]()
+                total = list[SharedMatrix]()
                 for holder in (right, self.label):
                     part = self.products.matrix(holder, share.shape[1], share.at[holder])
                     if holder == left:
@@ -164,7 +167,7 @@ class WeightedProducts:
                         checks += dealt
                         total.append(dealt[0].product)
                 places = self.places(left), self.places(right)
-                opened.append((Opened(*places, power - limb * self.weight_bits, 1), total[0] + total[1]))
+                opened.append((OpenedPart(*places, power - limb * self.weight_bits, 1), total[0] + total[1]))
 
     def _times(self, party: str, part: Matrix) -> Words:
         """Return the products of a party's columns with its share of weighted ones."""
@@ -178,7 +181,7 @@ class WeightedProducts:
         """Return whether the products of pairs of a party's columns are sent."""
         return self.design.widths[party] <= MAX_PAIRED_COLUMNS
 
-    def _assembled(self, told: Floats, parts: Sequence[Opened], values: Sequence[Ints]) -> tuple[Floats, Floats]:
+    def _assembled(self, told: Floats, parts: Sequence[OpenedPart], values: Sequence[Ints]) -> tuple[Floats, Floats]:
         """Return the information and the score."""
         size, own = self.design.size, self.places(self.label)
         width = len(own)
@@ -204,10 +207,10 @@ class WeightedProducts:
         return information, score
 
 
-class _Step:
+class _WeightedStep:
     """One step: what the label holder makes of weights, and which products follow."""
 
-    def __init__(self, whole: WeightedProducts, weighted: Callable[[], Weighted], *, exact: bool) -> None:
+    def __init__(self, whole: WeightedProducts, weighted: Callable[[], RowWeights], *, exact: bool) -> None:
         self.whole, self.exact = whole, exact
         self.width = len(whole.places(whole.label))
         self._weighted = weighted
@@ -215,11 +218,13 @@ class _Step:
         self.own = cache(lambda: whole.factored.blocks.of(label).values(slice(None))[:, : self.width])  # [n, k]
         free = whole.room - whole.bits
         limbs = 1 + exact
-        self.scores = cache(lambda: scaled(weighted().scores[:, None], bits=free, bound=weighted().score_bound))
+        self.scores = cache(lambda: fixed_point(weighted().scores[:, None], bits=free, bound=weighted().score_bound))
         self.weights = cache(
-            lambda: scaled(weighted().weights[:, None], bits=limbs * whole.weight_bits, bound=weighted().weight_bound)
+            lambda: fixed_point(
+                weighted().weights[:, None], bits=limbs * whole.weight_bits, bound=weighted().weight_bound
+            )
         )
-        self.columns = cache(lambda: scaled(self.own() * weighted().weights[:, None], bits=free))
+        self.columns = cache(lambda: fixed_point(self.own() * weighted().weights[:, None], bits=free))
         self.right = {
             "scores": products.matrix(label, 1, lambda: words(self.scores().values)),
             "columns": products.matrix(label, self.width, lambda: words(self.columns().values)),
@@ -253,14 +258,15 @@ class _Step:
             factors += [Factors(self.whole.narrow(party), limb, elementwise=True) for limb in self.limbs]
         return factors
 
-    def with_label(self, party: str, dealt: Sequence[Dealt]) -> list[tuple[Opened, Shared]]:
+    def with_label(self, party: str, dealt: Sequence[DealtProduct]) -> list[tuple[OpenedPart, SharedMatrix]]:
         """Return what of these products is opened."""
         whole, bits = self.whole, self.whole.bits
         mine, own = whole.places(party), whole.places(whole.label)
-        parts = [Opened(mine, [], bits, 0), Opened(mine, [], 0, 0), Opened(mine, own, bits, 2)]
+        parts = [OpenedPart(mine, [], bits, 0), OpenedPart(mine, [], 0, 0), OpenedPart(mine, own, bits, 2)]
         if whole.is_paired(party):
             power = 2 * (2 * bits - whole.column_bits)
             parts += [
-                Opened(mine, mine, power - limb * whole.weight_bits, 1, paired=True) for limb in range(len(self.limbs))
+                OpenedPart(mine, mine, power - limb * whole.weight_bits, 1, paired=True)
+                for limb in range(len(self.limbs))
             ]
         return [(part, each.product) for part, each in zip(parts, dealt, strict=False)]

@@ -16,6 +16,7 @@ from p2pfl.learning.metrics import auc, determination
 from p2pfl.plugins.exact.regression.families import response
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
+from p2pfl.plugins.vertical.elastic_net import PathOptions
 
 MAX_STEPS = 100
 """Most steps of a model of columns in one place."""
@@ -75,30 +76,26 @@ def fit_whole(features: Floats, targets: npt.NDArray[Any], *, family: str, ridge
     return WholeFit(beta[:-1], float(beta[-1]), np.sqrt(np.maximum(np.diag(tensors["covariance"]), 0.0)))
 
 
-def fit_whole_path(
-    features: Floats, targets: npt.NDArray[Any], *, held: int, l1_ratio: float, lambdas: int, smallest: float
-) -> WholeFit:
+def fit_whole_path(features: Floats, targets: npt.NDArray[Any], options: PathOptions) -> WholeFit:
     """Return the chosen model of a path of elastic nets of columns in one place, by the model ``lasso``.
 
     Parameters
     ----------
     features, targets
         Columns ``[n, F]``, and targets.
-    held
-        Number of rows at the end that choose the penalty.
-    l1_ratio, lambdas, smallest
+    options
         The path.
     """
     model = Lasso(
         features=features.shape[1],
         classes=None,
-        l1_ratio=l1_ratio,
-        lambdas=lambdas,
-        smallest=smallest,
+        l1_ratio=options.l1_ratio,
+        lambdas=options.lambdas,
+        smallest=options.smallest,
         least=1,
         coefficients_per_sample=math.inf,
     )
-    cut, numbers = len(features) - held, targets.astype(np.float64)
+    cut, numbers = len(features) - options.validation, targets.astype(np.float64)
     own = Own(Part(features[:cut], numbers[:cut]), Part(features[cut:], numbers[cut:]))
     outcome = answer_questions(model.round(model.start(), lambda _: own), lambda question: question.answer("all"))
     beta = model.stacked(outcome.tensors)

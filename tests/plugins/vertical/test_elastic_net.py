@@ -10,7 +10,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.plugins.vertical.components import decompose
 from p2pfl.plugins.vertical.elastic_net import PathOptions, fit_path
 from p2pfl.privacy.keys import SecretSource
-from vertical_roles import FOUR, PAIR, THREE, play, split
+from vertical_roles import FOUR, PAIR, THREE, joined_table, play, split
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,7 @@ def diabetes():
 
 def path_of(features, target, roles, **options):
     parts = split(features * 20, roles)
-    asking = fit_path(
-        parts.__getitem__, lambda _: target, roles, SecretSource(), rows=len(target), options=PathOptions(**options)
-    )
+    asking = fit_path(joined_table(parts, target, roles), SecretSource(), PathOptions(**options))
     return play(asking, roles), np.concatenate([parts[party] for party in roles.parties], axis=1)
 
 
@@ -60,9 +58,8 @@ def test_held_out_rows_choose_the_penalty(diabetes):
 def test_components_are_those_of_the_joined_table(standardise):
     features, _ = datasets.load_wine(return_X_y=True)
     parts = split(features, FOUR)
-    asking = decompose(
-        parts.__getitem__, FOUR, SecretSource(), rows=len(features), standardise=standardise, open=standardise
-    )
+    table = joined_table(parts, np.zeros(len(features)), FOUR)
+    asking = decompose(table, SecretSource(), standardise=standardise, open=standardise)
     fit = play(asking, FOUR)
     whole = np.concatenate([parts[party] for party in FOUR.parties], axis=1)
     if standardise:

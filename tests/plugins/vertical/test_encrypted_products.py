@@ -8,14 +8,14 @@ from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.plugins.vertical import encrypted_products as module
 from p2pfl.plugins.vertical import linear
 from p2pfl.plugins.vertical.encrypted_products import MAX_ROWS, EncryptedProducts, products_of
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.products import Factors, Products
 from p2pfl.plugins.vertical.ring import words
-from p2pfl.plugins.vertical.roles import Roles
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.paillier import PrivateKey
-from vertical_roles import PAIR, THREE, overheard, play, split
+from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
-TWO = Roles(("ada", "bob"), label="bob")
+TWO = PartyRoles(("ada", "bob"), label="bob")
 BITS = 448
 WIDE = 2 * BITS // 64
 
@@ -195,22 +195,15 @@ def test_two_parties_alone_fit_the_linear_model_that_a_helper_would_to_the_last_
     features, target = datasets.load_diabetes(return_X_y=True, scaled=False)
     features, target = features[:120, :6], target[:120]
 
-    def alone(roles, source, rows, *, round):
-        return EncryptedProducts(roles, source, rows, round=round, bits=BITS)
+    def alone(roles, source, rows):
+        return EncryptedProducts(roles, source, rows, bits=BITS)
 
     fits = []
     for roles in (PAIR, TWO):
         if roles is TWO:
             monkeypatch.setattr(linear, "products_of", alone)
         parts = split(features, roles)
-        asking = linear.fit_linear(
-            lambda party, parts=parts: parts[party],
-            lambda _: target,
-            roles,
-            SecretSource(),
-            rows=len(target),
-            options=linear.LinearOptions(),
-        )
+        asking = linear.fit_linear(joined_table(parts, target, roles), SecretSource())
         fits.append(play(asking, roles))
     helped, on_their_own = fits
     assert TWO.solver == "ada"

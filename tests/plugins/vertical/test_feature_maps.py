@@ -10,7 +10,7 @@ from p2pfl.core.errors import DataError, ModelError
 from p2pfl.plugins.vertical.feature_maps import FeatureMap, MapOptions
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.privacy.keys import SeededSource
-from vertical_roles import PAIR, play, two_tables
+from vertical_roles import PAIR, joined_table, play, two_tables
 
 
 @pytest.fixture
@@ -90,14 +90,8 @@ def test_mapped_columns_of_credit_are_better_than_linear_ones(text, data_dir):
     train, test = order[:6000], order[6000:]
     maps = {peer: mapped(text, part[train], peer=peer) for peer, part in parts.items()}
     functions = {peer: maps[peer].apply(part) for peer, part in parts.items()}
-    asking = fit_newton(
-        lambda peer: functions[peer][train],
-        lambda _: target[train],
-        PAIR,
-        SeededSource(1),
-        rows=6000,
-        options=NewtonOptions(ridge=1.0),
-    )
+    table = joined_table({peer: each[train] for peer, each in functions.items()}, target[train], PAIR)
+    asking = fit_newton(table, SeededSource(1), NewtonOptions(ridge=1.0))
     fit = play(asking, PAIR)
     eta = sum(functions[peer][test] @ fit.own(peer)["coefficients"] for peer in parts)
     together = roc_auc_score(target[test], eta)

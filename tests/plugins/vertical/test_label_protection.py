@@ -12,7 +12,7 @@ from p2pfl.core.errors import DataError, ModelError
 from p2pfl.plugins.vertical.label_protection import RandomisedResponse
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.privacy.keys import SeededSource
-from vertical_roles import PAIR, play, split, two_tables
+from vertical_roles import PAIR, joined_table, play, split, two_tables
 
 KEY = bytes(range(32))
 
@@ -66,14 +66,8 @@ def test_wrong_options_and_labels_are_refused():
 def fitted(parts, labels, *, epsilon, key, **options):
     protection = RandomisedResponse(epsilon)
     target = protection.targets(protection.labels(labels, key))[:, 1]
-    asking = fit_newton(
-        parts.__getitem__,
-        lambda _: target,
-        PAIR,
-        SeededSource(1),
-        rows=len(target),
-        options=NewtonOptions(label_epsilon=epsilon, **options),
-    )
+    options = NewtonOptions(label_epsilon=epsilon, **options)
+    asking = fit_newton(joined_table(parts, target, PAIR), SeededSource(1), options)
     return play(asking, PAIR), target
 
 

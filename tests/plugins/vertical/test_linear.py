@@ -1,5 +1,7 @@
 """Linear models of several parties against statsmodels and scikit-learn on the joined table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -8,9 +10,9 @@ from sklearn.linear_model import Ridge
 
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.plugins.exact.regression.inference import f_tail
-from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
+from p2pfl.plugins.vertical.linear import fit_linear
 from p2pfl.privacy.keys import SecretSource, SeededSource
-from vertical_roles import ALONE, FOUR, PAIR, THREE, play, split, two_tables
+from vertical_roles import ALONE, FOUR, PAIR, THREE, joined_table, play, split, two_tables
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +24,7 @@ def diabetes():
 def fitted(features, target, roles, *, source=None, **options):
     """Return a fit, and the columns of each party."""
     parts = split(features, roles)
-    asking = fit_linear(
-        lambda party: parts[party],
-        lambda _: target,
-        roles,
-        source or SecretSource(),
-        rows=len(target),
-        options=LinearOptions(**options),
-    )
+    asking = fit_linear(joined_table(parts, target, roles), source or SecretSource(), **options)
     return play(asking, roles), parts
 
 
@@ -61,16 +56,6 @@ def test_least_squares_are_those_of_the_joined_table(roles, diabetes):
     assert f_tail(fit.figures["f"], 10, 431) == pytest.approx(oracle.f_pvalue, rel=1e-6)
 
 
-def test_one_limb_is_less_precise_and_enough_for_six_digits(diabetes):
-    features, target = diabetes
-    oracle = sm.OLS(target, sm.add_constant(centred_at_others(features, PAIR))).fit()
-    errors = []
-    for limbs in (1, 2):
-        fit, _ = fitted(features, target, PAIR, limbs=limbs)
-        errors.append(np.abs((joined(fit, "coefficients") - oracle.params[1:]) / oracle.bse[1:]).max())
-    assert errors[1] < 1e-9 < errors[0] < 1e-4
-
-
 def test_columns_of_any_unit_are_fitted_alike(diabetes):
     features, target = diabetes
     units = 10.0 ** np.arange(-5, 5)
@@ -88,21 +73,10 @@ def test_ridge_is_that_of_scikit_learn(diabetes):
     assert np.allclose(joined(fit, "coefficients"), oracle.coef_, rtol=1e-6)
 
 
-def test_without_an_intercept_nothing_is_centred(diabetes):
-    features, target = diabetes
-    fit, parts = fitted(features, target, PAIR, intercept=False)
-    oracle = sm.OLS(target, np.concatenate([parts[party] for party in PAIR.parties], axis=1)).fit()
-    assert np.allclose(joined(fit, "coefficients"), oracle.params, rtol=1e-6)
-    assert np.allclose(joined(fit, "errors"), oracle.bse, rtol=1e-6)
-    assert "intercept" not in fit.own("bob")
-
-
 def test_a_label_holder_without_columns_has_the_intercept(diabetes):
     features, target = diabetes
     parts = {"ada": features, "bob": np.zeros((len(target), 0))}
-    asking = fit_linear(
-        parts.__getitem__, lambda _: target, PAIR, SecretSource(), rows=len(target), options=LinearOptions()
-    )
+    asking = fit_linear(joined_table(parts, target, PAIR), SecretSource())
     fit = play(asking, PAIR)
     oracle = sm.OLS(target, sm.add_constant(features - features.mean(axis=0))).fit()
     assert np.allclose(fit.own("ada")["coefficients"], oracle.params[1:], rtol=1e-6)
@@ -114,9 +88,7 @@ def test_columns_that_others_determine_are_nan_at_their_owner(diabetes):
     features, target = diabetes
     parts = split(features, THREE)
     parts["eve"] = np.concatenate([parts["eve"], parts["ada"][:, :1] * 2 + parts["bob"][:, :1], np.ones((442, 1))], 1)
-    asking = fit_linear(
-        parts.__getitem__, lambda _: target, THREE, SecretSource(), rows=len(target), options=LinearOptions()
-    )
+    asking = fit_linear(joined_table(parts, target, THREE), SecretSource())
     fit, (plain, _) = play(asking, THREE), fitted(features, target, THREE)
     own = fit.own("eve")
     width = fit.design.widths["eve"]
@@ -125,17 +97,6 @@ def test_columns_that_others_determine_are_nan_at_their_owner(diabetes):
     assert np.allclose(own["coefficients"][: width - 2], plain.own("eve")["coefficients"], rtol=1e-6)
     assert fit.own("bob")["intercept"] == pytest.approx(plain.own("bob")["intercept"], rel=1e-6)
     assert fit.figures["adjusted_r2"] == pytest.approx(plain.figures["adjusted_r2"], rel=1e-6)
-
-
-def test_withdrawn_columns_leave_the_model_of_the_others(diabetes):
-    features, target = diabetes
-    fit, parts = fitted(features, target, THREE, without=("eve",))
-    kept = np.concatenate([parts["ada"] - parts["ada"].mean(axis=0), parts["bob"]], axis=1)
-    oracle = sm.OLS(target, sm.add_constant(kept)).fit()
-    assert np.allclose(fit.own("ada")["errors"], oracle.bse[1 : 1 + parts["ada"].shape[1]], rtol=1e-6)
-    assert np.allclose(fit.own("bob")["coefficients"], oracle.params[1 + parts["ada"].shape[1] :], rtol=1e-6)
-    assert np.isnan(fit.own("eve")["coefficients"]).all()
-    assert fit.figures["r2"] == pytest.approx(oracle.rsquared, rel=1e-9)
 
 
 def test_values_of_columns_are_shapley_values_of_refits(diabetes):
@@ -175,9 +136,7 @@ def test_a_fit_is_the_same_to_the_bit_whatever_random_numbers_hide_it(diabetes):
 
 def test_motor_alone_and_together(data_dir):
     parts, target = two_tables(data_dir, "motor_hetero")
-    asking = fit_linear(
-        parts.__getitem__, lambda _: target, PAIR, SecretSource(), rows=len(target), options=LinearOptions()
-    )
+    asking = fit_linear(joined_table(parts, target, PAIR), SecretSource())
     fit = play(asking, PAIR)
     whole = np.concatenate([parts["ada"] - parts["ada"].mean(axis=0), parts["bob"]], axis=1)
     oracle = sm.OLS(target, sm.add_constant(whole)).fit()
@@ -196,10 +155,8 @@ def test_too_few_rows_many_coefficients_and_missing_numbers_are_refused(diabetes
     with pytest.raises(DataError, match="missing or infinite"):
         fitted(np.where(features == features[0], np.nan, features), target, PAIR)
     with pytest.raises(ModelError, match="ridge is -1"):
-        LinearOptions(ridge=-1)
+        fitted(features, target, PAIR, ridge=-1)
     parts = split(features, PAIR)
-    asking = fit_linear(
-        parts.__getitem__, lambda _: target[:-1], PAIR, SecretSource(), rows=len(target), options=LinearOptions()
-    )
+    table = replace(joined_table(parts, target, PAIR), target=lambda _: target[:-1])
     with pytest.raises(DataError, match="bob has 441 of 442 common rows"):
-        play(asking, PAIR)
+        play(fit_linear(table, SecretSource()), PAIR)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, STILL, NewtonState, Point, Problem
-from p2pfl.plugins.vertical.roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, STILL, NewtonPoint, NewtonState, Problem
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 
 GRAM = np.diag([100.0, 100.0])
 """Of an intercept and a centred column of 100 rows."""
@@ -19,7 +19,7 @@ def begun(*, noisy=True, penalty=0.0):
 
 
 def point(deviance):
-    return Point(deviance, 0.0, 25.0, 16.0)
+    return NewtonPoint(deviance, 0.0, 25.0, 16.0)
 
 
 def test_the_first_step_is_that_of_the_null_model():

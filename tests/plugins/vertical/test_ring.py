@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import DataError
-from p2pfl.plugins.vertical.ring import limb_bits, multiply, scaled, signed, sum_room, words
+from p2pfl.plugins.vertical.ring import fixed_point, limb_bits, multiply, signed, sum_room, words
 
 
 def product_of_integers(left, right):
@@ -40,7 +40,7 @@ def test_the_largest_words_of_many_rows_do_not_round():
 def test_scaled_columns_have_their_bits_and_come_back(rows, bits, seed):
     rng = np.random.default_rng(seed)
     columns = rng.normal(size=(rows, 3)) * 10.0 ** rng.integers(-9, 9, 3)
-    result = scaled(columns, bits=bits)
+    result = fixed_point(columns, bits=bits)
     largest = np.abs(result.values).max(axis=0)
     assert (largest >= 2 ** (bits - 1) - 1).all()
     assert (largest < 2**bits).all()
@@ -51,7 +51,7 @@ def test_scaled_columns_have_their_bits_and_come_back(rows, bits, seed):
 @given(st.integers(1, 22), st.integers(0, 2**32 - 1))
 def test_two_limbs_are_the_number(bits, seed):
     columns = np.random.default_rng(seed).normal(size=(9, 2))
-    result = scaled(columns, bits=2 * bits)
+    result = fixed_point(columns, bits=2 * bits)
     high, low = result.limbs(bits)
     assert (signed(high) * 2**bits + signed(low) == result.values).all()
     assert (np.abs(signed(high)) <= 2**bits).all()
@@ -67,4 +67,4 @@ def test_no_sum_of_products_of_limbs_reaches_two_to_the_63(rows):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_missing_number_is_refused(value):
     with pytest.raises(DataError, match="missing or infinite numbers"):
-        scaled(np.array([[1.0], [value]]), bits=22)
+        fixed_point(np.array([[1.0], [value]]), bits=22)

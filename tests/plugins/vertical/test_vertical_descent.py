@@ -5,11 +5,11 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
-from p2pfl.plugins.vertical.linear import LinearOptions, fit_linear
-from p2pfl.plugins.vertical.roles import Roles
+from p2pfl.plugins.vertical.linear import fit_linear
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.vertical_descent import DescentOptions, fit_descent
 from p2pfl.privacy.keys import SeededSource
-from vertical_roles import PAIR, THREE, overheard, play, split
+from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
 ROWS, BITS = 60, 256
 
@@ -24,15 +24,14 @@ def table():
 def asked(table, roles=PAIR, **options):
     features, target = table
     parts = split(features, roles)
-    given = DescentOptions(**{"bits": BITS, **options})
-    return fit_descent(parts.__getitem__, lambda _: target, roles, SeededSource(1), rows=len(target), options=given)
+    return fit_descent(joined_table(parts, target, roles), SeededSource(1), DescentOptions(**{"bits": BITS, **options}))
 
 
 def test_descent_ends_at_the_model_of_the_gram_matrix(table):
     fit = play(asked(table, steps=200, tolerance=1e-15), PAIR)
     features, target = table
     parts = split(features, PAIR)
-    linear = fit_linear(parts.__getitem__, lambda _: target, PAIR, SeededSource(1), rows=ROWS, options=LinearOptions())
+    linear = fit_linear(joined_table(parts, target, PAIR), SeededSource(1))
     oracle = play(linear, PAIR)
     for party in PAIR.parties:
         assert np.allclose(fit.own(party)["coefficients"], oracle.own(party)["coefficients"], rtol=1e-5)
@@ -69,7 +68,7 @@ def test_what_makes_no_descent_is_refused(table):
     with pytest.raises(InputError, match="protocol of two parties and a helper"):
         play(asked(table, THREE), THREE)
     with pytest.raises(InputError, match="protocol of two parties and a helper"):
-        play(asked(table, Roles(("ada", "bob", "eve"), label="bob")), THREE)
+        play(asked(table, PartyRoles(("ada", "bob", "eve"), label="bob")), THREE)
     with pytest.raises(DataError, match="do not fit encrypted sums"):
         play(asked((table[0], table[1] * 1e9)), PAIR)
     with pytest.raises(ModelError, match="make no descent"):

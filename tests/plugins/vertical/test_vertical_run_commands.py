@@ -75,5 +75,5 @@ def test_several_workers_are_refused(capsys, tmp_path):
 
 def test_a_party_with_one_column_is_refused_unless_it_agrees():
     single = changed(topology={"peers": ["ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "kim"]})
-    with pytest.raises(Exception, match=r"ada has 1 encoded columns, and predictions of 1 outputs show fewer than 2"):
+    with pytest.raises(Exception, match=r"ada has fewer than 2 encoded columns"):
         simulate(single)

@@ -7,7 +7,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.bundled import read_bundled
 from p2pfl.data.loader import check_options, source_of
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
-from p2pfl.plugins.vertical.tables import vertical
+from p2pfl.plugins.vertical.party_tables import vertical
 
 KEYS = [["nhs:digits"], ["name:text", "born:date"]]
 TABLES = {

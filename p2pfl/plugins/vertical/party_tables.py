@@ -18,9 +18,9 @@ from p2pfl.data.tables.cells import MISSING, read
 from p2pfl.data.tables.column_declaration import check_target, field_of
 from p2pfl.data.tables.declaration import PEER, locate_file
 from p2pfl.data.tables.encoding import code_cells, complete_rows, encode_features, labels, numbers
-from p2pfl.plugins.vertical.keys import Key, identify_rows, read_keys
-from p2pfl.plugins.vertical.party_loading import Vertical
-from p2pfl.plugins.vertical.roles import LEAST_ROWS
+from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
+from p2pfl.plugins.vertical.party_loading import PartySource
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS
 
 SUFFIX = ".columns.toml"
 """Ending that the name of a table gets, in place of its own, for the file that declares its columns."""
@@ -39,7 +39,7 @@ def vertical(
     rows: str = "common",
     least: int = LEAST_ROWS,
     sizes: Mapping[str, int] | None = None,
-) -> Vertical:
+) -> PartySource:
     """Read the tables of peers that have different columns of the same people.
 
     Beside the table ``ada.csv``, its owner declares columns in ``ada.columns.toml``, which no other peer reads: a table
@@ -68,7 +68,7 @@ def vertical(
 
     Returns
     -------
-    Vertical
+    PartySource
         Source that reads the tables of local parties.
 
     Raises
@@ -99,10 +99,10 @@ def vertical(
         return read_party(table, declared, labelled=peer == label, may_lack=mode == "labelled" and peer != label)
 
     names = tuple(key.name for key in declared)
-    return Vertical(load, label, helper, names, least, mode, dict(agreed))
+    return PartySource(load, label, helper, names, least, mode, dict(agreed))
 
 
-def read_party(table: Path, keys: Sequence[Key], *, labelled: bool, may_lack: bool = False) -> Party:
+def read_party(table: Path, keys: Sequence[PersonKey], *, labelled: bool, may_lack: bool = False) -> Party:
     """Read the table of a party by the declaration beside it.
 
     Parameters

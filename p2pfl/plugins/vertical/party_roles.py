@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p2pfl.core.errors import DataError, InputError, LearningError, PrivacyError, TopologyError
-from p2pfl.topology import Topology
+from p2pfl.core.errors import DataError, InputError, LearningError
 
 LEAST_ROWS = 50
 """Least number of common rows."""
@@ -21,7 +20,7 @@ MAX_PREDICTORS = 14
 
 
 @dataclass(frozen=True)
-class Roles:
+class PartyRoles:
     """Roles of peers; public.
 
     Parameters
@@ -40,7 +39,7 @@ class Roles:
 
     Examples
     --------
-    >>> roles = Roles(("bob", "ada"), label="bob", helper="cleo")
+    >>> roles = PartyRoles(("bob", "ada"), label="bob", helper="cleo")
     >>> roles.features, roles.solver, roles.dealer("ada", "bob")
     (('ada',), 'cleo', 'cleo')
     """
@@ -91,40 +90,13 @@ class Roles:
         """Return the peer that deals random numbers for a product of two parties."""
         return self.helper or next(party for party in self.parties if party not in {one, other})
 
-    def check_swarm(self, topology: Topology) -> None:
-        """Refuse a graph of peers in which two who take part are no neighbours.
-
-        Raises
-        ------
-        InputError
-            Somebody is no peer of the run.
-        TopologyError
-            An edge is missing.
-        """
-        missing = sorted({*self.peers} - {*topology.peers})
-        if missing:
-            raise InputError(f"{', '.join(missing)} is no peer of this run; name peers of the topology")
-        apart = [
-            f"{one}-{other}"
-            for place, one in enumerate(self.peers)
-            for other in self.peers[place + 1 :]
-            if other not in {*topology.neighbours(one)}
-        ]
-        if apart:
-            raise TopologyError(
-                f"vertical learning sends messages between every two peers, and {', '.join(apart)} are no edges; set "
-                'topology.kind to "complete"'
-            )
-
-    def check_columns(self, peer: str, columns: int, *, classes: int | None = None, alone_column: bool = False) -> None:
+    def check_columns(self, peer: str, columns: int, *, alone_column: bool = False) -> None:
         """Refuse a party whose columns would follow from predictions; called at this party.
 
         Parameters
         ----------
         peer, columns
             A party and its number of columns.
-        classes
-            Number of classes; ``None`` for numbers.
         alone_column
             True if the party accepts it.
 
@@ -133,12 +105,11 @@ class Roles:
         DataError
             It has too few columns.
         """
-        least = LEAST_COLUMNS if classes is None else max(LEAST_COLUMNS, classes)
-        if peer == self.label or alone_column or columns >= least:
+        if peer == self.label or alone_column or columns >= LEAST_COLUMNS:
             return
         raise DataError(
-            f"{peer} has {columns} encoded columns, and predictions of {least - 1} outputs show fewer than {least} to "
-            f"{self.label}; add columns, or set data.options.alone_column = true if {peer} agrees"
+            f"{peer} has fewer than {LEAST_COLUMNS} encoded columns, so {self.label} could compute them from "
+            f"predictions; add columns, or set data.options.alone_column = true if {peer} agrees"
         )
 
 
@@ -169,26 +140,4 @@ def check_coefficients(coefficients: int, rows: int) -> None:
         raise LearningError(
             f"{coefficients} coefficients of all parties for {rows} rows are more than one for "
             f"{ROWS_PER_COEFFICIENT} rows, so the sums would be close to the data; use fewer columns or more rows"
-        )
-
-
-def check_predictors(peer: str, seen: int, *, more: int = 1) -> None:
-    """Refuse further linear predictors of rows of which the label holder has seen many.
-
-    Parameters
-    ----------
-    peer, seen
-        A party that contributes to them, and how many of its rows' have been seen, in earlier runs as well.
-    more
-        Number of further ones.
-
-    Raises
-    ------
-    PrivacyError
-        They would be more than :data:`MAX_PREDICTORS`.
-    """
-    if seen + more > MAX_PREDICTORS:
-        raise PrivacyError(
-            f"{peer} has shown {seen} linear predictors of its rows, and {more} more would exceed {MAX_PREDICTORS}, "
-            "beyond which its columns follow; stop fitting models to these rows"
         )

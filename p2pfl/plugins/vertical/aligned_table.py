@@ -17,7 +17,7 @@ from p2pfl.data.parties import Parties, Party
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
+class StandardisedColumns:
     """Columns of a party over the common rows, in units of their deviation over the training rows.
 
     Parameters
@@ -44,7 +44,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class CommonTable:
+class AlignedTable:
     """Common rows of all parties, whose training and test rows are drawn by key over the common order.
 
     Parameters
@@ -65,10 +65,10 @@ class CommonTable:
     rows: int
     seed: int
     share: float
-    scaled: Callable[[str], Scaled] = field(init=False, repr=False)
+    standardised: Callable[[str], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scaled", cache(self._scaled))
+        object.__setattr__(self, "standardised", cache(self._standardised))
 
     @property
     def held_out(self) -> Ints:
@@ -88,7 +88,7 @@ class CommonTable:
         assert target is not None  # noqa: S101 (the label holder has them)
         return np.asarray(target[self.positions(label)][self.held_out if test else self.trained])
 
-    def _scaled(self, peer: str) -> Scaled:
+    def _standardised(self, peer: str) -> StandardisedColumns:
         party, positions = self.parties.party(peer), self.positions(peer)
         known, trained = positions >= 0, positions[self.trained]
         own = party.features[np.sort(trained[trained >= 0])]  # the same numbers whatever the common order is
@@ -100,7 +100,9 @@ class CommonTable:
             deviation[-2:] = np.sqrt(mean[-2] * mean[-1])
         deviation = np.where(deviation > 0, deviation, 1.0)
         standard, kept = (every - mean) / deviation, kept_columns(party)
-        return Scaled(standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept)
+        return StandardisedColumns(
+            standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept
+        )
 
 
 def kept_columns(party: Party) -> Ints:

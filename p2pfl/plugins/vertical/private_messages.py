@@ -1,7 +1,7 @@
-"""Messages between peers as questions: what one peer sends to another, and what one peer publishes.
+"""Messages from one peer to another or to all, as questions.
 
-All peers run the same generator. What a peer receives lies in a :class:`Slot`, which its own answers alone may read: in
-a process of another peer it stays empty.
+All peers run the same generator. A :class:`PrivateMessage` is read in answers of its receiver alone: in a process of
+another peer it stays empty.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WORDS_PER_FLOAT = 2
 """Integers of an ordinary total that carry a float64."""
 
 
-class Slot:
-    """Integers that one peer receives.
+class PrivateMessage:
+    """Integers that one peer alone receives.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Slot:
         self._received = lambda: values
 
     def keep(self, values: Callable[[], Ints]) -> None:
-        """Keep what the receiver itself computes when it reads the slot."""
+        """Keep what the receiver itself computes when it reads the message."""
         self._received = values
 
     def read(self, peer: str) -> Ints:
@@ -57,7 +57,7 @@ class Slot:
         return self._received()
 
 
-def collect(answer: Callable[[str], Ints], *, size: int, to: str, among: Sequence[str]) -> Questions[Slot]:
+def collect(answer: Callable[[str], Ints], *, size: int, to: str, among: Sequence[str]) -> Questions[PrivateMessage]:
     """Ask for a total of some peers modulo 2^64 that one peer alone receives.
 
     Parameters
@@ -69,15 +69,15 @@ def collect(answer: Callable[[str], Ints], *, size: int, to: str, among: Sequenc
     to, among
         The receiver, and those who contribute.
     """
-    slot = Slot(to)
+    message = PrivateMessage(to)
     if size and tuple(among) != (to,):
-        yield Question(answer, size=size, to=Recipient(to, slot.take, among=tuple(among)))
+        yield Question(answer, size=size, to=Recipient(to, message.take, among=tuple(among)))
     else:
-        slot.keep(lambda: answer(to))
-    return slot
+        message.keep(lambda: answer(to))
+    return message
 
 
-def send(values: Callable[[], Ints], *, size: int, sender: str, to: str) -> Questions[Slot]:
+def send(values: Callable[[], Ints], *, size: int, sender: str, to: str) -> Questions[PrivateMessage]:
     """Send integers from one peer to another; nobody else can read them.
 
     Parameters
@@ -105,10 +105,10 @@ def send_floats(values: Callable[[], Floats], *, size: int, sender: str, to: str
     values, size, sender, to
         As of :func:`send`.
     """
-    slot = yield from send(
+    message = yield from send(
         lambda: np.asarray(values(), np.float64).ravel().view(np.int64), size=size, sender=sender, to=to
     )
-    return lambda: slot.read(to).view(np.float64)
+    return lambda: message.read(to).view(np.float64)
 
 
 def publish(values: Callable[[], Floats], *, size: int, sender: str) -> Questions[Floats]:
