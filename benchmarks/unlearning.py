@@ -1,4 +1,4 @@
-"""What is left of a peer after approximate removals, against a replay without it.
+"""Traces of a peer after approximate removals, against a replay without it.
 
     python -m benchmarks.unlearning [--data DIR] [--seeds 3] [--rate 0.1] [--batch 32]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from p2pfl.core.errors import StorageError
+from p2pfl.core.errors import InputError, StorageError
 
 MAX_WRITERS = 4
 """Files that are synced at a time: the disk takes several in hardly more time than one."""
@@ -79,6 +79,30 @@ class Drive:
 
 
 DRIVE = Drive()
+
+
+def read_bounded(path: Path, *, largest: int) -> bytes:
+    """Return the contents of a file that somebody else has written.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    largest
+        Most bytes that it may have.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or has more.
+    """
+    try:
+        size = path.stat().st_size
+        if size <= largest:
+            return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    raise InputError(f"{path} has {size:,} bytes, more than {largest:,}; ask for the right file")
 
 
 def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 0o666, disk: Disk = DRIVE) -> None:

@@ -7,11 +7,8 @@ it withdraws it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime as dt
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +24,7 @@ from p2pfl.experiment.file.reading import convert_section, flat, load_table, pla
 from p2pfl.experiment.partitionings import columns_of_owners
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.site_policy import SitePolicy, policy_paths, read_policy, refusals
-from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
+from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
 
 FOLDER = "approvals"
 """Folder of approvals beside the policy."""
@@ -92,16 +89,12 @@ class Approval(Section, frozen=True, kw_only=True):
     @property
     def message(self) -> bytes:
         """Bytes that the officer signs."""
-        return _canonical(msgspec.structs.replace(self, signature="").results())
+        return canonical(msgspec.structs.replace(self, signature="").results())
 
     @property
     def valid(self) -> bool:
         """True if the owner of ``officer`` signed it."""
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-        except binascii.Error:
-            return False
-        return verify(parse_key(self.officer), self.message, signature, domain=DOMAIN)
+        return verify_text(self.officer, self.message, self.signature, domain=DOMAIN)
 
     def results(self) -> dict[str, Any]:
         """Return the fields as values for JSON."""
@@ -135,7 +128,7 @@ def experiment_digest(experiment: Experiment) -> str:
     options = dict(values.get("data.options", {}))
     if isinstance(path := options.get("path"), str):
         values["data.options"] = options | {"path": Path(path).name}
-    return hashlib.sha256(_canonical([values, code_digests(plain(experiment))])).hexdigest()
+    return hashlib.sha256(canonical([values, code_digests(plain(experiment))])).hexdigest()
 
 
 def column_digests(experiment: Experiment, peers: Iterable[str]) -> dict[str, str]:
@@ -149,7 +142,7 @@ def column_digests(experiment: Experiment, peers: Iterable[str]) -> dict[str, st
         A declaration is wrong.
     """
     own = columns_of_owners(experiment, peers)
-    return {peer: hashlib.sha256(_canonical(columns)).hexdigest() for peer, columns in own.items()}
+    return {peer: hashlib.sha256(canonical(columns)).hexdigest() for peer, columns in own.items()}
 
 
 def approve(
@@ -194,8 +187,7 @@ def approve(
         date=today,
         officer=policy.officer,
     )
-    signature = officer.sign(approval.message, domain=DOMAIN)
-    return msgspec.structs.replace(approval, signature=base64.b64encode(signature).decode())
+    return msgspec.structs.replace(approval, signature=sign_text(officer, approval.message, domain=DOMAIN))
 
 
 def write_approval(approval: Approval, policy: Path) -> Path:
@@ -320,7 +312,3 @@ def _content(path: str | None, *, key: str) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{key}: {path} cannot be read ({error.strerror}); check the path") from None
-
-
-def _canonical(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # settings are read without torch
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What leaves peers of which some learn more than others.
+    """Statement of what leaves the peers, of which some learn more than others.
 
     Parameters
     ----------

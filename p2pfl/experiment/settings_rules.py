@@ -566,14 +566,14 @@ COLUMNS = (
         remedy="leave it out",
     ),
     *each(
-        (lambda it: it.data.columns, f"{BLOCKS}, each of whom ends with a model of its own columns"),
+        (lambda it: it.data.columns, f"{BLOCKS}, each of which ends with a model of its own columns"),
         keys=("learning.consensus",),
         remedy="leave it out",
     ),
     SettingsRule(
         "attack.name",
         lambda it: it.data.columns and it.value("attack.name") != "none",
-        f"{BLOCKS}, one of whom alone has labels",
+        f"{BLOCKS}, one of which alone has labels",
         "leave it out",
     ),
 )

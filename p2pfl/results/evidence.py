@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import blake3
 import msgspec
@@ -25,16 +25,19 @@ import torch
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import InputError, StorageError
-from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, replace
-from p2pfl.privacy.keys import Identity, parse_key, verify
+from p2pfl.core.files import DRIVE, OWNER_ONLY, Disk, read_bounded, replace
+from p2pfl.privacy.keys import Identity, sign_text, verify_text
 
 SUFFIX = ".evidence.jsonl"
 """Ending of the name of a chain, beside the model of its peer."""
 
 DOMAIN = "evidence"
 
+GossipStep = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\Z")]
+"""Round and gossip step of a row, such as "3.0", as a key of JSON."""
+
 FIRST = "0" * 64
-"""What stands before the first entry."""
+"""Digest before the first entry."""
 
 KEPT_TOTAL = 1 << 20
 """Largest total in bytes whose integers an entry has; larger ones have a digest alone."""
@@ -114,10 +117,24 @@ class TotalTaken(msgspec.Struct, frozen=True):
     digest: str
     values: str = ""
 
-    @property
-    def total(self) -> Ints | None:
-        """The integers; ``None`` if there are too many."""
-        return np.frombuffer(zlib.decompress(base64.b64decode(self.values)), "<i8") if self.values else None
+    def read(self) -> Ints | None:
+        """Return the integers; ``None`` if there are too many.
+
+        Raises
+        ------
+        InputError
+            They are no integers, more than an entry may have, or not those of the digest.
+        """
+        if not self.values:
+            return None
+        try:
+            data = zlib.decompressobj().decompress(base64.b64decode(self.values, validate=True), KEPT_TOTAL + 1)
+            total = np.frombuffer(data, "<i8")
+        except (ValueError, zlib.error) as error:
+            raise InputError(f"total {self.number} is malformed ({error}); ask the peer for its file again") from None
+        if len(data) > KEPT_TOTAL or blake3.blake3(data).hexdigest() != self.digest:
+            raise InputError(f"total {self.number} is not what its digest says")
+        return total
 
 
 class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
@@ -128,7 +145,8 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     round
         Which.
     received
-        By sender, the digest of its row of each gossip step.
+        By sender, the digest of each of its rows, by the sender's round and gossip step. Peers that do not wait for
+        each other have rows of other rounds.
     totals
         Totals of the round, in the order in which they were taken.
     row
@@ -138,7 +156,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     """
 
     round: int
-    received: dict[str, dict[str, str]]
+    received: dict[str, dict[GossipStep, str]]
     totals: tuple[TotalTaken, ...]
     row: str
     spent: float | None
@@ -185,11 +203,7 @@ class EvidenceEntry(msgspec.Struct, frozen=True):
 
     def signed_by(self, key: str) -> bool:
         """Return whether the owner of a public key signed it."""
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-        except ValueError:
-            return False
-        return verify(parse_key(key), self.message, signature, domain=DOMAIN)
+        return verify_text(key, self.message, self.signature, domain=DOMAIN)
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -242,7 +256,7 @@ class Chain:
             It cannot be written.
         """
         entry = EvidenceEntry(self._number, self._before, fact)
-        signature = base64.b64encode(self.identity.sign(entry.message, domain=DOMAIN)).decode()
+        signature = sign_text(self.identity, entry.message, domain=DOMAIN)
         line = _encoder.encode(msgspec.structs.replace(entry, signature=signature))
         try:
             self.disk.append(self.path, line + b"\n", mode=OWNER_ONLY)
@@ -261,11 +275,7 @@ def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
     InputError
         The file cannot be read, or a line is no entry.
     """
-    try:
-        with path.open("rb") as file:
-            lines = file.read(LARGEST_CHAIN).splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    lines = read_bounded(path, largest=LARGEST_CHAIN).splitlines()
     entries = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -278,7 +288,7 @@ def read_chain(path: Path) -> list[tuple[bytes, EvidenceEntry]]:
 
 
 class Witness:
-    """What a peer notes of its rounds.
+    """Notes of a peer on its rounds, as entries of its chain.
 
     Parameters
     ----------
@@ -299,9 +309,9 @@ class Witness:
         """Note the row ``[P]`` of a gossip step before it leaves."""
         self.chain.append(RowSent(round, step, row_digest(row, mass)))
 
-    def receive(self, row: torch.Tensor, *, sender: str, step: int, mass: float | None) -> None:
-        """Note a row ``[P]`` that arrived, as it travelled."""
-        self._received[sender][str(step)] = row_digest(row, mass)
+    def receive(self, row: torch.Tensor, *, sender: str, round: int, step: int, mass: float | None) -> None:
+        """Note a row ``[P]`` that arrived, as it travelled, of a gossip step of its sender."""
+        self._received[sender][f"{round}.{step}"] = row_digest(row, mass)
 
     def take(self, total: Ints, *, attempt: int, number: int, participants: Sequence[str]) -> None:
         """Note a total ``[K]`` that all peers received; what came of a failed attempt is forgotten."""

@@ -326,7 +326,7 @@ class StackedNeighbourhood:
             among = self.everyone if to.among is None else to.among
             if missing := sorted({to.peer, *among} - {*present}):
                 raise PeerError(
-                    f"{missing[0]} is missing, without whom {to.peer} cannot receive a total; start it again"
+                    f"{to.peer} cannot receive a total while {missing[0]} is missing; start {missing[0]} again"
                 )
             tree = tree_to(self.graph, root=to.peer, among=among)
             if self.masks is not None and not isinstance(contribution, PublicContribution):

@@ -64,7 +64,7 @@ def attack_cells(plan: Plan) -> list[ExactClaim]:
 
 
 def count_single_bins(model: Boosting, tensors: Tensors, own: Owns, *, total: Callable[[Question], Ints]) -> int:
-    """Return how many bins of the nodes of the first trees have one person, whom derivatives link over features."""
+    """Return how many bins in nodes of the first trees have one person, so that derivatives link their features."""
     merged = model.seen.owned(model.merged_own(tensors, own))
     tensors = answer_questions(model.begin(tensors, merged), total)
     if not tensors["samples"][0]:

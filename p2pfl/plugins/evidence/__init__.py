@@ -1,1 +1,1 @@
-"""What a run proves, and what it forgets: certificates that others can check without the data."""
+"""Evidence of runs, and runs without peers or people: others check both without the data."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from p2pfl.core.errors import InputError
+from p2pfl.core.files import read_bounded
 from p2pfl.core.files import replace as replace_file
-from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
+from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
 
 FILE = "forgotten.json"
 """Name of a certificate in the directory of the replay."""
@@ -24,6 +22,12 @@ DOMAIN = "forgotten"
 
 LARGEST_FILE = 1 << 24
 """Most bytes of a certificate that are read."""
+
+FolderName = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\\\0]+\Z")]
+"""Name of a folder or file, without a path."""
+
+InnerPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\\\0]+\Z")]
+"""Path that stays within a folder."""
 
 PROMISE = (
     "The new model is, to the precision stated, the one that this software would have made without these data, if the "
@@ -35,7 +39,7 @@ REMAINS = (
     "figures that were published, and the records of the old run",
     "what the old and the new model together show of who left",
 )
-"""What no replay takes back."""
+"""Traces that no replay takes back."""
 
 
 class DeletedFile(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ class DeletedFile(msgspec.Struct, frozen=True):
         Digest of its content.
     """
 
-    path: str
+    path: InnerPath
     sha256: str
 
 
@@ -108,8 +112,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: Literal[1] = 1
-    run: str
-    replay: str
+    run: FolderName
+    replay: FolderName
     date: str
     peers: tuple[str, ...]
     withdrawals: tuple[Withdrawal, ...]
@@ -118,8 +122,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     precision: str
     experiment_before: str
     experiment_after: str
-    models_before: dict[str, str]
-    models_after: dict[str, str]
+    models_before: dict[FolderName, str]
+    models_after: dict[FolderName, str]
     data: dict[str, bool | None]
     deleted: tuple[DeletedFile, ...]
     remains: tuple[str, ...] = REMAINS
@@ -131,24 +135,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> bytes:
         """Bytes that are signed."""
-        table = msgspec.to_builtins(msgspec.structs.replace(self, signature=""))
-        return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+        return canonical(msgspec.to_builtins(msgspec.structs.replace(self, signature="")))
 
     @property
     def valid(self) -> bool:
         """True if the owner of ``signer`` signed it."""
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-        except binascii.Error:
-            return False
-        return bool(self.signer) and verify(parse_key(self.signer), self.message, signature, domain=DOMAIN)
+        return verify_text(self.signer, self.message, self.signature, domain=DOMAIN)
 
 
 def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
     """Return a certificate with the signature of an identity."""
     named = msgspec.structs.replace(certificate, signer=key_text(signer.public))
-    signature = base64.b64encode(signer.sign(named.message, domain=DOMAIN)).decode()
-    return msgspec.structs.replace(named, signature=signature)
+    return msgspec.structs.replace(named, signature=sign_text(signer, named.message, domain=DOMAIN))
 
 
 def write_certificate(certificate: Certificate, folder: Path) -> Path:
@@ -173,10 +171,7 @@ def read_certificate(path: Path) -> Certificate:
         The file cannot be read, or is none.
     """
     try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(LARGEST_FILE), type=Certificate)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+        return msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Certificate)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path} is no certificate ({error}); name a {FILE} that p2pfl forget wrote") from None
 
@@ -189,8 +184,7 @@ def people_digest(keys: Iterable[str], secret: bytes) -> str:
     >>> people_digest(["b", "a"], bytes(32)) == people_digest(["a", "b"], bytes(32))
     True
     """
-    message = json.dumps(sorted(keys)).encode()
-    return hmac.new(secret, message, hashlib.sha256).hexdigest()
+    return hmac.new(secret, canonical(sorted(keys)), hashlib.sha256).hexdigest()
 
 
 def file_digest(path: Path) -> str:
@@ -216,7 +210,7 @@ def check_certificate(certificate: Certificate, *, replay: Path, old: Path) -> l
     certificate
         The certificate.
     replay, old
-        Directories of the replay and of the old run, which may be gone.
+        Directories of the replay and of the old run; without the latter nobody knows whether its files are gone.
     """
     faults = []
     if not certificate.signer:

@@ -190,6 +190,10 @@ def _check(options: ForgetOptions) -> int:
         faults += _unopened(certificate, Path(options.opening), options.rows)
     if faults:
         raise RunError(f"{path}: {'; '.join(faults)}")
+    if certificate.deleted and not old.is_dir():
+        terminal.note(
+            f"p2pfl: {old} is not here, so nobody has checked that its files are gone; name its parent by --runs"
+        )
     return terminal.answer(
         options, msgspec.to_builtins(certificate) | {"file": str(path)}, lambda _: _show(certificate, path)
     )

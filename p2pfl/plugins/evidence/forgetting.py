@@ -1,4 +1,4 @@
-"""What a replay needs to know of a run, and what of the run is deleted."""
+"""Settings of a replay without peers or people, and deletion of the models of the old run."""
 
 from __future__ import annotations
 

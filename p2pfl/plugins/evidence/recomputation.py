@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from p2pfl.learning import additive
 from p2pfl.learning.additive import Asking, Question, Step, answer_questions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.results.evidence import RoundPlayed, row_digest
+from p2pfl.results.evidence import KEPT_TOTAL, RoundPlayed, row_digest
 
 
 def plan_without_data(experiment: Experiment) -> Plan:
@@ -40,8 +41,12 @@ def plan_without_data(experiment: Experiment) -> Plan:
     return plan(experiment, data=federation, unaccounted=True).drawing(SeededSource(0), live=True)
 
 
-def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
-    """Yield rounds whose model does not follow from the model before and the totals that a peer took.
+class _UnkeptError(InputError):
+    """Error for a total of which nobody has the integers, because there are too many."""
+
+
+def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> tuple[list[Difference], str]:
+    """Return rounds whose model does not follow from the model before and the totals, and why not all were computed.
 
     Parameters
     ----------
@@ -52,39 +57,58 @@ def recompute(resolved: Plan, chains: Sequence[PeerEvidence]) -> Iterator[Differ
     """
     learner = additive(resolved.learner)
     assert learner is not None  # noqa: S101 (asked by the caller)
+    differences, totals = list[Difference](), _known_totals(chains)
     for own in chains:
         row = resolved.learner.start((own.peer,))[0]  # [P]
         for round, played in sorted(own.played.items()):
             try:
-                step = _answered(learner.asking(row, round=round), played)
+                step = _answered(learner.asking(row, round=round), played, totals)
+            except _UnkeptError:
+                return differences, "models were not computed again, because nobody has the integers of large totals"
             except (P2PFLError, ValueError, ArithmeticError, IndexError) as error:
-                yield Difference(own.peer, round, f"its totals are not those that the model asks for ({error})")
+                sentence = f"its totals are not those that the model asks for ({error})"
+                differences.append(Difference(own.peer, round, sentence))
                 break
             row = step.row.to(row)
             if row_digest(row, None) != played.row:
-                yield Difference(own.peer, round, "the model does not follow from the totals")
+                differences.append(Difference(own.peer, round, "the model does not follow from the totals"))
                 break
+    return differences, ""
 
 
-def _answered(asking: Asking, played: RoundPlayed) -> Step:
+def _known_totals(chains: Sequence[PeerEvidence]) -> dict[str, Ints]:
+    """Return the totals of which some peer has the integers, by digest; malformed ones are reported elsewhere."""
+    known: dict[str, Ints] = {}
+    for total in (total for own in chains for played in own.played.values() for total in played.totals):
+        if total.digest not in known:
+            with contextlib.suppress(InputError):
+                values = total.read()
+                if values is not None:
+                    known[total.digest] = values
+    return known
+
+
+def _answered(asking: Asking, played: RoundPlayed, known: Mapping[str, Ints]) -> Step:
     """Return the result of a round whose questions have the totals of the evidence for answers.
 
     Raises
     ------
     InputError
-        There are fewer totals, or others, than the model asks for.
+        There are fewer totals, or others, than the model asks for, or nobody has the integers of one.
     """
-    totals = [total.total for total in played.totals]
+    digests = [total.digest for total in played.totals]
 
     def total(question: Question) -> Ints:
-        if question.to is not None:
-            raise InputError("a total went to one peer alone")
-        answer = totals.pop(0) if totals else None
-        if answer is None or len(answer) != question.size:
-            raise InputError("one is missing, or has another size")
-        return answer.copy()
+        if not digests:
+            raise InputError("one is missing")
+        digest = digests.pop(0)
+        if digest not in known and question.size * 8 > KEPT_TOTAL:
+            raise _UnkeptError("nobody has the integers of a total")
+        if digest not in known or len(known[digest]) != question.size:
+            raise InputError("one has another size, or no integers")
+        return known[digest].copy()
 
     step = answer_questions(asking, total)
-    if totals:
+    if digests:
         raise InputError("there are more than that")
     return step

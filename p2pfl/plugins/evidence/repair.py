@@ -25,7 +25,7 @@ LOCAL_PART = 3
 """Directions are found by one of so many parts of the local training."""
 
 UpdateLengths = Mapping[str, Sequence[float]]
-"""By peer, the L2 distance by which its training moved the model in each round; 0 where it was absent."""
+"""L2 distance by which the training of a peer moved the model in each round, by peer; 0 where it was absent."""
 
 
 def update_lengths(records: Sequence[Record]) -> UpdateLengths:

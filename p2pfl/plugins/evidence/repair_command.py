@@ -62,7 +62,7 @@ class RepairedModel(msgspec.Struct, frozen=True):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What a repair did, and how near it came to a replay.
+    """Result of a repair, with its distance to a replay.
 
     Attributes
     ----------

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-import blake3
 import msgspec
-import numpy as np
 
 from p2pfl.core.errors import InputError
 from p2pfl.privacy.keys import Roster, key_text
@@ -39,7 +37,7 @@ AGREED = {
     "roster": "another roster",
     "charge": "another charge a round",
 }
-"""What all peers of a run say alike when they begin, and what is wrong where one does not."""
+"""Facts that all peers of a run state alike when they begin, and a phrase for a peer that differs."""
 
 
 class Difference(msgspec.Struct, frozen=True, order=True):
@@ -94,7 +92,7 @@ class PeerEvidence:
 
     @property
     def beginnings(self) -> list[PeerBegan]:
-        """What the peer said when it began, and began again."""
+        """Statements of the peer at its beginning, and after each restart."""
         return [each.fact for each in self.entries if isinstance(each.fact, PeerBegan)]
 
     @property
@@ -124,7 +122,7 @@ class PeerEvidence:
 
     @property
     def ended(self) -> PeerEnded | None:
-        """How it ended; ``None`` if it did not."""
+        """End of the peer; ``None`` if it has not ended."""
         last = self.entries[-1].fact
         return last if isinstance(last, PeerEnded) else None
 
@@ -152,8 +150,8 @@ class Verification:
     open: tuple[str, ...]
 
 
-Recompute = Callable[[Sequence[PeerEvidence]], Iterable[Difference]]
-"""Function that computes the models again from public totals."""
+Recompute = Callable[[Sequence[PeerEvidence]], tuple[list[Difference], str]]
+"""Function that computes the models again from public totals; it returns differences, and why it could not do all."""
 
 
 def find_chains(bundles: Sequence[Path]) -> list[PeerEvidence]:
@@ -208,13 +206,24 @@ def verify(
     findings += _totals(chains)
     findings += _charges(chains)
     findings += [finding for own in chains for finding in _model(own)]
-    checked = ["chains and signatures", "what peers sent and received", "totals", "charges", "model files"]
+    rounds_played = [played for own in chains for played in own.played.values()]
+    noted = {
+        "what peers sent and received": any(played.received for played in rounds_played),
+        "totals": any(played.totals for played in rounds_played),
+        "charges": any(played.spent is not None for played in rounds_played),
+        "model files": any(_model_path(own).is_file() for own in chains),
+    }
+    checked = ["chains and signatures", *(name for name, there in noted.items() if there)]
     unchecked = []
+    if not noted["what peers sent and received"] and not noted["totals"]:
+        unchecked.append("the evidence has neither rows nor totals, as with secure sums and peers that do not wait")
     if recompute is not None:
-        findings += recompute(chains)
-        checked.append("models, computed again from totals")
-    elif any(own.sent for own in chains):
-        unchecked.append("training is private, so that no model of gossip is computed again")
+        differences, reason = recompute(chains)
+        findings += differences
+        if reason:
+            unchecked.append(reason)
+        else:
+            checked.append("models, computed again from totals")
     if roster is None:
         unchecked.append("no roster was given, so that nobody knows whose keys these are")
     named = {peer for own in chains for played in own.played.values() for peer in _named(played)}
@@ -264,8 +273,8 @@ def _chain(own: PeerEvidence, roster: Roster | None) -> Iterator[Difference]:
 def _agreement(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield peers that began with something else than most."""
     for name, phrase in AGREED.items():
-        said = {own.peer: {_plain(getattr(began, name)) for began in own.beginnings} for own in chains}
-        yield from _minority(said, phrase, round=-1)
+        stated = {own.peer: {_plain(getattr(began, name)) for began in own.beginnings} for own in chains}
+        yield from _minority(stated, phrase, round=-1)
     versions = {own.peer: {began.versions.get("p2pfl", "") for began in own.beginnings} for own in chains}
     yield from _minority(versions, "another version of p2pfl", round=-1)
 
@@ -301,25 +310,26 @@ def _rounds(own: PeerEvidence) -> Iterator[Difference]:
 
 def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
     """Yield rows of which receivers say something else than senders."""
-    evidence = {own.peer: (own.sent, own.played, own.interrupted) for own in chains}
+    evidence = {own.peer: (own.sent, {*own.played} | own.interrupted) for own in chains}
     for own in chains:
-        for round, played in own.played.items():
+        for played in own.played.values():
             for sender, rows in played.received.items():
                 if sender not in evidence:
                     continue
-                sent, theirs, interrupted = evidence[sender]
-                for step, row in rows.items():
-                    signed = sent.get((round, int(step)), set())
+                sent, theirs = evidence[sender]
+                for gossip_step, row in rows.items():
+                    round, step = map(int, gossip_step.split("."))
+                    signed = sent.get((round, step), set())
                     if not signed:
                         yield Difference(sender, round, f"{own.peer} received its row, which is not in its evidence")
                     elif row not in signed:
                         yield Difference(
                             sender, round, f"it says that it sent another row than {own.peer} says that it received"
                         )
-                if round not in {*theirs, *interrupted} and round < max(theirs, default=-1):
-                    yield Difference(
-                        sender, round, f"{own.peer} played this round with it, and it is not in its evidence"
-                    )
+                    elif round not in theirs and round < max(theirs, default=-1):
+                        yield Difference(
+                            sender, round, f"{own.peer} received its row, and the round is not in its evidence"
+                        )
 
 
 def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
@@ -329,9 +339,10 @@ def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
         for round, played in own.played.items():
             for total in played.totals:
                 taken[round, total.attempt, total.number][own.peer] = total
-                values = total.total
-                if values is not None and _digest(values) != total.digest:
-                    yield Difference(own.peer, round, f"total {total.number} is not what its digest says")
+                try:
+                    total.read()
+                except InputError as error:
+                    yield Difference(own.peer, round, str(error))
     for (round, attempt, number), totals in taken.items():
         yield from _minority(
             {peer: {total.digest} for peer, total in totals.items()}, f"another total {number}", round=round
@@ -343,10 +354,6 @@ def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
             slots = None if theirs is None else {(each.attempt, each.number) for each in theirs.totals}
             if slots is not None and (attempt, number) not in slots:
                 yield Difference(peer, round, f"it took part in total {number}, which is not in its evidence")
-
-
-def _digest(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
-    return blake3.blake3(np.ascontiguousarray(values, "<i8").tobytes()).hexdigest()
 
 
 def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
@@ -364,9 +371,13 @@ def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
         yield from _minority(by_peer, "another charge", round=round)
 
 
+def _model_path(own: PeerEvidence) -> Path:
+    return own.folder / "peers" / f"{own.peer}.safetensors"
+
+
 def _model(own: PeerEvidence) -> Iterator[Difference]:
     """Yield a model file that is not the one with which its peer ended."""
-    path = own.folder / "peers" / f"{own.peer}.safetensors"
+    path = _model_path(own)
     if own.ended is None or not path.is_file():
         return
     from safetensors import SafetensorError  # noqa: PLC0415 (only where there is a model)

@@ -10,6 +10,7 @@ from p2pfl.cli import terminal
 from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.approval import experiment_digest
+from p2pfl.experiment.partitionings import partitioning
 from p2pfl.plugins.evidence.crate import write_crate
 from p2pfl.plugins.evidence.evidence_commands import VerifyOptions
 from p2pfl.plugins.evidence.verification import Difference, PeerEvidence, Recompute, Verification, find_chains, verify
@@ -71,7 +72,9 @@ def _recomputing(experiment: Experiment | None) -> tuple[Recompute | None, str]:
     if experiment is None:
         return None, "no bundle has the experiment.toml, so that no model was computed again"
     if experiment.learning.algorithm != "exact":
-        return None, ""
+        return None, "training is private, so that no model of gossip is computed again"
+    if partitioning(experiment.data) is not None:
+        return None, "peers with different columns have models of their own, which are not computed again"
     from p2pfl.plugins.evidence.recomputation import plan_without_data, recompute  # noqa: PLC0415 (it imports torch)
 
     try:

@@ -439,9 +439,9 @@ class BoostingRound:
     def table(self, total: Ints) -> Ints:
         """Return the sums of a total by node and bin, ``[m, cells, V]``, zeros for features that are not drawn."""
         sums = total.reshape(-1, len(self._counted), self._words)
-        found = np.zeros((len(sums), self._cells, self._words), np.int64)
-        found[:, self._counted] = sums
-        return found
+        wide = np.zeros((len(sums), self._cells, self._words), np.int64)
+        wide[:, self._counted] = sums
+        return wide
 
     def set_quantiles(self, trees: dict[str, Floats], *, share: float, rate: float) -> Asked[dict[str, Floats]]:
         """Replace the values of the leaves of a tree by a quantile of the residuals of their samples, times a rate.
@@ -471,13 +471,13 @@ class BoostingRound:
         def residuals(peer: str) -> tuple[Ints, Floats]:
             part = self.own(peer).train
             drawn = self.model.sampling.samples(part, round=self.round)
-            found = leaves(tree, part.features[drawn], self.bins.categorical.tolist())
-            return group[found], (part.targets - self.model.margins(self.tensors, part)[:, 0])[drawn]
+            leaf = leaves(tree, part.features[drawn], self.bins.categorical.tolist())
+            return group[leaf], (part.targets - self.model.margins(self.tensors, part)[:, 0])[drawn]
 
         _, values, _ = yield from quantiles(residuals, groups=len(ends), share=share)
-        found = trees["value"].copy()
-        found[0, ends] = rate * values
-        return trees | {"value": found}
+        outputs = trees["value"].copy()
+        outputs[0, ends] = rate * values
+        return trees | {"value": outputs}
 
     def _answer(self, peer: str, task: GrowthTask) -> Ints:
         """Return what a peer adds to the total of a level."""
@@ -500,8 +500,8 @@ class BoostingRound:
             self._routes[peer] = BoostedSamples(binned, self.model.columns, drawn)
         routes, merged = self._routes[peer], self.growth.merged
         routes.move(task.splits)
-        found = routes.count(task, values)
-        return (found if merged is None else merged.of(found))[:, self._counted]
+        counted = routes.count(task, values)
+        return (counted if merged is None else merged.of(counted))[:, self._counted]
 
     def _derived(self, peer: str) -> list[Floats]:
         """Return the derivatives and counts of the samples of a peer, kept for the round."""

@@ -68,8 +68,8 @@ class WeightedRows:
 
     def products(self) -> Floats:
         """Return the sums of products, ``[B, p, p]``."""
-        found = [(self.columns * each[:, None]).T @ self.columns for each in self.weights.T]
-        return np.stack(found)
+        products = [(self.columns * each[:, None]).T @ self.columns for each in self.weights.T]
+        return np.stack(products)
 
     def grouped(self, least: int) -> WeightedRows:
         """Return means of groups of ``least`` similar rows or more, whose sums of products are at most those of all."""
@@ -106,7 +106,7 @@ class WeightedRows:
         bounds
             Sums of products of at most all rows of all peers and at least these rows, ``[B, p, p]``.
         """
-        found = np.zeros(self.columns.shape[1], dtype=bool)
+        crowded = np.zeros(self.columns.shape[1], dtype=bool)
         for number, bound in enumerate(bounds):
             scale, root = _root(bound)
             inner = (self.columns * scale) @ root  # [n, r]
@@ -117,8 +117,8 @@ class WeightedRows:
             parts = each * (inner[high] @ root.T) ** 2 / inverse  # what leaving out a column takes away
             enough = leverage[high, None] - parts <= MAX_LEVERAGE
             most = parts >= parts.max(axis=1, initial=0.0, keepdims=True) / 2
-            found |= np.where(enough.any(axis=1, keepdims=True), enough, most).any(axis=0)
-        return found
+            crowded |= np.where(enough.any(axis=1, keepdims=True), enough, most).any(axis=0)
+        return crowded
 
 
 def _root(products: Floats) -> tuple[Floats, Floats]:

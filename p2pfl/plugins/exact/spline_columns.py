@@ -96,11 +96,11 @@ class SplineColumns:
         """Return features ``[n, F]`` in which the columns of splines have their values."""
         if not self.splines:
             return features
-        found = features.copy()
+        columns = features.copy()
         for field, place in self.splines:
             where = slice(place, place + field.columns)
-            found[:, where] = spline_values(features[:, where], tensors[SPLINES][:, where])
-        return found
+            columns[:, where] = spline_values(features[:, where], tensors[SPLINES][:, where])
+        return columns
 
     def part(self, tensors: Tensors, part: Part) -> Part:
         """Return samples with the values of splines; kept with the samples."""
@@ -125,14 +125,14 @@ class SplineColumns:
 
     def facts(self, tensors: Tensors) -> dict[str, float]:
         """Return the ends and knots of each spline."""
-        found = dict[str, float]()
+        facts = dict[str, float]()
         for field, place in self.splines:
             low, width, *_ = tensors[SPLINES][:, place].tolist()
             knots = tensors[SPLINES][HEAD::2, place].tolist()
             inner = knots[1:] if field.kind == "ns" else knots
-            found[f"low end of {field.spline}"], found[f"high end of {field.spline}"] = low, low + width
-            found |= {f"knot {number + 1} of {field.spline}": inner[number] for number in range(field.inner)}
-        return found
+            facts[f"low end of {field.spline}"], facts[f"high end of {field.spline}"] = low, low + width
+            facts |= {f"knot {number + 1} of {field.spline}": inner[number] for number in range(field.inner)}
+        return facts
 
 
 def _placed(field: SplineField, cells: Sketch, *, least: int) -> tuple[list[float], tuple[float, float]]:

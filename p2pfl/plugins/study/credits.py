@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -14,11 +11,12 @@ import msgspec
 import numpy as np
 
 from p2pfl.core.errors import InputError
+from p2pfl.core.files import read_bounded
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Plan
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.plugins.study.valuation import Valuation, Value
-from p2pfl.privacy.keys import Identity, key_text, parse_key, verify
+from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
 
 DOMAIN = "credits"
 
@@ -108,17 +106,12 @@ class Credits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> bytes:
         """Bytes that are signed."""
-        table = msgspec.to_builtins(msgspec.structs.replace(self, signature=""))
-        return json.dumps(table, sort_keys=True, separators=(",", ":")).encode()
+        return canonical(msgspec.to_builtins(msgspec.structs.replace(self, signature="")))
 
     @property
     def valid(self) -> bool:
         """True if the owner of ``signer`` signed it."""
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-        except binascii.Error:
-            return False
-        return verify(parse_key(self.signer), self.message, signature, domain=DOMAIN)
+        return verify_text(self.signer, self.message, self.signature, domain=DOMAIN)
 
     @property
     def losing(self) -> tuple[str, ...]:
@@ -202,8 +195,7 @@ def credits_of(plan: Plan, result: Valuation, *, total: int, draws: int) -> Cred
 def sign_credits(credits: Credits, signer: Identity) -> Credits:
     """Return credits with the signature of an identity."""
     named = msgspec.structs.replace(credits, signer=key_text(signer.public))
-    signature = base64.b64encode(signer.sign(named.message, domain=DOMAIN)).decode()
-    return msgspec.structs.replace(named, signature=signature)
+    return msgspec.structs.replace(named, signature=sign_text(signer, named.message, domain=DOMAIN))
 
 
 def write_credits(credits: Credits, path: Path) -> None:
@@ -226,10 +218,7 @@ def read_credits(path: Path) -> Credits:
         The file cannot be read, or its signature is not that of the key in it.
     """
     try:
-        with path.open("rb") as file:
-            credits = msgspec.json.decode(file.read(LARGEST_FILE), type=Credits)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from None
+        credits = msgspec.json.decode(read_bounded(path, largest=LARGEST_FILE), type=Credits)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path} has no credits ({error}); name a file that p2pfl value --credits wrote") from None
     if not credits.valid:

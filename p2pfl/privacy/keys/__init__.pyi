@@ -29,3 +29,6 @@ from .signing import Identity as Identity
 from .signing import fingerprint as fingerprint
 from .signing import usable as usable
 from .signing import verify as verify
+from .text_signatures import canonical as canonical
+from .text_signatures import sign_text as sign_text
+from .text_signatures import verify_text as verify_text

@@ -123,7 +123,7 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
 
 
 def _of_parties(parties: Sequence[Party]) -> People:
-    """Return the rows of one party, or those of several to whom the columns of one data set were dealt out."""
+    """Return the rows of one party, or those of several that share the columns of one data set."""
     cells = dict[str, list[object]]()
     for party in parties:
         rows = np.argsort(np.array(party.keys[0])) if len(parties) > 1 else np.arange(len(party))

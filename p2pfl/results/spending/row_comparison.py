@@ -157,7 +157,7 @@ class _Links:
 
     @property
     def left(self) -> Bools:
-        """Whether each row of the earlier run has no partner, ``[n]``."""
+        """True for each row of the earlier run without a partner, ``[n]``."""
         return np.asarray(self.partners < 0)
 
     def link(self, columns: Sequence[int], *, times: Sequence[int] | None = None) -> None:

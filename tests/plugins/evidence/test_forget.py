@@ -209,3 +209,34 @@ def test_live_peers_certify_a_replay_that_they_have_played(home, capsys):
     assert {name.split(".")[0] for name in table["models_after"]} == {"peer0", "peer1", "peer3"}
     assert main(["forget", str(new), "--replayed", str(new)]) == 2
     assert "is no run without anybody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("run", "../elsewhere"),
+        ("replay", ".."),
+        ("models_after", {"../../officer.pem": "0" * 64}),
+        ("deleted", [{"path": "../../officer.pem", "sha256": "0" * 64}]),
+        ("deleted", [{"path": "/etc/passwd", "sha256": "0" * 64}]),
+        ("signature", "é"),
+        ("signer", "é"),
+    ],
+)
+def test_a_certificate_reaches_no_file_outside_of_its_runs_and_ends_in_a_sentence(home, capsys, field, value):
+    old = simulated(home, SMALL)
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    path = replay_of(home) / "forgotten.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    assert main(["forget", "--check", str(path)]) in (1, 2)
+    error = capsys.readouterr().err
+    assert "is no certificate" in error or "it was changed after it was signed" in error
+
+
+def test_without_the_old_run_nobody_says_that_its_files_are_gone(home, capsys):
+    old = simulated(home, SMALL)
+    assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem"]) == 0
+    old.rename(home / "elsewhere")
+    capsys.readouterr()
+    assert main(["forget", "--check", str(replay_of(home))]) == 0
+    assert "nobody has checked that its files are gone" in capsys.readouterr().err

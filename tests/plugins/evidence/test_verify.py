@@ -1,7 +1,10 @@
 """Verification of runs by their evidence: honest runs agree, and each planted manipulation is named."""
 
+import base64
 import json
 import shutil
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -159,7 +162,7 @@ def total(**fields):
 def received(facts):
     for fact in facts:
         concerned = isinstance(fact, RoundPlayed) and fact.round == 1
-        rows = fact.received | {"peer0": {"0": "0" * 64}} if concerned else {}
+        rows = fact.received | {"peer0": {"1.0": "0" * 64}} if concerned else {}
         yield msgspec.structs.replace(fact, received=rows) if concerned else fact
 
 
@@ -219,6 +222,30 @@ def test_a_lie_of_a_peer_that_signs_it_is_named_with_peer_and_round(bundle, liar
     assert status == 1
     assert any(sentence in each["sentence"] and each["round"] == round for each in findings), findings
     assert {each["peer"] for each in findings} <= {LIAR, "peer0"}
+
+
+BOMB = base64.b64encode(zlib.compress(bytes(64 * 2**20))).decode()
+MALFORMED = {"no base64": "é", "no compression": "AAAA", "half an integer": "eJxjAAAAAQAB", "a bomb": BOMB}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_totals_are_named_and_take_no_memory(bundle, liar, capsys, name):
+    folder = bundle("totals")
+    rewritten(folder, total(values=MALFORMED[name]), key=liar)
+    tracemalloc.start()
+    status, findings = verified(folder, capsys)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert status == 1
+    assert (LIAR, 1) in {(each["peer"], each["round"]) for each in findings}
+    assert most < 40 * 2**20
+
+
+def test_a_step_that_is_no_number_is_refused(bundle, liar, capsys):
+    folder = bundle("gossip")
+    rewritten(folder, each(RoundPlayed, received={"peer0": {"x": "0" * 64}}), key=liar)
+    assert main(["verify", str(folder)]) == 2
+    assert "is no entry of a chain" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- manipulations of somebody without the key

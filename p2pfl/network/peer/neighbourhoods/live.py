@@ -286,7 +286,8 @@ class LiveNeighbourhood:
     def _check(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
         """Return a model that arrived, decoded; ``None`` if it is malformed."""
         if self.witness is not None:
-            self.witness.receive(delivery.row, sender=sender, step=self.step, mass=delivery.head.mass)
+            round, step = delivery.gossip_step
+            self.witness.receive(delivery.row, sender=sender, round=round, step=step, mass=delivery.head.mass)
         fault = self._fault(delivery, like=like, weighted=weighted)
         if not fault and like.coded is not None:
             try:

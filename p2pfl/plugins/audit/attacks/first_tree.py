@@ -139,8 +139,8 @@ class FirstTree:
         """Return the bins of each sample of some peers, ``[F, n]``."""
         bins = self.bins
         codes = [bins.codes(self.parts[peer].features) for peer in peers]
-        found: Ints = np.concatenate(codes, axis=1).astype(np.int64) + bins.starts[:, None]
-        return found if self.merged is None else self.merged[found]
+        cells: Ints = np.concatenate(codes, axis=1).astype(np.int64) + bins.starts[:, None]
+        return cells if self.merged is None else self.merged[cells]
 
     def exposure(self, groups: Sequence[Sequence[str]], *, observer: str) -> Exposure:
         """Return the mean figures of some groups of as many peers."""

@@ -213,12 +213,12 @@ class MetaAnalysis(GLM):
                 facts[f"I2 of {label}"] = max(0.0, 1 - freedom / statistic) if statistic > 0 else 0.0
                 facts[f"tau2 of {label}"] = float(tensors["between"][place])
         beta = self.stacked(tensors)
-        found = with_errors(
+        regression = with_errors(
             self.name, beta, tensors, labels, facts, ridge=0.0, errors=self.effects, ratio=self.ratio
         ).regression
-        if found is None:
+        if regression is None:
             return None
-        return Explained(regression=replace(found, tests=tuple(tests), sites=self._site_fits(tensors)))
+        return Explained(regression=replace(regression, tests=tuple(tests), sites=self._site_fits(tensors)))
 
     def _site_fits(self, tensors: Tensors) -> tuple[SiteFit, ...]:
         """Return the estimates of the peers that show theirs."""

@@ -375,28 +375,28 @@ class Description(Statistic):
 
     def _kept(self, given: Mapping[str, Any], dominated: Bools) -> Tensors:
         """Return the tensors without what concerns fewer than ``least`` samples, which is NaN."""
-        found = {name: np.asarray(value, np.float64) for name, value in given.items()}
-        few = found["present"] < self.least
+        facts = {name: np.asarray(value, np.float64) for name, value in given.items()}
+        few = facts["present"] < self.least
         if self.least > 1:
-            few |= self._rare(found)
-        found["counts"] = np.stack(
-            [suppressed(counts, least=self.least, total=float(counts.sum())) for counts in found["counts"]]
+            few |= self._rare(facts)
+        facts["counts"] = np.stack(
+            [suppressed(counts, least=self.least, total=float(counts.sum())) for counts in facts["counts"]]
         )
         # Where a bin is one whole number, mean and deviation are two more equations for what is hidden.
-        solved = (found["whole"] > 0) & (np.diff(found["edges"])[:, 0] <= 1) & np.isnan(found["counts"]).any(axis=1)
+        solved = (facts["whole"] > 0) & (np.diff(facts["edges"])[:, 0] <= 1) & np.isnan(facts["counts"]).any(axis=1)
         for name in ("mean", "deviation"):
-            found[name] = np.where(few | solved | (dominated & (self.least > 1)), np.nan, found[name])
-        found["counts"][few] = np.nan
+            facts[name] = np.where(few | solved | (dominated & (self.least > 1)), np.nan, facts[name])
+        facts["counts"][few] = np.nan
         if self.groups is not None:  # what all samples may not show may not follow from the groups
             for name in ("mean", "deviation"):
-                found[f"group_{name}"] = np.where(np.isnan(found[name]), np.nan, found[f"group_{name}"])
+                facts[f"group_{name}"] = np.where(np.isnan(facts[name]), np.nan, facts[f"group_{name}"])
         if self.event:  # survival curves state the numbers at risk at other times, and the difference is of few people
-            found["counts"][self.features] = np.nan
+            facts["counts"][self.features] = np.nan
         if self.correlations:
-            scarce = (found.pop("scarce") > 0) | (found["pairs"] < self.least) | few[:, None] | few[None, :]
-            found["correlation"] = np.where(scarce, np.nan, found["correlation"])
-            found["pairs"] = np.where((found["pairs"] > 0) & (found["pairs"] < self.least), np.nan, found["pairs"])
-        return found
+            scarce = (facts.pop("scarce") > 0) | (facts["pairs"] < self.least) | few[:, None] | few[None, :]
+            facts["correlation"] = np.where(scarce, np.nan, facts["correlation"])
+            facts["pairs"] = np.where((facts["pairs"] > 0) & (facts["pairs"] < self.least), np.nan, facts["pairs"])
+        return facts
 
     def _scarce(self, together: Floats, two: Bools, pairs: Ints) -> Bools:
         """Return the pairs of columns of which few samples have two of two values each, ``[K, K]``.
@@ -555,16 +555,16 @@ def suppressed(counts: Floats, *, least: int, total: float) -> Floats:
     >>> suppressed(np.array([30.0, 27.0, 0.0, 3.0, 12.0]), least=5, total=72)
     array([30., 27.,  0., nan, nan])
     """
-    found = np.where((counts > 0) & (counts < least), np.nan, counts)
+    shown = np.where((counts > 0) & (counts < least), np.nan, counts)
     if total <= least:
-        return np.full_like(found, np.nan)
-    gone = np.isnan(found)
+        return np.full_like(shown, np.nan)
+    gone = np.isnan(shown)
     if not gone.any():
-        return found
-    rest = total - np.nansum(found)
+        return shown
+    rest = total - np.nansum(shown)
     # A cell that is not small differs from all small ones; small ones may be equal where they divide the rest.
     lacking = gone.sum() < 2 or rest < least or rest % gone.sum() == 0
-    while lacking and (found > 0).any():
-        found[found == found[found > 0].min()] = np.nan  # all of the same size, whichever comes first
-        lacking = np.isnan(found).sum() < 2 or total - np.nansum(found) < least
-    return found if (found > 0).any() else np.full_like(found, np.nan)
+    while lacking and (shown > 0).any():
+        shown[shown == shown[shown > 0].min()] = np.nan  # all of the same size, whichever comes first
+        lacking = np.isnan(shown).sum() < 2 or total - np.nansum(shown) < least
+    return shown if (shown > 0).any() else np.full_like(shown, np.nan)

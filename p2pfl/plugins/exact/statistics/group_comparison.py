@@ -143,7 +143,7 @@ def level_difference(counts: Floats) -> float:
     ----------
     Yang, Dalton, A unified approach to measuring the effect size between two groups, SAS Global Forum, 2012.
     """
-    found = []
+    differences = []
     for pair in combinations(counts, 2):
         both = np.stack(pair)
         both = both[:, both.sum(axis=0) != 0]
@@ -155,8 +155,8 @@ def level_difference(counts: Floats) -> float:
         if np.linalg.matrix_rank(spread, hermitian=True) < len(spread):
             return math.nan
         change = shares[0] - shares[1]
-        found.append(math.sqrt(float(change @ np.linalg.solve(spread, change))) if len(spread) else 0.0)
-    return float(np.mean(found)) if found else math.nan
+        differences.append(math.sqrt(float(change @ np.linalg.solve(spread, change))) if len(spread) else 0.0)
+    return float(np.mean(differences)) if differences else math.nan
 
 
 def compare_means(counts: Floats, means: Floats, deviations: Floats) -> tuple[str, float, float]:

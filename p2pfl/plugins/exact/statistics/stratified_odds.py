@@ -109,11 +109,11 @@ class Strata:
         """
         stratum = np.zeros(len(values), np.int64) if self.column is None else self.column.of_samples(values)
         number = 1 if self.column is None else len(self.column.levels) + 1
-        found = np.zeros((number, len(self.places), PAIR + 1, PAIR + 1), np.int64)
+        counts = np.zeros((number, len(self.places), PAIR + 1, PAIR + 1), np.int64)
         for column, start in enumerate(self.places):
             level = level_of_samples(values, slice(start, start + PAIR))
-            np.add.at(found[:, column], (stratum, self.groups.of_samples(values), level), 1)
-        return found
+            np.add.at(counts[:, column], (stratum, self.groups.of_samples(values), level), 1)
+        return counts
 
     def check(self, check: AgreedCheck[Own], values: Callable[[Own], FloatArray]) -> Asked[Bools]:
         """Ask which columns have no small cell of stratum, group and level, ``[C]``; the other ones are left out.
@@ -134,9 +134,9 @@ class Strata:
     def totals(self, values: Callable[[str], FloatArray], kept: Floats) -> Asked[Tensors]:
         """Ask for the sums over strata of the columns that are kept, ``[C, 7]``, and how many strata have a table."""
         chosen = np.flatnonzero(kept)
-        found, strata = np.zeros((len(self.places), TERMS)), np.zeros(len(self.places))
+        odds, strata = np.zeros((len(self.places), TERMS)), np.zeros(len(self.places))
         if not len(chosen):
-            return {"odds_sums": found, "odds_strata": strata}
+            return {"odds_sums": odds, "odds_strata": strata}
 
         def tables(peer: str) -> Ints:
             return self.counts(values(peer))[:, chosen, KNOWN, KNOWN]
@@ -150,16 +150,16 @@ class Strata:
                 return np.concatenate([sums.summed(1, own.size, lambda _: own), used]).astype(np.int64)
 
             total = yield Question(answer, size=size + len(chosen))
-            found[chosen] = sums.numbers(total[:size]).reshape(-1, TERMS)
+            odds[chosen] = sums.numbers(total[:size]).reshape(-1, TERMS)
             strata[chosen] = possible(total[size:])
         else:
             number = len(self.column.levels)
             shape = number, len(chosen), PAIR, PAIR
             total = yield Question(lambda peer: tables(peer)[:number].ravel(), size=math.prod(shape))
             terms, used = _terms(possible(total).reshape(shape))
-            found[chosen] = added_along(np.moveaxis(terms, 0, -1))
+            odds[chosen] = added_along(np.moveaxis(terms, 0, -1))
             strata[chosen] = used.sum(axis=0)
-        return {"odds_sums": found, "odds_strata": strata}
+        return {"odds_sums": odds, "odds_strata": strata}
 
 
 def _few(counts: Ints, least: int) -> Bools:

@@ -119,8 +119,8 @@ class TimeRoles:
         if self.clusters is None:
             return np.zeros(len(features), np.int64)
         own = features[:, self.clusters]
-        found = own.argmax(axis=1) if own.shape[1] > 1 else np.unique(own[:, 0], return_inverse=True)[1]
-        return np.asarray(found, np.int64)
+        codes = own.argmax(axis=1) if own.shape[1] > 1 else np.unique(own[:, 0], return_inverse=True)[1]
+        return np.asarray(codes, np.int64)
 
     def diverted(self, features: npt.NDArray[Any], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return whether each sample with some event has another one than that of interest, ``[n]``."""

@@ -89,19 +89,19 @@ class MergedBins:
 
     def of(self, sums: Ints) -> Ints:
         """Return sums by node and bin ``[m, cells, V]`` of the bins as they are merged."""
-        found = np.zeros_like(sums)
-        for own, cells, each in zip(found, self.cells, sums, strict=True):
+        merged = np.zeros_like(sums)
+        for own, cells, each in zip(merged, self.cells, sums, strict=True):
             np.add.at(own, cells, each)
-        return found
+        return merged
 
     def unused(self, bins: Bins) -> npt.NDArray[np.bool_]:
         """Return bins that are part of another one, and categories that others are part of, ``[m, cells]``."""
         places = np.arange(self.cells.shape[1])
-        found: npt.NDArray[np.bool_] = self.cells != places
+        ends_here: npt.NDArray[np.bool_] = self.cells != places
         for feature in np.flatnonzero(bins.categorical).tolist():
             start, end = int(bins.starts[feature]), int(bins.starts[feature] + bins.sizes[feature])
-            found[:, end - 1] = found[:, start : end - 1].any(axis=1)
-        return found
+            ends_here[:, end - 1] = ends_here[:, start : end - 1].any(axis=1)
+        return ends_here
 
     def merging(self, counts: Sequence[Ints], bins: Bins, least: int) -> MergedBins:
         """Return bins of which more are merged, where few samples of a node are in one.
