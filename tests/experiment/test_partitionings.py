@@ -136,7 +136,7 @@ def test_the_summary_has_the_score_of_the_one_peer_that_has_one():
         ({"privacy": {"mode": "pairwise", "epsilon": 1.0}}, "noise as large as the predictor in the last step, too"),
         ({"data": {"name": "numbers", "scale": True}}, "data.scale = true .* standardise and check their columns"),
         ({"learning": {"consensus": True}}, "learning.consensus = true .* a model of its own columns"),
-        ({"attack": {"name": "label_flip", "peers": ["peer0"]}}, "one of whom alone has labels"),
+        ({"attack": {"name": "label_flip", "peers": ["peer0"]}}, "one of which alone has labels"),
         ({"simulation": {"absence": 0.1}}, "because a total takes all peers"),
     ],
 )
