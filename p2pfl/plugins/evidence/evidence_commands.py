@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from p2pfl.cli.command import Argument, Command, Option
 from p2pfl.cli.options import JsonOptions, OutputOptions, TrustOptions
@@ -10,6 +10,8 @@ from p2pfl.cli.options import JsonOptions, OutputOptions, TrustOptions
 
 class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
     """Replay a run as if peers or people had never been in it, delete its models, and certify both."""
+
+    one_table: ClassVar[str] = "play the run again with p2pfl peer, and name its directory with --replayed"
 
     run: Annotated[str, Argument("the run directory, or with --check a forgotten.json", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
