@@ -21,6 +21,7 @@ from p2pfl.plugins.evidence.certificate import (
     Certificate,
     Withdrawal,
     check_certificate,
+    file_digest,
     people_digest,
     read_certificate,
     sign_certificate,
@@ -42,6 +43,7 @@ from p2pfl.plugins.evidence.forgetting import (
     precision_of,
     withdrawn_keys,
 )
+from p2pfl.plugins.evidence.starting_model import check_start
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.run_files import records_of, table_of
 
@@ -79,16 +81,19 @@ def run(options: ForgetOptions) -> int:
     if withdrawn:
         replace_file(replay / OPENING_FILE, secret.hex().encode() + b"\n", mode=0o600)
     data = compare_data(old, resolved, replay=replay)
-    leaving = {*after.learning.without} - {*before.learning.without}
+    leaving = sorted({*after.learning.without} - {*before.learning.without})
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
+    start = after.model.pretrained
+    if unknown := check_start(after, peers=leaving, people=withdrawn):
+        undone.append(unknown)
     certificate = Certificate(
         run=old.resolve().name,
         replay=replay.resolve().name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         request=options.request,
-        peers=tuple(sorted(leaving)),
+        peers=tuple(leaving),
         withdrawals=tuple(
             Withdrawal(peer, len(keys), people_digest(keys, secret)) for peer, keys in sorted(withdrawn.items())
         ),
@@ -96,6 +101,7 @@ def run(options: ForgetOptions) -> int:
         precision=precision_of(resolved),
         experiment_before=experiment_digest(before),
         experiment_after=experiment_digest(after),
+        start="" if start is None else file_digest(Path(start)),
         models_before=model_digests(old),
         models_after=model_digests(replay),
         data={peer: None if peer in withdrawn else same for peer, same in data.items()},
@@ -119,6 +125,8 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
     from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
 
     changes = changes_without(before, options.peer, options.rows)
+    if options.start is not None:
+        changes.append(f'model.pretrained="{options.start}"')
     after = read(old / "experiment.toml", changes=changes, trust_code=True)
     summary = table_of(old / "summary.json", what="a summary")
     plans = list["Plan"]()
@@ -127,6 +135,8 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
         """Return the directory of the replay, once nothing is left that could refuse it."""
         check_left(before, resolved, compare_data(old, resolved))
         _check_difference(resolved, before, accepted=options.unaccounted)
+        people = withdrawn_keys(resolved.experiment, resolved.federation.peers)
+        check_start(resolved.experiment, peers=options.peer, people=people)
         warn_unaccounted(resolved)
         note_tables(resolved)
         plans.append(resolved)
