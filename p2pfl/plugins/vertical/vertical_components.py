@@ -23,6 +23,7 @@ from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.components import Components, decompose
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import Source
 
@@ -74,6 +75,7 @@ class VerticalPCA:
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "the loadings of its own columns"
     published: ClassVar[str] = "the variances of all components"
+    statement: ClassVar[type[VerticalRun]] = VerticalRun
 
     components: int = 5
     standardise: bool = False

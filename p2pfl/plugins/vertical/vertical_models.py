@@ -26,6 +26,7 @@ from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
 from p2pfl.privacy.keys import Source
 
@@ -105,6 +106,11 @@ class VerticalModel(Protocol):
     @property
     def figures(self) -> tuple[str, ...]:
         """Names of the public numbers."""
+        ...
+
+    @property
+    def statement(self) -> type[VerticalRun]:
+        """Statement of who learns what."""
         ...
 
     @property
@@ -210,6 +216,7 @@ class VerticalRegression(ABC):
     with_errors: ClassVar[bool] = True
     published: ClassVar[str] = "the deviance with and without columns, and the dispersion"
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
+    statement: ClassVar[type[VerticalRun]] = VerticalRun
 
     family: Literal["gaussian", "binomial", "poisson", "gamma"]
     ridge: float = 0.0
