@@ -151,6 +151,11 @@ class VerticalRun:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
             )
+            if self.noisy:
+                lies["a peer that asks for less noise, or alters published numbers"] = (
+                    "gains nothing: each owner bounds its noise by the schedule and its own predictors, and whoever "
+                    "published a number ends the run if all receive another one"
+                )
         if self.helper is not None:
             lies[f"{self.helper}, if it deals wrong numbers"] = (
                 f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
