@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
-from p2pfl.learning.additive import Asking, Questions, Step
+from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.exact.tensor_model import Shapes
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align, check_parties
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
-from p2pfl.plugins.vertical.private_messages import PrivateMessage, collect
-from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalModel
+from p2pfl.plugins.vertical.vertical_models import ColumnModel, VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
-
-FRACTION = 2.0**32
-"""Points of the grid of linear predictors in a unit."""
-
-MAX_PREDICTOR = 2.0**20
-"""Largest part of a linear predictor."""
 
 OwnTensors = Mapping[str, Floats]
 """Tensors of a private model by name."""
 
+Model = TypeVar("Model", bound=ColumnModel)
 
-class VerticalLearner(SequentialLearner):
-    """Learner of a model of columns that lie at different peers.
 
-    A run has one round: it aligns the rows, fits the model, and sends the label holder the sums of the others' linear
-    predictors of the test rows. The row of a peer has the public figures, and then its private model, packed.
+class ColumnLearner(SequentialLearner, Generic[Model]):
+    """Base of learners of a model of columns that lie at different peers.
+
+    The row of a peer has the public figures, and then its private model, packed.
 
     Parameters
     ----------
@@ -58,13 +54,10 @@ class VerticalLearner(SequentialLearner):
         Share of the common rows that are held out for scores.
     """
 
-    traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
-    max_predictors: ClassVar[int] = MAX_PREDICTORS
-    value_metric: ClassVar[str] = "r2 of the training rows"
     gradients_missing = "models of columns at different peers have none"
 
     def __init__(
-        self, parties: Parties, model: VerticalModel, *, peers: Sequence[str], run: str, seed: int, test: float
+        self, parties: Parties, model: Model, *, peers: Sequence[str], run: str, seed: int, test: float
     ) -> None:
         check_parties(parties)
         self.parties, self.model, self.run = parties, model, run
@@ -73,7 +66,6 @@ class VerticalLearner(SequentialLearner):
         self._source: Source = SecretSource()
         self._table: list[AlignedTable] = []  # of the last round, in copies as well
         for peer, party in parties.own.items():
-            check_complete(peer, party)
             model.check(peer, party, self.roles)
         self._layouts = {peer: self._own_layout(peer) for peer in self.peers}
         widest = max((each.size for each in self._layouts.values()), default=0)
@@ -110,34 +102,10 @@ class VerticalLearner(SequentialLearner):
         own = self.parties.own
         return torch.tensor([len(own[peer]) if peer in own else 0 for peer in peers], dtype=torch.int64)  # [R]
 
-    def predictors(self, peer: str) -> int:
-        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
-        if peer not in self.roles.features:
-            return 0
-        tested = int(self.test > 0 and bool(self.model.scores))
-        return MAX_PREDICTORS if self.model.predictors else tested
-
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model as it is: :meth:`baselines` has that of the label holder alone."""
         del peer, round
         return row, math.nan
-
-    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
-        """Return the questions of the round."""
-        del row
-        source = self._source
-        aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
-        self._table[:] = [table]
-        fit = yield from self.model.fit(table, self.roles, source)
-        foreign = yield from self._predictors(table, fit)
-        figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
-
-        def own(peer: str) -> torch.Tensor:
-            tensors = self._private(peer, table, fit, foreign)
-            return self._packed(figures, self._layouts[peer], tensors)
-
-        return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Return the scores of the label holder by name, each ``[R]`` float64; NaN of other peers."""
@@ -181,6 +149,64 @@ class VerticalLearner(SequentialLearner):
             self.tensors(row, peer=peer), self.parties.party(peer), label=peer == self.parties.label
         )
 
+    def _own_layout(self, peer: str) -> Layout:
+        if peer not in self.parties.own:
+            return Layout((), ())
+        shapes = self.shapes(peer)
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @abstractmethod
+    def shapes(self, peer: str) -> Shapes:
+        """Return the shapes of the private tensors of a local party."""
+
+    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: OwnTensors) -> torch.Tensor:
+        """Return the row ``[P]`` of the public figures and a private model."""
+        row = torch.zeros(self.layout.size, dtype=torch.float64)
+        row[: len(figures)] = figures
+        if layout.size:
+            parts = {name: torch.from_numpy(np.array(tensors[name], np.float64)).unsqueeze(0) for name in layout.names}
+            row[len(figures) : len(figures) + layout.size] = layout.join(parts)[0]
+        return row
+
+
+class VerticalLearner(ColumnLearner[VerticalModel]):
+    """Learner of a model that takes one round.
+
+    The round aligns the rows, fits the model, and sends the label holder what scores of the test rows take.
+    """
+
+    traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
+    max_predictors: ClassVar[int] = MAX_PREDICTORS
+    value_metric: ClassVar[str] = "r2 of the training rows"
+
+    def shapes(self, peer: str) -> Shapes:
+        """Return the shapes of the private tensors of a local party."""
+        return self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
+
+    def predictors(self, peer: str) -> int:
+        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
+        if peer not in self.roles.features:
+            return 0
+        tested = int(self.test > 0 and bool(self.model.scores))
+        return MAX_PREDICTORS if self.model.predictors else tested
+
+    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
+        """Return the questions of the round."""
+        del row
+        source = self._source
+        aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
+        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
+        self._table[:] = [table]
+        fit = yield from self.model.fit(table, self.roles, source)
+        scores = yield from self.model.score(table, self.roles, fit)
+        figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
+
+        def own(peer: str) -> torch.Tensor:
+            tensors = self._private(peer, table, fit, scores)
+            return self._packed(figures, self._layouts[peer], tensors)
+
+        return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
+
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of the label holder's columns alone, and of all columns where they are in one place."""
         label, named = self.parties.label, dict[str, dict[str, float]]()
@@ -212,46 +238,11 @@ class VerticalLearner(SequentialLearner):
             raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
         return shares
 
-    def _predictors(self, table: AlignedTable, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
-        """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
-        label, others = self.roles.label, self.roles.features
-        if not self.model.scores or not len(table.held_out):
-            return lambda: np.zeros(0)
-
-        def answer(peer: str) -> Ints:
-            part = table.standardised(peer).test @ fit.weight(peer)
-            if part.size and np.abs(part).max() >= MAX_PREDICTOR:
-                raise ModelError(
-                    f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
-                    "the column that runs away"
-                )
-            return np.rint(part * FRACTION).astype(np.int64)
-
-        message: PrivateMessage = yield from collect(answer, size=len(table.held_out), to=label, among=others)
-        return lambda: message.read(label) / FRACTION
-
-    def _private(self, peer: str, table: AlignedTable, fit: VerticalFit, foreign: Callable[[], Floats]) -> OwnTensors:
+    def _private(
+        self, peer: str, table: AlignedTable, fit: VerticalFit, scores: Callable[[], OwnTensors]
+    ) -> OwnTensors:
         """Return the private model of a local peer."""
         if peer not in self.parties.own:
             return {}
-        tensors = dict(self.model.own(peer, table, fit))
-        if peer == self.parties.label and self.model.scores:
-            columns, targets = table.standardised(peer), table.targets(test=True)
-            predictor = columns.test @ fit.weight(peer) + fit.bias(peer)[0] + foreign()
-            tensors |= self.model.scored(table, predictor, targets)
-        return tensors
-
-    def _own_layout(self, peer: str) -> Layout:
-        if peer not in self.parties.own:
-            return Layout((), ())
-        shapes = self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: OwnTensors) -> torch.Tensor:
-        """Return the row ``[P]`` of the public figures and a private model."""
-        row = torch.zeros(self.layout.size, dtype=torch.float64)
-        row[: len(figures)] = figures
-        if layout.size:
-            parts = {name: torch.from_numpy(np.array(tensors[name], np.float64)).unsqueeze(0) for name in layout.names}
-            row[len(figures) : len(figures) + layout.size] = layout.join(parts)[0]
-        return row
+        tensors = self.model.own(peer, table, fit)
+        return {**tensors, **scores()} if peer == self.parties.label else tensors
