@@ -129,6 +129,9 @@ class PredictOptions(AccountingOptions, ModelOptions):
             "TABLE",
         ),
     ]
+    average: Annotated[
+        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
+    ]
     out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
 
 
@@ -136,6 +139,9 @@ class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
     """Scores of a saved model on a table, with 95 % intervals."""
 
     table: Annotated[str, Argument("a CSV or Parquet file with the columns of the training", "TABLE")]
+    average: Annotated[
+        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
+    ]
     by: Annotated[str | None, Option("score each group of rows with one value there as well", "COLUMN")] = None
     seed: Annotated[int, Option("seed of the bootstrap behind the intervals")] = 0
 

@@ -95,6 +95,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         To which precision the replay equals a run that never had these data.
     experiment_before, experiment_after
         SHA-256 of both experiments (:func:`p2pfl.experiment.approval.experiment_digest`).
+    start
+        SHA-256 of the model of an earlier run with which the replay starts; empty without one.
     models_before, models_after
         SHA-256 of each model file, by its name.
     data
@@ -122,6 +124,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     precision: str
     experiment_before: str
     experiment_after: str
+    start: str = ""
     models_before: dict[FolderName, str]
     models_after: dict[FolderName, str]
     data: dict[str, bool | None]

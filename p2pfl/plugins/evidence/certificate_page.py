@@ -67,6 +67,7 @@ def certificate_page(certificate: Certificate) -> str:
                         "equal": certificate.precision,
                         "experiment before (SHA-256)": certificate.experiment_before,
                         "experiment after": certificate.experiment_after,
+                        "starts from": f"the model {certificate.start}" if certificate.start else "the seed",
                     },
                 ),
                 FactTable("Models", ("file", "before (SHA-256)", "after"), models, text=3),

@@ -16,6 +16,9 @@ class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
     rows: Annotated[
         str | None, Option("the file of each owner with the keys of people who have withdrawn: gone-{peer}.txt", "FILE")
     ] = None
+    start: Annotated[
+        str | None, Option("start from this model: of a replay of the run with whose model the old one started", "FILE")
+    ] = None
     replayed: Annotated[str | None, Option("the run directory of live peers that have played it already", "RUN")] = None
     key: Annotated[str | None, Option("private key that signs the certificate", "FILE")] = None
     html: Annotated[str | None, Option("write the certificate as a page for the data protection officer", "FILE")] = (

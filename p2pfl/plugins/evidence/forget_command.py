@@ -22,6 +22,7 @@ from p2pfl.plugins.evidence.certificate import (
     Certificate,
     Withdrawal,
     check_certificate,
+    file_digest,
     people_digest,
     read_certificate,
     sign_certificate,
@@ -37,6 +38,7 @@ from p2pfl.plugins.evidence.forgetting import (
     precision_of,
     withdrawn_keys,
 )
+from p2pfl.plugins.evidence.starting_model import check_start
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.run_files import table_of
 
@@ -76,11 +78,15 @@ def run(options: ForgetOptions) -> int:
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
+    peers = sorted({*after.learning.without} - {*before.learning.without})
+    start = after.model.pretrained
+    if unknown := check_start(after, peers=peers, people=withdrawn):
+        undone.append(unknown)
     certificate = Certificate(
         run=old.name,
         replay=replay.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        peers=tuple(sorted({*after.learning.without} - {*before.learning.without})),
+        peers=tuple(peers),
         withdrawals=tuple(
             Withdrawal(peer, len(keys), people_digest(keys, secret)) for peer, keys in sorted(withdrawn.items())
         ),
@@ -88,6 +94,7 @@ def run(options: ForgetOptions) -> int:
         precision=precision_of(resolved),
         experiment_before=experiment_digest(before),
         experiment_after=experiment_digest(after),
+        start="" if start is None else file_digest(Path(start)),
         models_before=models_before,
         models_after=model_digests(replay),
         data=_same_data(old, replay, withdrawn),
@@ -109,6 +116,8 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
     from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
 
     changes = changes_without(before, options.peer, options.rows)
+    if options.start is not None:
+        changes.append(f'model.pretrained="{options.start}"')
     after = read(old / "experiment.toml", changes=changes, trust_code=True)
     summary = table_of(old / "summary.json", what="a summary")
     plans = list["Plan"]()
@@ -116,6 +125,7 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
     def begin(resolved: Plan) -> Path:
         """Return the directory of the replay, once nothing is left that could refuse it."""
         _check_difference(resolved, accepted=options.accept_difference)
+        check_start(resolved.experiment, peers=options.peer, people=withdrawn_keys(resolved))
         warn_unaccounted(resolved)
         note_tables(resolved)
         plans.append(resolved)

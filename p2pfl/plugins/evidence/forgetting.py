@@ -76,11 +76,13 @@ def check_same(before: Experiment, after: Experiment) -> None:
 
 
 def _without_absent(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings that a replay shares with the old run; who trained the model it starts from may differ."""
     values = {key: value for key, value in flat(experiment).items() if key != "learning.without"}
     options = dict(values.get("data.options", {}))
     options.pop("without", None)
     broker = ("transport.broker", "transport.credentials", "trust.keys")
-    return {key: value for key, value in values.items() if key not in broker} | {"data.options": options}
+    values |= {"data.options": options, "model.pretrained": experiment.model.pretrained is not None}
+    return {key: value for key, value in values.items() if key not in broker}
 
 
 def withdrawn_keys(plan: Plan) -> Mapping[str, frozenset[str]]:

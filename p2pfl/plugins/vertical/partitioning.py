@@ -23,7 +23,6 @@ from p2pfl.learning import Learner
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.party_tables import declared_columns, vertical
-from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
@@ -118,7 +117,7 @@ class VerticalPartitioning:
         parties, model = parties_of(experiment, federation), vertical_model(experiment)
         roles = PartyRoles(parties.names, parties.label, parties.helper)
         tables = [*parties.own.values()]
-        run = VerticalRun(
+        run = model.statement(
             label=roles.label,
             features=roles.features,
             solver=roles.solver,

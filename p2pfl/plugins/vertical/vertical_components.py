@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
@@ -18,11 +17,12 @@ from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.elementary import eigen
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
 from p2pfl.plugins.vertical.block import describe_part, describe_run
 from p2pfl.plugins.vertical.components import Components, decompose
-from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
+from p2pfl.plugins.vertical.gram import JoinedTable
 from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.vertical_models import VerticalFit
 from p2pfl.privacy.keys import Source
 
@@ -70,6 +70,7 @@ class VerticalPCA:
 
     name: ClassVar[str] = "pca"
     scores: ClassVar[tuple[str, ...]] = ()
+    statement: ClassVar[type[VerticalRun]] = VerticalRun
     predictors: ClassVar[int] = 0
     noisy: ClassVar[bool] = False
     received: ClassVar[str] = "the loadings of its own columns"
@@ -89,7 +90,8 @@ class VerticalPCA:
         return ("samples", "whole", *(f"variance {number}" for number in range(1, self.components + 1)))
 
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
-        """Refuse few columns."""
+        """Refuse missing values and few columns."""
+        check_complete(peer, party)
         roles.check_columns(peer, party.features.shape[1], alone_column=self.alone_column)
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
@@ -127,10 +129,13 @@ class VerticalPCA:
             "components": components,
         }
 
-    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
+    def score(
+        self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
+    ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Return nothing, as a statistic has no scores."""
-        del table, predictor, targets
-        return {}
+        del table, roles, fit
+        yield from ()
+        return dict
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""
@@ -173,11 +178,6 @@ class _Loadings:
     """Components as the result of a fit."""
 
     components: Components
-
-    @property
-    def design(self) -> JoinedDesign:
-        """Public shape of the joined table."""
-        return self.components.design
 
     @property
     def figures(self) -> Mapping[str, float]:

@@ -10,27 +10,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
-from p2pfl.learning.additive import Asking, Questions, Step
+from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align, check_parties
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
-from p2pfl.plugins.vertical.private_messages import PrivateMessage, collect
 from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
-
-FRACTION = 2.0**32
-"""Points of the grid of linear predictors in a unit."""
-
-MAX_PREDICTOR = 2.0**20
-"""Largest part of a linear predictor."""
 
 OwnTensors = Mapping[str, Floats]
 """Tensors of a private model by name."""
@@ -39,8 +32,8 @@ OwnTensors = Mapping[str, Floats]
 class VerticalLearner(SequentialLearner):
     """Learner of a model of columns that lie at different peers.
 
-    A run has one round: it aligns the rows, fits the model, and sends the label holder the sums of the others' linear
-    predictors of the test rows. The row of a peer has the public figures, and then its private model, packed.
+    A run has one round: it aligns the rows, fits the model, and sends the label holder what scores of the test rows
+    take. The row of a peer has the public figures, and then its private model, packed.
 
     Parameters
     ----------
@@ -73,7 +66,6 @@ class VerticalLearner(SequentialLearner):
         self._source: Source = SecretSource()
         self._table: list[AlignedTable] = []  # of the last round, in copies as well
         for peer, party in parties.own.items():
-            check_complete(peer, party)
             model.check(peer, party, self.roles)
         self._layouts = {peer: self._own_layout(peer) for peer in self.peers}
         widest = max((each.size for each in self._layouts.values()), default=0)
@@ -130,11 +122,11 @@ class VerticalLearner(SequentialLearner):
         table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
         self._table[:] = [table]
         fit = yield from self.model.fit(table, self.roles, source)
-        foreign = yield from self._predictors(table, fit)
+        scores = yield from self.model.score(table, self.roles, fit)
         figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
 
         def own(peer: str) -> torch.Tensor:
-            tensors = self._private(peer, table, fit, foreign)
+            tensors = self._private(peer, table, fit, scores)
             return self._packed(figures, self._layouts[peer], tensors)
 
         return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
@@ -212,34 +204,14 @@ class VerticalLearner(SequentialLearner):
             raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
         return shares
 
-    def _predictors(self, table: AlignedTable, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
-        """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
-        label, others = self.roles.label, self.roles.features
-        if not self.model.scores or not len(table.held_out):
-            return lambda: np.zeros(0)
-
-        def answer(peer: str) -> Ints:
-            part = table.standardised(peer).test @ fit.weight(peer)
-            if part.size and np.abs(part).max() >= MAX_PREDICTOR:
-                raise ModelError(
-                    f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
-                    "the column that runs away"
-                )
-            return np.rint(part * FRACTION).astype(np.int64)
-
-        message: PrivateMessage = yield from collect(answer, size=len(table.held_out), to=label, among=others)
-        return lambda: message.read(label) / FRACTION
-
-    def _private(self, peer: str, table: AlignedTable, fit: VerticalFit, foreign: Callable[[], Floats]) -> OwnTensors:
+    def _private(
+        self, peer: str, table: AlignedTable, fit: VerticalFit, scores: Callable[[], OwnTensors]
+    ) -> OwnTensors:
         """Return the private model of a local peer."""
         if peer not in self.parties.own:
             return {}
-        tensors = dict(self.model.own(peer, table, fit))
-        if peer == self.parties.label and self.model.scores:
-            columns, targets = table.standardised(peer), table.targets(test=True)
-            predictor = columns.test @ fit.weight(peer) + fit.bias(peer)[0] + foreign()
-            tensors |= self.model.scored(table, predictor, targets)
-        return tensors
+        tensors = self.model.own(peer, table, fit)
+        return {**tensors, **scores()} if peer == self.parties.label else tensors
 
     def _own_layout(self, peer: str) -> Layout:
         if peer not in self.parties.own:

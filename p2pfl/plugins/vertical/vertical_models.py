@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.core.encodings import Floats
+from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.core.explanations import Explained
 from p2pfl.data.data_description import Field
@@ -19,27 +19,30 @@ from p2pfl.data.parties import IN_TABLE, Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.private_messages import collect
+from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
 from p2pfl.privacy.keys import Source
 
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
 
+FRACTION = 2.0**32
+"""Points of the grid of linear predictors in a unit."""
+
+MAX_PREDICTOR = 2.0**20
+"""Largest part of a linear predictor."""
+
 
 class FitResult(Protocol):
     """Result of a fit, as the modules that ask for it return it."""
-
-    @property
-    def design(self) -> JoinedDesign:
-        """Public shape of the joined table."""
-        ...
 
     @property
     def figures(self) -> Mapping[str, float]:
@@ -48,7 +51,16 @@ class FitResult(Protocol):
 
     @property
     def own(self) -> Callable[[str], Mapping[str, Floats]]:
-        """Function that returns the coefficients and errors of a local party, and the label holder's intercept."""
+        """Function that returns the part of a local party, such as coefficients, errors and an intercept."""
+        ...
+
+
+class RegressionResult(FitResult, Protocol):
+    """Result of the fit of a regression."""
+
+    @property
+    def design(self) -> JoinedDesign:
+        """Public shape of the joined table."""
         ...
 
 
@@ -123,6 +135,11 @@ class VerticalModel(Protocol):
         ...
 
     @property
+    def statement(self) -> type[VerticalRun]:
+        """Kind of the statement of who learns what."""
+        ...
+
+    @property
     def received(self) -> str:
         """The part of a model without steps that a party receives, in words."""
         ...
@@ -152,8 +169,10 @@ class VerticalModel(Protocol):
         """Return the private tensors of a party, but for scores."""
         ...
 
-    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
-        """Return the tensors of the scores of the label holder."""
+    def score(
+        self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
+    ) -> Questions[Callable[[], Mapping[str, Floats]]]:
+        """Ask for what scores of the test rows take, and return the function by which the label holder reads them."""
         ...
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
@@ -191,6 +210,22 @@ def joined_columns(table: AlignedTable, *, test: bool = False) -> Floats:
     return np.concatenate([each.test if test else each.train for each in parts], axis=1)
 
 
+def _sum_predictors(table: AlignedTable, roles: PartyRoles, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
+    """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
+
+    def answer(peer: str) -> Ints:
+        part = table.standardised(peer).test @ fit.weight(peer)
+        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+            raise ModelError(
+                f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
+                "the column that runs away"
+            )
+        return np.rint(part * FRACTION).astype(np.int64)
+
+    message = yield from collect(answer, size=len(table.held_out), to=roles.label, among=roles.features)
+    return lambda: message.read(roles.label) / FRACTION if len(table.held_out) else np.zeros(0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerticalRegression(ABC):
     """Regression of columns at different peers; the target has a family.
@@ -207,6 +242,7 @@ class VerticalRegression(ABC):
     """
 
     name: ClassVar[str]
+    statement: ClassVar[type[VerticalRun]] = VerticalRun
     with_errors: ClassVar[bool] = True
     published: ClassVar[str] = "the deviance with and without columns, and the dispersion"
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
@@ -239,7 +275,8 @@ class VerticalRegression(ABC):
         return score_names(self.family)
 
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
-        """Refuse few columns, and targets that the family does not allow."""
+        """Refuse missing values, few columns, and targets that the family does not allow."""
+        check_complete(peer, party)
         if peer != roles.label:
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
             roles.check_columns(peer, own, alone_column=self.alone_column)
@@ -266,7 +303,7 @@ class VerticalRegression(ABC):
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
 
     @abstractmethod
-    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[RegressionResult]:
         """Return the questions of the fit of the training rows."""
 
     @abstractmethod
@@ -308,15 +345,23 @@ class VerticalRegression(ABC):
             tensors |= {"alone_weight": columns.spread(alone.weight), "alone_bias": np.array([alone.bias])}
         return tensors
 
-    def scored(self, table: AlignedTable, predictor: Floats, targets: npt.NDArray[Any]) -> Mapping[str, Floats]:
-        """Return the scores of all columns together, and of those of the label holder alone."""
-        together = score(predictor, targets, family=self.family)
-        own = self._alone(table).predictor(table.standardised(table.parties.label).test)
-        alone = score(own, targets, family=self.family)
-        return {
-            "scores": np.array([together[name] for name in self.scores]),
-            "alone_scores": np.array([alone[name] for name in self.scores]),
-        }
+    def score(
+        self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
+    ) -> Questions[Callable[[], Mapping[str, Floats]]]:
+        """Ask for the scores of all columns together, and of those of the label holder alone."""
+        foreign = yield from _sum_predictors(table, roles, fit)
+
+        def scores() -> Mapping[str, Floats]:
+            own, targets = table.standardised(roles.label).test, table.targets(test=True)
+            predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
+            together = score(predictor, targets, family=self.family)
+            alone = score(self._alone(table).predictor(own), targets, family=self.family)
+            return {
+                "scores": np.array([together[name] for name in self.scores]),
+                "alone_scores": np.array([alone[name] for name in self.scores]),
+            }
+
+        return scores
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""
@@ -379,7 +424,7 @@ class VerticalGLM(VerticalRegression):
         """True if all but the last predictors have noise."""
         return self.predictor_noise
 
-    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[RegressionResult]:
         """Return the questions of the fit."""
         if self.family == "gaussian":
             return (yield from fit_linear(table, source, ridge=self.ridge))
@@ -462,7 +507,7 @@ class VerticalLasso(VerticalRegression):
         held = int(self.validation * rows)
         return PathOptions(self.l1_ratio, self.lambdas, self.smallest, held)
 
-    def ask(self, table: JoinedTable, source: Source) -> Questions[FitResult]:
+    def ask(self, table: JoinedTable, source: Source) -> Questions[RegressionResult]:
         """Return the questions of the path."""
         return ChosenFit((yield from fit_path(table, source, self.path(rows=table.rows))))
 

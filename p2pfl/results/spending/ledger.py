@@ -307,9 +307,9 @@ class RunLedger:
 
     @property
     def predictors(self) -> int:
-        """Number of linear predictors of each row that the run shows another peer."""
+        """Most linear predictors of a row that the run shows another peer, over the owners of the account."""
         learner = self.plan.learner.bare
-        return learner.predictors(self.members[0]) if isinstance(learner, ShowsPredictors) else 0
+        return max(map(learner.predictors, self.members)) if isinstance(learner, ShowsPredictors) else 0
 
     def _shown_predictors(self) -> Iterator[str]:
         """Yield why the run would show too many linear predictors; one that was interrupted once may begin again."""

@@ -9,6 +9,7 @@ import untidy
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import beside_file
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 from p2pfl.results.spending.account_file import AccountFile
 from p2pfl.results.spending.ledger import check_runs, record_runs
 
@@ -58,6 +59,25 @@ def test_a_target_that_was_corrected_shows_whose_it_is(ward, tmp_path):
     table.write_text(f"{rows},{int(last) + 1}", "utf-8")
     with pytest.raises(InputError, match="differ in 2 people"):
         check_runs(plan(ward, only=["bob"]), ["bob"], now=NOW)
+
+
+@pytest.mark.parametrize("label", ["ada", "eve"])
+def test_a_shared_account_counts_the_predictors_of_whichever_owner_shows_most(label, tmp_path):
+    """The label holder shows none, so its place among the owners makes no difference."""
+    shared = {
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo", "eve"]},
+        "data": {"name": "breast_cancer", "split": "columns", "split_options": {"label": label, "helper": "cleo"}},
+        "model": {"name": "glm", "options": {"family": "binomial", "ridge": 1.0}},
+        "privacy": {"mode": "pairwise", "budget": str(tmp_path / "all.budget.jsonl")},
+    }
+    made = plan(read(shared))
+    record_runs(made, made.topology.peers, now=NOW)
+    (entry,) = AccountFile(tmp_path / "all.budget.jsonl").read()
+    assert entry.predictors == MAX_PREDICTORS
+    again = plan(read(shared | {"seed": 1}))
+    with pytest.raises(InputError, match="earlier runs have shown 14 linear predictors of each row"):
+        check_runs(again, again.topology.peers, now=NOW)
 
 
 def test_dealt_columns_have_one_account_of_the_rows_that_all_parties_have(tmp_path):

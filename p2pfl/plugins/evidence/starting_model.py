@@ -1,0 +1,71 @@
+"""Check of the model from which a replay starts: that of an earlier run, which may have had the data that leave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from p2pfl.core.errors import InputError
+from p2pfl.data.tables.declaration import withdrawals
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import data_folder
+from p2pfl.experiment.file.reading import draft
+from p2pfl.experiment.parts.peer_graph import is_own, peers_of
+
+
+def check_start(experiment: Experiment, *, peers: Collection[str], people: Mapping[str, frozenset[str]]) -> str:
+    """Refuse to replay a run from a model that has learned from the data that leave.
+
+    A peer that joins a model begins a new run with ``model.pretrained``, the model of the run before. Then the replay
+    starts from the last model that never had the peer, and plays the rounds since then alone.
+
+    Parameters
+    ----------
+    experiment
+        Experiment of the replay.
+    peers
+        Peers that leave.
+    people
+        Keys of people who leave, by peer that owns their rows.
+
+    Returns
+    -------
+    str
+        What nobody can tell about the model, for the certificate; empty if it never had these data.
+
+    Raises
+    ------
+    InputError
+        The model, or one before it, has learned from the data.
+    """
+    if experiment.model.pretrained is None:
+        return ""
+    file = Path(experiment.model.pretrained)
+    written = file.parent.parent / "experiment.toml"
+    if file.parent.name != "peers" or not written.is_file():
+        return f"nobody has shown that {file.name}, from which both runs start, never had these data"
+    earlier = draft(written)
+    if had := sorted(peer for peer in peers if _took_part(earlier, peer)):
+        raise InputError(
+            f"the run starts from {file}, which has learned from {had[0]}; forget {had[0]} in {written.parent} first, "
+            "and name a model of that replay with --start"
+        )
+    for owner, keys in sorted(people.items()):
+        if remaining := len(keys - _withdrawn(earlier, owner)) if _took_part(earlier, owner) else 0:
+            raise InputError(
+                f"the run starts from {file}, which may have learned from {remaining} of the people who leave {owner}; "
+                f"forget them in {written.parent} first, and name a model of that replay with --start"
+            )
+    return check_start(earlier, peers=peers, people=people)
+
+
+def _took_part(experiment: Experiment, peer: str) -> bool:
+    """Return whether a run had a peer, which nobody can tell of a graph that code makes."""
+    own = not experiment.topology.files and is_own(str(experiment.topology.kind))
+    return peer not in experiment.learning.without and (own or peer in peers_of(experiment))
+
+
+def _withdrawn(experiment: Experiment, owner: str) -> frozenset[str]:
+    """Return the keys of people who had left an owner in a run."""
+    path = experiment.data.options.get("without")
+    return frozenset() if path is None else withdrawals(str(path), data_folder(), peer=owner)
