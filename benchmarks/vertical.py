@@ -3,11 +3,11 @@
     python -m benchmarks.vertical [--data FOLDER] [ROWS ...]
 
 FATE's examples split the credit cards of the UCI repository into 13 + 10 columns and the temperatures of a motor into
-4 + 7. Each table is learned from by two parties and a helper, and all rows are scored by ``p2pfl predict`` from the
-files of both parties; FATE's tables are left out without ``--data``. With ``ROWS``, two parties with ten columns
-each and a helper fit a logistic regression of synthetic rows: three processes ``p2pfl peer`` over one mosquitto. Seconds
-are those of the round, which aligns the rows and fits the model, from when the last peer is there, and of processors in
-each process from its start to its end, which depend less on other work on the machine. Bytes are those that all peers send.
+4 + 7. Each table is learned from by two parties and a helper, and all rows are scored by predictions from the files of
+both parties; FATE's tables are left out without ``--data``. With ``ROWS``, two parties with ten columns each and a
+helper fit a logistic regression of synthetic rows: three processes ``p2pfl peer`` over one mosquitto. Seconds are those
+of the round, which aligns the rows and fits the model, from when the last peer is there, and of processors in each
+process from its start to its end, which depend less on other work on the machine. Bytes are those that all peers send.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def score(values: np.ndarray, targets: np.ndarray, *, family: str) -> float:
     """Return the AUC of probabilities, or the R² of numbers."""
     if family == "gaussian":
         return float(1 - ((targets - values) ** 2).sum() / ((targets - targets.mean()) ** 2).sum())
-    ranks = np.argsort(np.argsort(values[:, 1], kind="stable"))  # probabilities of these tables have no ties that matter
+    ranks = np.argsort(np.argsort(values[:, 1], kind="stable"))  # a tie moves the area by half a pair
     positive = targets == 1
     pairs = positive.sum() * (~positive).sum()
     return float((ranks[positive].sum() - positive.sum() * (positive.sum() - 1) / 2) / pairs)
