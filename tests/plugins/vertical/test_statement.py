@@ -26,6 +26,13 @@ def test_of_a_glm_the_label_holder_sees_one_exact_and_seven_noisy_predictors():
     assert "nobody shows more than 14 predictors of a row" in learned["bob, if it sends crafted residuals"]
 
 
+def test_less_noise_than_the_schedule_has_is_a_lie_that_gains_nothing():
+    lie = "a peer that asks for less noise, or alters published numbers"
+    assert "gains nothing: each owner bounds its noise" in LOGISTIC.disclosure.learned[lie]
+    assert lie not in replace(LOGISTIC, noisy=False).disclosure.learned
+    assert lie not in LINEAR.disclosure.learned
+
+
 def test_without_test_rows_the_label_holder_of_a_linear_model_sees_no_predictor():
     disclosure = replace(LINEAR, tested=False).disclosure
     assert "predictor" not in disclosure.statement
