@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from p2pfl.cli.command import Argument, Command, Option, Options
 from p2pfl.cli.options import (
@@ -12,6 +12,7 @@ from p2pfl.cli.options import (
     JsonOptions,
     ModelOptions,
     OutputOptions,
+    OwnTableOptions,
     PageOptions,
     PeersOptions,
     ReviewOptions,
@@ -44,10 +45,12 @@ class SwarmOptions(TrainingOptions, PeersOptions):
 class RunOptions(SwarmOptions):
     """Spawn every peer as its own process on this machine."""
 
+    one_table: ClassVar[str] = "start the peer whose table is here with p2pfl peer --name"
+
     broker: Annotated[list[str], Option("not the embedded one, such as mqtt://host:1883; again to fail over", "URL")]
 
 
-class SimulateOptions(SwarmOptions):
+class SimulateOptions(SwarmOptions, OwnTableOptions):
     """Run the same experiment with all peers simulated."""
 
     workers: Annotated[
