@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from p2pfl.cli.command_catalogue import find, parse
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
-from p2pfl.core.errors import P2PFLError, RunError, is_out_of_memory
+from p2pfl.core.errors import MissingTableError, P2PFLError, RunError, is_out_of_memory
 from p2pfl.core.registry import resolve
 from p2pfl.core.texts import printable
 
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = parse(line)
             status: int = resolve(find(options.command).function)(options)
             sys.stdout.flush()
+    except MissingTableError as error:
+        _say(f"{error}, or {options.one_table}", error)
+        return error.status
     except P2PFLError as error:
         _say(str(error), error)
         return error.status

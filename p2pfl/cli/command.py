@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 GROUPS = {
     "learn": "train models together, with live peers or simulated ones",
@@ -73,6 +73,8 @@ class Options(Namespace):
     ----------
     command, line
         Name of the command, and the whole line, to repeat it.
+    one_table
+        What its user does where the tables of other peers are missing.
 
     Examples
     --------
@@ -88,6 +90,7 @@ class Options(Namespace):
 
     command: str = ""
     line: str = ""
+    one_table: ClassVar[str] = "work where the tables of all peers are"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from p2pfl.cli.command import Argument, Command, Option, Options
 from p2pfl.cli.options import (
@@ -12,6 +12,7 @@ from p2pfl.cli.options import (
     JsonOptions,
     ModelOptions,
     OutputOptions,
+    OwnTableOptions,
     PageOptions,
     PeersOptions,
     ReviewOptions,
@@ -44,10 +45,12 @@ class SwarmOptions(TrainingOptions, PeersOptions):
 class RunOptions(SwarmOptions):
     """Spawn every peer as its own process on this machine."""
 
+    one_table: ClassVar[str] = "start the peer whose table is here with p2pfl peer --name"
+
     broker: Annotated[list[str], Option("not the embedded one, such as mqtt://host:1883; again to fail over", "URL")]
 
 
-class SimulateOptions(SwarmOptions):
+class SimulateOptions(SwarmOptions, OwnTableOptions):
     """Run the same experiment with all peers simulated."""
 
     workers: Annotated[
@@ -129,6 +132,9 @@ class PredictOptions(AccountingOptions, ModelOptions):
             "TABLE",
         ),
     ]
+    average: Annotated[
+        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
+    ]
     out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
 
 
@@ -136,6 +142,9 @@ class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):
     """Scores of a saved model on a table, with 95 % intervals."""
 
     table: Annotated[str, Argument("a CSV or Parquet file with the columns of the training", "TABLE")]
+    average: Annotated[
+        list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
+    ]
     by: Annotated[str | None, Option("score each group of rows with one value there as well", "COLUMN")] = None
     seed: Annotated[int, Option("seed of the bootstrap behind the intervals")] = 0
 

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
-from p2pfl.cli.core_commands import PeerOptions
-from p2pfl.cli.options import ExperimentOptions, ReviewOptions
+from p2pfl.cli.core_commands import PeerOptions, SimulateOptions
+from p2pfl.cli.options import ExperimentOptions, OwnTableOptions, ReviewOptions
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.accounts import admitted_table, beside, beside_file, counting
 from p2pfl.experiment.approval import consent_problems
 from p2pfl.experiment.file.own_code import unlisted_code
-from p2pfl.experiment.file.reading import draft, plain
+from p2pfl.experiment.file.reading import check, draft, plain
+from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.site_policy import policy_paths, read_policy
 
 if TYPE_CHECKING:  # it imports torch
@@ -51,16 +52,47 @@ def experiment_of(options: ExperimentOptions, *, broker: Sequence[str] = ()) -> 
         options.experiment,
         changes=changes,
         agreed=options.trust_code,
-        name=options.name if isinstance(options, ReviewOptions | PeerOptions) else None,
+        name=options.name if isinstance(options, OwnTableOptions | PeerOptions) else None,
         reviews=isinstance(options, ReviewOptions),
     )
     experiment = read(options.experiment, changes=changes, trust_code=trusted)
+    if isinstance(options, SimulateOptions) and options.name is not None:
+        experiment = of_one_peer(experiment, options.name)
     if options.peers is not None and experiment.topology.files:
         files = ", ".join(experiment.topology.files)
         raise InputError(
             f"--peers does not work with topology.kind = {files}, because the file lists the peers; leave it out"
         )
     return experiment
+
+
+def check_owner(experiment: Experiment, peer: str) -> None:
+    """Check the one peer whose data are here.
+
+    Raises
+    ------
+    InputError
+        There is no such peer, or the data are not those of single peers.
+    """
+    if not experiment.data.owned:
+        raise InputError(
+            f'data.name = "{experiment.data.name}" is one table of all peers, so --name has no effect; leave it out'
+        )
+    check_peers(experiment, peers_of(experiment), [peer])
+
+
+def of_one_peer(experiment: Experiment, peer: str) -> Experiment:
+    """Return an experiment in which one peer is alone with its own data.
+
+    Raises
+    ------
+    InputError
+        As :func:`check_owner`.
+    """
+    check_owner(experiment, peer)
+    budget = {} if experiment.privacy.budget is None else {"budget": experiment.privacy.budget}
+    alone = {"topology": {"kind": "ring", "peers": [peer]}, "privacy": {"mode": "none"} | budget}
+    return check(plain(experiment) | alone)
 
 
 def trusts_code(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from p2pfl.cli.command import Argument, Option, Options
 
@@ -67,8 +67,10 @@ class PeersOptions(ExperimentOptions):
     peers: Annotated[int | None, Option("instead of topology.peers", "N", count)] = None
 
 
-class ReviewOptions(ExperimentOptions):
-    """An experiment to review."""
+class OwnTableOptions(ExperimentOptions):
+    """An experiment, and perhaps the one peer whose table is here."""
+
+    one_table: ClassVar[str] = "name the peer whose table is here with --name"
 
     name: Annotated[str | None, Option("the one peer whose data are here (default: those of all are)", "PEER")] = None
 
@@ -76,6 +78,10 @@ class ReviewOptions(ExperimentOptions):
     def only(self) -> list[str] | None:
         """The one peer whose data are here, in a list; ``None`` if those of all are."""
         return None if self.name is None else [self.name]
+
+
+class ReviewOptions(OwnTableOptions):
+    """An experiment to review."""
 
 
 class ModelOptions(Options):

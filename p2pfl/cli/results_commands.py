@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,11 @@ def evaluate(options: EvaluateOptions) -> int:
 
     _admit(options)
     evaluation = evaluated(
-        predictor(options), options.table, by=options.by, seed=options.seed, unaccounted=options.unaccounted
+        predictor(options, options.average),
+        options.table,
+        by=options.by,
+        seed=options.seed,
+        unaccounted=options.unaccounted,
     )
     if options.json:
         print(json.dumps(evaluation.results(), allow_nan=False))
@@ -110,15 +115,16 @@ def _predict_table(options: PredictOptions) -> Written:
     """Return the predictions for a table, for an array of samples, or for tables of peers with different columns."""
     from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
+    if Path(options.model).is_dir() and options.average:
+        raise InputError("--average takes models of whole peers, and a run directory has parts; leave out --average")
     if Path(options.model).is_dir():
         return _predict_together(Path(options.model), options.table, unaccounted=options.unaccounted)
     if not options.table.endswith(SUFFIX):
-        return predictor(options).predict(options.table, unaccounted=options.unaccounted)
+        return predictor(options, options.average).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
         folders.add_present()
-    return ArrayPredictor.load(options.model, model=options.trust_model).predict(
-        options.table, unaccounted=options.unaccounted
-    )
+    loaded = ArrayPredictor.load(options.model, *options.average, model=options.trust_model)
+    return loaded.predict(options.table, unaccounted=options.unaccounted)
 
 
 def _predict_together(folder: Path, table: str, *, unaccounted: bool) -> Written:
@@ -131,10 +137,10 @@ def _predict_together(folder: Path, table: str, *, unaccounted: bool) -> Written
     return divided.predict(folder, table, unaccounted=unaccounted)
 
 
-def predictor(options: ModelOptions) -> Predictor:
-    """Return the saved model that a command names."""
+def predictor(options: ModelOptions, others: Sequence[str] = ()) -> Predictor:
+    """Return the saved model that a command names, averaged with others."""
     from p2pfl.results.models import Predictor  # noqa: PLC0415
 
     if options.trust_model is not None:
         folders.add_present()
-    return Predictor.load(options.model, model=options.trust_model)
+    return Predictor.load(options.model, *others, model=options.trust_model)

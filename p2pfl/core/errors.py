@@ -5,6 +5,7 @@
     │   ├── ExperimentError       the experiment file: unknown key, value out of range, missing file
     │   ├── TopologyError         a graph that is disconnected, weights that are not doubly stochastic
     │   ├── DataError             a data set that is missing, a split that is impossible
+    │   │   └── MissingTableError the table of a peer that is not here
     │   ├── ModelError            a model that does not fit the data or cannot be stacked
     │   └── BrokerError           a broker that cannot be reached or started
     │       └── AccessError       a broker that denies access, or is not the trusted one
@@ -58,6 +59,10 @@ class TopologyError(InputError):
 
 class DataError(InputError):
     """A data set is missing or cannot be split as asked."""
+
+
+class MissingTableError(DataError):
+    """The table of a peer is not here, as on the machine of any other peer."""
 
 
 class ModelError(InputError):

@@ -1,5 +1,7 @@
 """Generators of vertical learning played in one process, with what each peer receives."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,17 @@ FOUR = PartyRoles(("ada", "bob", "eve", "dan"), label="bob", helper="cleo")
 def play(asking, roles):
     """Return the result of questions, of which all peers are in this process."""
     return answer_questions(asking, lambda question: add_up(question, roles.peers))
+
+
+def play_altered(asking, roles, change):
+    """Return the result of questions whose public totals a peer alters: ``change(number, total)`` in their order."""
+    numbers = count()
+
+    def total(question):
+        answer = add_up(question, roles.peers)
+        return answer if question.to is not None else change(next(numbers), answer.copy())
+
+    return answer_questions(asking, total)
 
 
 def overheard(asking, roles):

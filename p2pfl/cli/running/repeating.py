@@ -83,7 +83,7 @@ def check_repeatable(folder: Path, *, live: bool = False) -> None:
             f"p2pfl simulate {folder / 'experiment.toml'}"
         )
     summary = table_of(folder / "summary.json", what="a summary")
-    if "together" not in summary:
+    if "together" not in summary and not (live and "peer" in summary):
         raise InputError(
             f"{folder} holds a run that has not ended; go on with p2pfl simulate --resume {folder}, then repeat it"
         )

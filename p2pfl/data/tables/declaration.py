@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.core.errors import DataError
+from p2pfl.core.errors import DataError, MissingTableError
 from p2pfl.data.data_description import Cells as Rules
 from p2pfl.data.data_description import Description, Field
 from p2pfl.data.dataset import FloatArray, IntArray
@@ -391,7 +391,5 @@ def locate_file(path: str | Path, data_dir: Path | None, *, peer: str | None = N
         searched = " or ".join(map(str, candidates))
         if peer is None:
             raise DataError(f"no table at {searched}; correct `path`")
-        raise DataError(
-            f'no table of "{peer}" at {searched}; correct `path`, or name the peer whose table is here with --name'
-        )
+        raise MissingTableError(f'no table of "{peer}" at {searched}; correct `path`')
     return file

@@ -21,6 +21,7 @@ from p2pfl.core.registry import find_entry_points
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.own_code import unlisted_code
 from p2pfl.experiment.file.sentences import idle, mismatch, show_value, words
+from p2pfl.experiment.partitionings import name_of
 from p2pfl.experiment.schema import PARTITIONINGS, Experiment, Section, Split, graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
@@ -221,7 +222,8 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     """
     _keep_secret(table, origin=origin)
     experiment = convert_section(table, Experiment, origin=origin)
-    if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
+    exact = experiment.model.name in MODELS or name_of(experiment.data)
+    if exact and "algorithm" not in table.get("learning", {}):  # there is no other for them
         learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
         experiment = msgspec.structs.replace(experiment, learning=learning)
     names = {

@@ -387,9 +387,10 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
     if learning.learner is not None:
         return
-    if partitioning(experiment.data) is None:
-        check_data_name(experiment.data.name)
-        check_split(experiment.data.split)
+    if partitioning(experiment.data) is not None:  # it knows its models
+        return
+    check_data_name(experiment.data.name)
+    check_split(experiment.data.split)
     if traits_of(learning.algorithm).additive:
         MODELS.kind(experiment.model.name)
         return

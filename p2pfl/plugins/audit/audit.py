@@ -164,7 +164,7 @@ def audit(
     Parameters
     ----------
     plan
-        Resolved experiment.
+        Resolved experiment. If the data of one peer are here, its rows are dealt out among all.
     fresh
         Function that makes the source of secrets of each attacked run; by default the source that peers use.
     effort
@@ -196,6 +196,7 @@ def audit(
     fresh, effort = fresh or _secret, effort or Effort()
     check_consent(plan.written, plan.federation.peers, today=(now or datetime.now(UTC)).date())
     admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
+    here, plan = plan, _dealt(plan)
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
@@ -203,7 +204,7 @@ def audit(
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed) + attack_cells(plan)
-        claims += [] if protection.claimed else subtract_runs(plan, seed=seed)
+        claims += [] if protection.claimed else subtract_runs(here, seed=seed)
         claims += attack_columns(plan, fresh=fresh, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
@@ -222,6 +223,20 @@ def audit(
         exposures=exposures(plan, seed=seed) if protection.totals else (),
         **(_attacks(plan, target, observers, effort=effort) if single else {}),
     )
+
+
+def _dealt(plan: Plan) -> Plan:
+    """Return a plan whose peers share the rows of the one peer whose data are here, if those of all are not."""
+    own, peers = plan.federation, plan.topology.peers
+    if own.parties is not None or len(own.peers) == len(peers):
+        return plan
+    (peer,) = own.peers
+    train, validation, test = (
+        {name: part[peer][number :: len(peers)] for number, name in enumerate(peers)}
+        for part in (own.train, own.validation, own.test)
+    )
+    dealt = Federation(own.dataset, train, validation, test)
+    return replace(plan, federation=dealt, learner=learner(plan.experiment, dealt))
 
 
 def _live(plan: Plan, *, rounds: int) -> list[ExactClaim]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import folders, terminal
-from p2pfl.cli.experiments import experiment_of, warn_of_exact
+from p2pfl.cli.experiments import check_owner, experiment_of, warn_of_exact
 from p2pfl.cli.tables import render
 from p2pfl.core import files
 from p2pfl.core.errors import StorageError
@@ -34,11 +34,14 @@ MAX_PEERS = 128
 def run(options: AuditOptions) -> int:
     """Attack an experiment; return 1 if a claim is broken."""
     experiment, smaller = experiment_of(options), None
-    if options.peers is None:
+    if options.name is not None:
+        check_owner(experiment, options.name)
+        smaller = f"attacked are the rows of {options.name} alone, dealt out among all peers; nothing leaves"
+    elif options.peers is None:
         experiment, smaller = attackable(experiment)
     if smaller is not None:
         terminal.note(smaller)
-    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    resolved = p2pfl.plan(experiment, only=options.only, unaccounted=options.unaccounted)
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
     prepare(folder)
     attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 from typing import Annotated
 
 from p2pfl.cli.command import Command, Option
-from p2pfl.cli.options import AccountingOptions, ExperimentOptions, OutputOptions, count
+from p2pfl.cli.options import AccountingOptions, OutputOptions, OwnTableOptions, count
 
 FEWEST_TRIALS = 1000
 """Smallest number of trials of an audit, whose standard error is then 0.06."""
@@ -19,7 +19,7 @@ def _trials(text: str) -> int:
     return int(text)
 
 
-class AuditOptions(OutputOptions, AccountingOptions, ExperimentOptions):
+class AuditOptions(OutputOptions, AccountingOptions, OwnTableOptions):
     """Attack what peers release, and compare with the guarantee."""
 
     peers: Annotated[

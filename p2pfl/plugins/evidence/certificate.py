@@ -13,7 +13,8 @@ import msgspec
 from p2pfl.core.errors import InputError
 from p2pfl.core.files import read_bounded
 from p2pfl.core.files import replace as replace_file
-from p2pfl.privacy.keys import Identity, canonical, key_text, sign_text, verify_text
+from p2pfl.privacy.keys import Identity, canonical, fingerprint, key_text, parse_key, sign_text, verify_text
+from p2pfl.results.run_files import table_of
 
 FILE = "forgotten.json"
 """Name of a certificate in the directory of the replay."""
@@ -35,8 +36,9 @@ PROMISE = (
 )
 
 REMAINS = (
-    "copies of the old model that were given to others, and backups",
-    "figures that were published, and the records of the old run",
+    "copies of the old model that were given to others or exported elsewhere, models that started from it, and backups",
+    "figures that were published",
+    "settings, scores and messages of the old run, and the account of what it has spent",
     "what the old and the new model together show of who left",
 )
 """Traces that no replay takes back."""
@@ -57,6 +59,24 @@ class DeletedFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class EmptiedFile(msgspec.Struct, frozen=True):
+    """File of the old run of which only what was learned from data was deleted.
+
+    Attributes
+    ----------
+    path
+        Within the run directory.
+    keys
+        Keys of its table that are null since.
+    sha256
+        Digest of its content before.
+    """
+
+    path: InnerPath
+    keys: tuple[str, ...]
+    sha256: str
+
+
 class Withdrawal(msgspec.Struct, frozen=True):
     """People who have withdrawn from the table of a peer.
 
@@ -74,6 +94,17 @@ class Withdrawal(msgspec.Struct, frozen=True):
     people: int
     digest: str
 
+    @property
+    def who(self) -> str:
+        """The people in words.
+
+        Examples
+        --------
+        >>> Withdrawal("ada", 1, "").who, Withdrawal("ada", 30, "").who
+        ('1 person of ada', '30 people of ada')
+        """
+        return f"{self.people} {'person' if self.people == 1 else 'people'} of {self.peer}"
+
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     """Certificate of a replay.
@@ -85,6 +116,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         Names of the directories of the old run and of its replay.
     date
         Time of the certificate, in UTC.
+    request
+        Who asked and when, in their words; empty if nobody has said so.
     peers
         Peers that left.
     withdrawals
@@ -101,8 +134,10 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         SHA-256 of each model file, by its name.
     data
         By remaining peer, whether its samples are those of the old run, apart from withdrawals; null if unknown.
-    deleted
-        Files of the old run that were deleted.
+    accepted
+        What the difference of both models shows of few people or of one peer, which ``--unaccounted`` has accepted.
+    deleted, emptied
+        Files of the old run that were deleted, as a whole or in part.
     remains
         What no replay takes back.
     undone
@@ -117,6 +152,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     run: FolderName
     replay: FolderName
     date: str
+    request: str = ""
     peers: tuple[str, ...]
     withdrawals: tuple[Withdrawal, ...]
     method: Literal["replay"] = "replay"
@@ -128,7 +164,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     models_before: dict[FolderName, str]
     models_after: dict[FolderName, str]
     data: dict[str, bool | None]
+    accepted: tuple[str, ...] = ()
     deleted: tuple[DeletedFile, ...]
+    emptied: tuple[EmptiedFile, ...] = ()
     remains: tuple[str, ...] = REMAINS
     undone: tuple[str, ...]
     law: tuple[str, ...] = ("17 (erasure)", "19 (recipients)", "5(2) (accountability)", "12(3) (one month)")
@@ -144,6 +182,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def valid(self) -> bool:
         """True if the owner of ``signer`` signed it."""
         return verify_text(self.signer, self.message, self.signature, domain=DOMAIN)
+
+    @property
+    def signed(self) -> str:
+        """Who signed, in words; any key passes the check of the signature, so compare the fingerprint."""
+        return f"by the key {fingerprint(parse_key(self.signer))}" if self.signer else "by nobody yet"
 
 
 def sign_certificate(certificate: Certificate, signer: Identity) -> Certificate:
@@ -229,4 +272,9 @@ def check_certificate(certificate: Certificate, *, replay: Path, old: Path) -> l
     faults += [
         f"{each.path} of the old run is still there" for each in certificate.deleted if (old / each.path).exists()
     ]
+    for emptied in certificate.emptied:
+        table = table_of(old / emptied.path, what="a table")
+        faults += [
+            f"{emptied.path} of the old run still has {key}" for key in emptied.keys if table.get(key) is not None
+        ]
     return faults

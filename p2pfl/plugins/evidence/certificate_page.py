@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from p2pfl.plugins.evidence.certificate import PROMISE, Certificate
-from p2pfl.privacy.keys import fingerprint, parse_key
 from p2pfl.results.facts import Block, FactTable, Note, Section, pairs
 from p2pfl.results.formats import count_of
 from p2pfl.results.pages.rendering import page
+
+DATA_WORDS = {
+    True: "are those of the old run",
+    False: "DIFFER from those of the old run",
+    None: "were not compared with those of the old run",
+}
+"""Whether the training samples of a peer that remains are those of the old run."""
 
 
 def sentences(certificate: Certificate) -> Iterator[str]:
     """Yield what a certificate says, for a terminal."""
     yield f"{_who_left(certificate)} left {certificate.run}; {certificate.replay} is the run that never had them"
+    if certificate.request:
+        yield f"asked by: {certificate.request}"
     yield f"{count_of(certificate.rounds, 'round')} were played again; the models are equal {certificate.precision}"
-    changed = [peer for peer, same in certificate.data.items() if same is False]
-    yield "the others trained on the same data" if not changed else f"DATA DIFFER at {', '.join(changed)}"
+    for same, words in DATA_WORDS.items():
+        if peers := [peer for peer, each in certificate.data.items() if each is same]:
+            yield f"the data of {', '.join(peers)} {words}"
+    for each in certificate.accepted:
+        yield f"accepted: {each}"
     if certificate.deleted:
         yield f"{count_of(len(certificate.deleted), 'file')} of the old run were deleted"
+    for emptied in certificate.emptied:
+        yield f"{', '.join(emptied.keys)} of {emptied.path} of the old run were deleted"
     for each in certificate.undone:
         yield f"not done: {each}"
+    yield f"signed {certificate.signed}"
 
 
 def certificate_page(certificate: Certificate) -> str:
@@ -31,8 +45,8 @@ def certificate_page(certificate: Certificate) -> str:
         (name, certificate.models_before.get(name, "none")[:16], certificate.models_after.get(name, "none")[:16])
         for name in names
     ]
-    words = {True: "the same as in the old run", False: "DIFFER from the old run", None: "not compared"}
-    signed = f"by the key {fingerprint(parse_key(certificate.signer))}" if certificate.signer else "by nobody yet"
+    deleted = [(each.path, each.sha256) for each in certificate.deleted]
+    deleted += [(f"{each.path}: {', '.join(each.keys)}", each.sha256) for each in certificate.emptied]
     sections: list[Section] = [
         (
             "what",
@@ -44,8 +58,9 @@ def certificate_page(certificate: Certificate) -> str:
                         "who": _who_left(certificate),
                         "old run": certificate.run,
                         "replay": certificate.replay,
+                        "asked by": certificate.request or "not stated",
                         "date": certificate.date,
-                        "signed": signed,
+                        "signed": certificate.signed,
                         "GDPR, article": ", ".join(certificate.law),
                     },
                 ),
@@ -74,7 +89,7 @@ def certificate_page(certificate: Certificate) -> str:
                 FactTable(
                     "Data of those who remain",
                     ("peer", "training samples"),
-                    [(peer, words[same]) for peer, same in certificate.data.items()],
+                    [(peer, DATA_WORDS[same]) for peer, same in certificate.data.items()],
                     text=2,
                 ),
             ],
@@ -82,18 +97,9 @@ def certificate_page(certificate: Certificate) -> str:
         (
             "deleted",
             "Deleted",
-            [
-                FactTable(
-                    "",
-                    ("file of the old run", "SHA-256"),
-                    [(each.path, each.sha256) for each in certificate.deleted],
-                    text=2,
-                )
-                if certificate.deleted
-                else "Nothing."
-            ],
+            [FactTable("", ("file of the old run", "SHA-256 before"), deleted, text=2) if deleted else "Nothing."],
         ),
-        ("remains", "What remains", _capitalised(certificate.remains)),
+        ("remains", "What remains", _capitalised([*certificate.remains, *certificate.accepted])),
         (
             "undone",
             "Not done",
@@ -109,5 +115,4 @@ def _capitalised(phrases: Sequence[str]) -> list[Block]:
 
 
 def _who_left(certificate: Certificate) -> str:
-    people = [f"{count_of(each.people, 'person')} of {each.peer}" for each in certificate.withdrawals]
-    return ", ".join([*certificate.peers, *people]) or "nobody"
+    return ", ".join([*certificate.peers, *(each.who for each in certificate.withdrawals)])

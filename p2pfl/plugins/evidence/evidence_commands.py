@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import JsonOptions, OutputOptions, TrustOptions
+from p2pfl.cli.options import AccountingOptions, JsonOptions, OutputOptions, TrustOptions
 
 
-class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
+class ForgetOptions(OutputOptions, AccountingOptions, TrustOptions):
     """Replay a run as if peers or people had never been in it, delete its models, and certify both."""
+
+    one_table: ClassVar[str] = "play the run again with p2pfl peer, and name its directory with --replayed"
 
     run: Annotated[str, Argument("the run directory, or with --check a forgotten.json", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
@@ -20,14 +22,12 @@ class ForgetOptions(OutputOptions, JsonOptions, TrustOptions):
         str | None, Option("start from this model: of a replay of the run with whose model the old one started", "FILE")
     ] = None
     replayed: Annotated[str | None, Option("the run directory of live peers that have played it already", "RUN")] = None
+    request: Annotated[str, Option("who asked and when, which the certificate says", "TEXT")] = ""
     key: Annotated[str | None, Option("private key that signs the certificate", "FILE")] = None
     html: Annotated[str | None, Option("write the certificate as a page for the data protection officer", "FILE")] = (
         None
     )
     keep: Annotated[bool, Option("keep the models of the old run, which the certificate then says")] = False
-    accept_difference: Annotated[
-        bool, Option("let the old and the new exact model together show what left; it is recorded")
-    ] = False
     check: Annotated[bool, Option("check the signature, the models and the deleted files of a certificate")] = False
     opening: Annotated[str | None, Option("with --check: the key of the hash of withdrawn keys", "FILE")] = None
 
@@ -46,7 +46,7 @@ class VerifyOptions(JsonOptions, TrustOptions):
 class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
     """Remove peers from a model approximately, at a third of a replay; it is no erasure, and says how far it is."""
 
-    run: Annotated[str, Argument("the run directory of a simulation", "RUN")]
+    run: Annotated[str, Argument("the run directory of a simulation, or of live peers whose data are all here", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
     replay: Annotated[bool, Option("play the run without them as well, twice, to compare with")] = False
 

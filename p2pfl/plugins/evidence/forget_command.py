@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,16 +30,22 @@ from p2pfl.plugins.evidence.certificate import (
 from p2pfl.plugins.evidence.certificate_page import certificate_page, sentences
 from p2pfl.plugins.evidence.evidence_commands import ForgetOptions
 from p2pfl.plugins.evidence.forgetting import (
+    PEERS,
+    accepted_exposures,
     changes_without,
+    check_left,
     check_same,
+    compare_data,
     delete_models,
+    empty_summary,
+    lone_difference,
     model_digests,
     precision_of,
     withdrawn_keys,
 )
 from p2pfl.plugins.evidence.starting_model import check_start
 from p2pfl.privacy.keys import Identity
-from p2pfl.results.run_files import table_of
+from p2pfl.results.run_files import records_of, table_of
 
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment import Plan
@@ -68,37 +73,41 @@ def run(options: ForgetOptions) -> int:
     check_trust(old, trust=options.trust_code, command="forget")
     signer = None if options.key is None else Identity.load(options.key)
     before = read(old / "experiment.toml", trust_code=True)  # as checked above
-    replay, resolved = _played(options, before) if options.replayed is not None else _replayed(options, old, before)
+    make = _played if options.replayed is not None else _replayed
+    replay, resolved = make(options, old, before)
     secret = secrets.token_bytes(SECRET_LENGTH)
-    withdrawn = withdrawn_keys(resolved)
+    after = resolved.experiment
+    withdrawn = withdrawn_keys(after, resolved.federation.peers)
     if withdrawn:
         replace_file(replay / OPENING_FILE, secret.hex().encode() + b"\n", mode=0o600)
-    after = resolved.experiment
-    models_before = model_digests(old)
+    data = compare_data(old, resolved, replay=replay)
+    leaving = sorted({*after.learning.without} - {*before.learning.without})
     undone = ["the models of the old run were kept, as --keep asks"] if options.keep else []
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
-    peers = sorted({*after.learning.without} - {*before.learning.without})
     start = after.model.pretrained
-    if unknown := check_start(after, peers=peers, people=withdrawn):
+    if unknown := check_start(after, peers=leaving, people=withdrawn):
         undone.append(unknown)
     certificate = Certificate(
-        run=old.name,
-        replay=replay.name,
+        run=old.resolve().name,
+        replay=replay.resolve().name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        peers=tuple(peers),
+        request=options.request,
+        peers=tuple(leaving),
         withdrawals=tuple(
             Withdrawal(peer, len(keys), people_digest(keys, secret)) for peer, keys in sorted(withdrawn.items())
         ),
-        rounds=int(table_of(replay / "summary.json", what="a summary").get("rounds") or 0),
+        rounds=1 + max((record.round for record in records_of(replay / "metrics.jsonl")), default=-1),
         precision=precision_of(resolved),
         experiment_before=experiment_digest(before),
         experiment_after=experiment_digest(after),
         start="" if start is None else file_digest(Path(start)),
-        models_before=models_before,
+        models_before=model_digests(old),
         models_after=model_digests(replay),
-        data=_same_data(old, replay, withdrawn),
+        data={peer: None if peer in withdrawn else same for peer, same in data.items()},
+        accepted=accepted_exposures(resolved, leaving),
         deleted=() if options.keep else delete_models(old),
+        emptied=() if options.keep else empty_summary(old),
         undone=tuple(undone),
     )
     if signer is not None:
@@ -124,8 +133,10 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
 
     def begin(resolved: Plan) -> Path:
         """Return the directory of the replay, once nothing is left that could refuse it."""
-        _check_difference(resolved, accepted=options.accept_difference)
-        check_start(resolved.experiment, peers=options.peer, people=withdrawn_keys(resolved))
+        check_left(before, resolved, compare_data(old, resolved))
+        _check_difference(resolved, before, accepted=options.unaccounted)
+        people = withdrawn_keys(resolved.experiment, resolved.federation.peers)
+        check_start(resolved.experiment, peers=options.peer, people=people)
         warn_unaccounted(resolved)
         note_tables(resolved)
         plans.append(resolved)
@@ -136,12 +147,12 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
         folder=begin,
         baselines=summary.get("alone") is not None or summary.get("pooled") is not None,
         workers=max(1, len(summary.get("workers", ()))),
-        unaccounted=options.accept_difference,
+        unaccounted=options.unaccounted,
     )
     return Path(again.folder or ""), plans[0]
 
 
-def _played(options: ForgetOptions, before: Experiment) -> tuple[Path, Plan]:
+def _played(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Path, Plan]:
     """Return the directory and the plan of a replay that live peers have played."""
     import p2pfl  # noqa: PLC0415 (it imports torch)
 
@@ -149,44 +160,32 @@ def _played(options: ForgetOptions, before: Experiment) -> tuple[Path, Plan]:
         raise InputError("--replayed says who has left by its settings; leave out --peer and --rows")
     replay = Path(options.replayed or "")
     check_repeatable(replay, live=True)
-    after = read(replay / "experiment.toml", trust_code=options.trust_code)
+    if replay.resolve() == old.resolve():
+        raise InputError(f"{replay} is the run itself; name the directory of its replay after --replayed")
+    check_trust(replay, trust=options.trust_code, command="forget")
+    after = read(replay / "experiment.toml", trust_code=True)  # as checked above
     check_same(before, after)
-    if after.learning.without == before.learning.without and "without" not in after.data.options:
-        raise InputError(f"{replay} is no run without anybody; set learning.without or data.options.without")
-    names = sorted({path.name.split(".")[0] for path in (replay / "peers").glob("*.safetensors")})
-    return replay, p2pfl.plan(after, only=names, unaccounted=True)
+    names = sorted({path.name.split(".")[0] for path in (replay / PEERS).glob("*.safetensors")})
+    resolved = p2pfl.plan(after, only=names, unaccounted=True)
+    check_left(before, resolved, compare_data(old, resolved, replay=replay))
+    return replay, resolved
 
 
-def _check_difference(resolved: Plan, *, accepted: bool) -> None:
-    """Refuse to replay an exact model without a peer, whose totals the difference of both models shows.
+def _check_difference(resolved: Plan, before: Experiment, *, accepted: bool) -> None:
+    """Refuse to replay an exact model without one peer, whose totals the difference of both models shows.
 
     Raises
     ------
     InputError
-        The model follows from exact totals, and nobody has accepted the difference.
+        The model follows from exact totals, one peer leaves alone, and nobody has accepted the difference.
     """
-    exact = resolved.asked.algorithm.additive and not resolved.claims
-    if exact and resolved.experiment.learning.without and not accepted:
+    after = resolved.experiment
+    shown = lone_difference(resolved, {*after.learning.without} - {*before.learning.without})
+    if shown is not None and not accepted:
+        fewest = "three" if after.privacy.colluders else "two"  # one of two that leave subtracts its own totals
         raise InputError(
-            "the old and the new model follow from exact totals, so their difference shows those of the peers that "
-            "leave to whoever has both; agree with --accept-difference, or let several peers leave at once"
+            f"{shown}; let {fewest} peers leave at once, or agree with --unaccounted, which the certificate records"
         )
-
-
-def _same_data(old: Path, replay: Path, withdrawn: Mapping[str, Any]) -> dict[str, bool | None]:
-    """Return by remaining peer whether its samples are those of the old run; unknown where people have withdrawn."""
-    before, after = (
-        table_of(folder / "data.json", what="digests of data").get("peers", {}) for folder in (old, replay)
-    )
-    return {
-        peer: None if peer in withdrawn or peer not in before else _training(before[peer]) == _training(digests)
-        for peer, digests in sorted(after.items())
-    }
-
-
-def _training(digests: Mapping[str, Any]) -> Any:
-    """Return the digest of what a peer trained on; test samples may be those of all peers together."""
-    return digests.get("train")
 
 
 def _check(options: ForgetOptions) -> int:
@@ -200,7 +199,7 @@ def _check(options: ForgetOptions) -> int:
         faults += _unopened(certificate, Path(options.opening), options.rows)
     if faults:
         raise RunError(f"{path}: {'; '.join(faults)}")
-    if certificate.deleted and not old.is_dir():
+    if (certificate.deleted or certificate.emptied) and not old.is_dir():
         terminal.note(
             f"p2pfl: {old} is not here, so nobody has checked that its files are gone; name its parent by --runs"
         )

@@ -1,29 +1,45 @@
-"""Settings of a replay without peers or people, and deletion of the models of the old run."""
+"""Settings of a replay without peers or people, and deletion of what the old run has learned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from p2pfl.core.errors import InputError, StorageError
+from p2pfl.core.files import OWNER_ONLY
+from p2pfl.core.files import replace as replace_file
 from p2pfl.data.tables.declaration import withdrawals
 from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.account_entries import RunEntry
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.experiment.file.reading import flat
-from p2pfl.plugins.evidence.certificate import DeletedFile, file_digest
+from p2pfl.plugins.evidence.certificate import DeletedFile, EmptiedFile, file_digest
+from p2pfl.results.evidence import SUFFIX, PeerBegan, RoundPlayed, data_commitment, read_chain
+from p2pfl.results.repetitions.digests import digests
+from p2pfl.results.run_files import table_of
+from p2pfl.results.spending.account_file import AccountFile
+from p2pfl.results.spending.ledger import run_ledgers
 
 PEERS = "peers"
 """Folder of models and checkpoints in a run directory."""
 
-MODEL_FILES = ("model.json", "simulation*.state", "*.safetensors", "*.onnx", "*.pt", "*.pt2", "*.bin")
-"""Files beside the records of a run that have a model, or a part of one."""
+MODEL_FILES = ("model.json", "data.json", "simulation*.state", "*.safetensors", "*.onnx", "*.pt", "*.pt2", "*.bin")
+"""Files beside the records of a run that have a model, a part of one, or digests of data that a guess can match."""
 
 OUTPUTS = ("*.html", "*.csv", "*.tex", "*.docx", "*.md", "*.svg", "*.pdf", "*.png")
 """Files that people have written from a model."""
 
-KEPT_IN_PEERS = (".journal", ".json", ".jsonl", ".key")
-"""Endings of files beside models that say what was spent, which stays spent."""
+KEPT_IN_PEERS = ("*.journal", "*.accuses-*.json")
+"""Files beside models that say what was spent, which stays spent, and who has broken the protocol."""
+
+KEY_SUFFIX = ".evidence.key"
+"""Ending of the name of the key of the digests in a chain of evidence."""
+
+LEARNED_KEYS = ("explained", "statistics")
+"""Keys of ``summary.json`` whose values are, or follow from, exact totals of all data."""
 
 
 def changes_without(experiment: Experiment, peers: Sequence[str], rows: str | None) -> list[str]:
@@ -85,13 +101,104 @@ def _without_absent(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in broker}
 
 
-def withdrawn_keys(plan: Plan) -> Mapping[str, frozenset[str]]:
+def withdrawn_keys(experiment: Experiment, peers: Sequence[str]) -> Mapping[str, frozenset[str]]:
     """Return the keys of people who have withdrawn, by local peer that has some."""
-    without = plan.experiment.data.options.get("without")
+    without = experiment.data.options.get("without")
     if without is None:
         return {}
-    keys = {peer: withdrawals(str(without), data_folder(), peer=peer) for peer in plan.federation.peers}
+    keys = {peer: withdrawals(str(without), data_folder(), peer=peer) for peer in peers}
     return {peer: own for peer, own in keys.items() if own}
+
+
+def lone_difference(plan: Plan, leaving: Collection[str]) -> str | None:
+    """Return what the difference of the old and the new model shows of a peer that leaves alone; ``None`` if nothing.
+
+    The accounts of tables refuse other differences that show a peer, or few people
+    (:mod:`p2pfl.results.spending.ledger`).
+
+    Parameters
+    ----------
+    plan
+        Plan of the replay.
+    leaving
+        Peers that leave.
+    """
+    exact = plan.asked.algorithm.additive and not plan.claims
+    if not exact or len(leaving) != 1:
+        return None
+    return f"the difference of the old and the new model shows the exact totals of {min(leaving)} to whoever has both"
+
+
+def accepted_exposures(plan: Plan, leaving: Collection[str]) -> tuple[str, ...]:
+    """Return what the difference of both runs shows, and who owns the data or replays them has accepted.
+
+    The accounts of the data have it, where they have the run.
+    """
+    accepted = [sentence] if (sentence := lone_difference(plan, leaving)) else []
+    for ledger in run_ledgers(plan, plan.federation.peers):
+        runs = [entry for entry in AccountFile(ledger.account.path).read() if isinstance(entry, RunEntry)]
+        last = [run for run in runs if run.experiment == ledger.digest][-1:]
+        accepted += [reason.partition(";")[0] for run in last for reason in run.accepted]  # without the remedy
+    return tuple(dict.fromkeys(accepted))
+
+
+def compare_data(old: Path, plan: Plan, *, replay: Path | None = None) -> dict[str, bool | None]:
+    """Return by local peer of a replay whether its training samples are those of the old run; ``None`` if unknown.
+
+    Parameters
+    ----------
+    old
+        Directory of the old run.
+    plan
+        Plan of the replay, with the data as they are now.
+    replay
+        Directory of a replay that has been played, with whose data those of the plan are compared as well.
+    """
+    peers = digests(plan.federation).get("peers", {})
+    folders = [old] if replay is None else [old, replay]
+    same = {peer: [_is_data(folder, peer, samples, plan) for folder in folders] for peer, samples in peers.items()}
+    return {peer: None if None in each else all(each) for peer, each in sorted(same.items())}
+
+
+def _is_data(folder: Path, peer: str, samples: Mapping[str, str], plan: Plan) -> bool | None:
+    """Return whether a run had these training samples of a peer; ``None`` if its records do not say so."""
+    recorded = table_of(folder / "data.json", what="digests of data").get("peers", {})
+    if peer in recorded:
+        return bool(recorded[peer].get("train") == samples["train"])
+    chain, key = (folder / PEERS / f"{peer}{ending}" for ending in (SUFFIX, KEY_SUFFIX))
+    if not plan.experiment.data.owned or not chain.is_file() or not key.is_file():
+        return None  # test samples of bundled data are those of all peers together
+    begun = [entry.fact for _, entry in read_chain(chain) if isinstance(entry.fact, PeerBegan)]
+    return bool(begun) and begun[-1].data == data_commitment(samples, key.read_bytes())
+
+
+def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None]) -> None:
+    """Refuse a replay in which those who had left the old run are back, or everybody of the old run still is.
+
+    Parameters
+    ----------
+    before, plan
+        Experiment of the old run, and plan of the replay.
+    data
+        Result of :func:`compare_data`.
+
+    Raises
+    ------
+    InputError
+        It is so.
+    """
+    absent, gone = {*plan.experiment.learning.without}, {*before.learning.without}
+    if back := gone - absent:
+        raise InputError(f"{min(back)} had left the old run already; name them in learning.without again")
+    former, now = (withdrawn_keys(each, plan.federation.peers) for each in (before, plan.experiment))
+    for peer, keys in former.items():
+        if count := len(keys - now.get(peer, frozenset())):
+            raise InputError(
+                f"people of {peer} had left the old run already, and would be back ({count}); add the keys of "
+                f"{before.data.options['without']} to the file of withdrawals"
+            )
+    if absent == gone and all(data.get(peer) for peer in now):
+        raise InputError("nobody leaves whom the old run had; name a --peer, or the --rows of people who withdraw")
 
 
 def precision_of(plan: Plan) -> str:
@@ -109,10 +216,28 @@ def model_digests(folder: Path) -> dict[str, str]:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the files of a run that have a model, or a part of one: models, checkpoints, and what was exported."""
-    inside = [path for path in (folder / PEERS).rglob("*") if path.is_file() and path.suffix not in KEPT_IN_PEERS]
+    """Return the files of a run that have a model, or a part of one.
+
+    They are models, checkpoints, exports, pages and tables, chains of evidence with totals, from which the model
+    follows, and the key of all others, without which nobody can try whose data or models fit their digests.
+    """
+    inside = [path for path in (folder / PEERS).rglob("*") if path.is_file() and not _stays(path)]
     beside = {path for pattern in (*MODEL_FILES, *OUTPUTS) for path in folder.glob(pattern) if path.is_file()}
     return sorted([*inside, *beside])
+
+
+def _stays(path: Path) -> bool:
+    """Return whether nothing of a model, and no total, is in a file beside models."""
+    chain = path.name.endswith(SUFFIX) and not _has_totals(path)
+    return chain or any(path.match(pattern) for pattern in KEPT_IN_PEERS)
+
+
+def _has_totals(chain: Path) -> bool:
+    """Return whether a chain of evidence has totals, or cannot be read, so that nobody knows."""
+    try:
+        return any(isinstance(entry.fact, RoundPlayed) and entry.fact.totals for _, entry in read_chain(chain))
+    except InputError:
+        return True
 
 
 def delete_models(folder: Path) -> tuple[DeletedFile, ...]:
@@ -123,12 +248,33 @@ def delete_models(folder: Path) -> tuple[DeletedFile, ...]:
     StorageError
         A file cannot be deleted; those before it are gone.
     """
-    deleted = []
+    return tuple(_delete(folder))
+
+
+def _delete(folder: Path) -> Iterator[DeletedFile]:
     for path in model_files(folder):
         digest = file_digest(path)
         try:
             path.unlink()
         except OSError as error:
             raise StorageError(f"{path} cannot be deleted ({error.strerror}); check its permissions") from None
-        deleted.append(DeletedFile(path.relative_to(folder).as_posix(), digest))
-    return tuple(deleted)
+        yield DeletedFile(path.relative_to(folder).as_posix(), digest)
+
+
+def empty_summary(folder: Path) -> tuple[EmptiedFile, ...]:
+    """Delete what the summary of a run has learned from data, such as coefficients; scores and costs stay.
+
+    Raises
+    ------
+    StorageError
+        The summary cannot be written.
+    """
+    path = folder / "summary.json"
+    table = table_of(path, what="a summary")
+    learned = tuple(key for key in LEARNED_KEYS if table.get(key) is not None)
+    if not learned:
+        return ()
+    digest = file_digest(path)
+    table |= dict.fromkeys(learned)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(table)) + b"\n", mode=OWNER_ONLY)
+    return (EmptiedFile(path.name, learned, digest),)

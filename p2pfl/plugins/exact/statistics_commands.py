@@ -14,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import folders, tables, terminal
-from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, warn_unaccounted
+from p2pfl.cli.experiments import experiment_of, note_comparisons, note_tables, of_one_peer, warn_unaccounted
 from p2pfl.cli.planning.explain import write_plan
 from p2pfl.core.errors import InputError
 from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.data_description import Description as Meaning
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.catalogue import SAVED_MODELS
-from p2pfl.experiment.parts.peer_graph import check_peers, peers_of
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.learning.exact_learner import ExactLearner
 from p2pfl.plugins.exact.columns import TARGET
@@ -193,7 +192,7 @@ def computed(options: StatisticsOptions, model: str, given: Mapping[str, Any]) -
         return _loaded(options, [model, private], chosen)
     experiment = experiment_of(options)
     if options.name is not None:
-        experiment = _of_one(experiment, options.name)
+        experiment = of_one_peer(experiment, options.name)
     wanted = _wanted(experiment, model, chosen, alone=options.name is not None)
     return experiment.name, *_run(plan(wanted, unaccounted=options.unaccounted))
 
@@ -243,22 +242,6 @@ def _wanted(experiment: Experiment, model: str, chosen: Mapping[str, Any], *, al
     target = experiment.data.options.get("target", TARGET)
     options |= {key: TARGET for key in ("by", "strata") if options.get(key) == target}
     return _exact(experiment, model, options)
-
-
-def _of_one(experiment: Experiment, peer: str) -> Experiment:
-    """Return an experiment in which one peer is alone with its own data.
-
-    Raises
-    ------
-    InputError
-        There is no such peer, or the data are not those of single peers.
-    """
-    if not experiment.data.owned:
-        raise InputError(
-            f'data.name = "{experiment.data.name}" is one table of all peers, so --name has no effect; leave it out'
-        )
-    check_peers(experiment, peers_of(experiment), [peer])
-    return read(experiment, changes=['topology.kind="ring"', f'topology.peers=["{peer}"]'])
 
 
 def _loaded(options: StatisticsOptions, names: Sequence[str], chosen: Mapping[str, Any]) -> Statistics:
@@ -322,10 +305,7 @@ def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Meaning]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     warn_unaccounted(resolved)
     note_tables(resolved)
-    if len(resolved.topology.peers) == 1:
-        terminal.note(f"privacy: these are the data of {resolved.topology.peers[0]} alone, which stay on this machine")
-    else:
-        terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
+    terminal.note(f"privacy: {summarise(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     note_comparisons(resolved)
     learner = cast("ExactLearner", resolved.learner)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from p2pfl.cli.command import Argument, Command, Option
-from p2pfl.cli.options import AccountingOptions, OutputOptions, PageOptions, PeersOptions, count, fork_server
+from p2pfl.cli.options import (
+    AccountingOptions,
+    OutputOptions,
+    OwnTableOptions,
+    PageOptions,
+    PeersOptions,
+    count,
+    fork_server,
+)
 
 
-class SweepOptions(OutputOptions, PeersOptions):
+class SweepOptions(OutputOptions, OwnTableOptions, PeersOptions):
     """One experiment under many settings and seeds, compared."""
 
     experiment: Annotated[str, Argument("an experiment, or a file that describes a study", "EXPERIMENT|STUDY")]
@@ -32,6 +40,8 @@ class SweepOptions(OutputOptions, PeersOptions):
 
 class ValueOptions(PageOptions, AccountingOptions, PeersOptions):
     """Measure what the data of each peer are worth: Shapley, Banzhaf, leave one out."""
+
+    one_table: ClassVar[str] = "let whoever may hold all tables run it, because no peer alone can value the others"
 
     method: Annotated[Literal["shapley", "banzhaf", "loo"], Option("")] = "shapley"
     draws: Annotated[int, Option("permutations or coalitions that are drawn with more than ten peers", "N", count)] = (

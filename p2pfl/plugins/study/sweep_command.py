@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.cli import folders, tables, terminal
-from p2pfl.cli.experiments import trusts_code
+from p2pfl.cli.experiments import check_owner, trusts_code
 from p2pfl.core.errors import InputError
-from p2pfl.experiment.file.reading import draft
+from p2pfl.experiment.file.reading import draft, read
 from p2pfl.plugins.study.study import (
     Study,
     load,
@@ -34,7 +34,11 @@ def run(options: SweepOptions) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = study_of(options)
-    trusts_code(study.experiment, agreed=options.trust_code)
+    trusted = trusts_code(study.experiment, agreed=options.trust_code, name=options.name)
+    if options.name is not None:
+        check_owner(read(study.experiment, trust_code=trusted), options.name)
+        alone = {"topology.kind": "ring", "topology.peers": [options.name], "privacy.mode": "none"}
+        study = with_changes(study, {"set": alone})
     name = draft(study.experiment).name
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
     console = terminal.console(stderr=True, quiet=options.json)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import Logit, Response, response
 from p2pfl.plugins.exact.regression.inference import with_criteria, with_global_test
@@ -33,7 +33,15 @@ from p2pfl.plugins.vertical.encrypted_products import products_of
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, ask_design, ask_gram
 from p2pfl.plugins.vertical.label_protection import RandomisedBinomial, RandomisedResponse
 from p2pfl.plugins.vertical.linear import LinearFit, ask_units, check_ridge, share_out, without_dependent
-from p2pfl.plugins.vertical.newton_steps import PREDICTOR_BITS, STILL, NewtonPoint, NewtonState, Problem
+from p2pfl.plugins.vertical.newton_steps import (
+    PREDICTOR_BITS,
+    STILL,
+    NewtonPoint,
+    NewtonState,
+    Problem,
+    ShownPredictors,
+    least_noise,
+)
 from p2pfl.plugins.vertical.private_messages import collect, publish, send_floats
 from p2pfl.plugins.vertical.weighted_products import RowWeights, WeightedProducts
 from p2pfl.privacy.keys import KEY_BYTES, Source
@@ -45,7 +53,7 @@ SCORING_STEPS = 4
 NEAR = 2.0**-14
 """Distance over which the derivative of a score is taken."""
 
-STEEPEST = 2.0**40
+STEEPEST = 2.0**20
 """Bound of a predictor, which that of a model never reaches."""
 
 FAMILIES = ("binomial", "poisson", "gamma")
@@ -166,16 +174,17 @@ class _Fit:
         units = yield from ask_units(self.blocks, every=self.every)
         gram = yield from ask_gram(self.factored)
         state: Callable[[], NewtonState] = cache(lambda: self._begun(gram() * units()[:, None] * units(), null()))
-        point, at, number = null, self._before, 0
+        point, at, number, shown = null, self._before, 0, ShownPredictors(self.options.predictor_noise)
         while True:
             state = _then(state, NewtonState.prepared)
             going, deviation = yield from publish(_decision(state), size=2, sender=solver)
             if not going:
                 break
-            at = yield from self._predictors(state, deviation, number)
+            at = yield from self._predictors(state, deviation, shown.show(deviation), number)
             point = yield from send_floats(partial(self._point, at), size=4, sender=label, to=solver)
             state = _judged(state, point)
             [accepted] = yield from publish(_acceptance(state), size=1, sender=solver)
+            shown.judge(accepted=bool(accepted))
             if accepted:
                 observed = not self.kind.canonical and number >= SCORING_STEPS
                 rows = partial(self._weighted, at, observed=observed)
@@ -219,9 +228,13 @@ class _Fit:
         return NewtonState.begin(problem, intercept=intercept, score=score, weight=weight, deviance=deviance)
 
     def _predictors(
-        self, state: Callable[[], NewtonState], deviation: float, number: int
+        self, state: Callable[[], NewtonState], deviation: float, share: float, number: int
     ) -> Questions[Callable[[], RowState]]:
-        """Send the coefficients of a point, and return the function by which the label holder reads what follows."""
+        """Send the coefficients of a point, and return the function by which the label holder reads what follows.
+
+        The noise of each party has its part of the published deviation, and no less than what follows from its own
+        predictors and its share.
+        """
         roles = self.roles
         betas = {}
         for party in roles.parties:
@@ -229,14 +242,18 @@ class _Fit:
             betas[party] = yield from send_floats(
                 partial(_part_of, state, places), size=len(places), sender=roles.solver, to=party
             )
-        noise = deviation / math.sqrt(len(roles.features))
 
         @cache
         def shown(party: str) -> Ints:
-            predictor = self._predictor(party, betas[party]())
-            points = np.rint(np.ldexp(np.clip(predictor, -STEEPEST, STEEPEST), PREDICTOR_BITS)).astype(np.int64)
+            predictor = np.clip(self._predictor(party, betas[party]()), -STEEPEST, STEEPEST)
+            if np.isnan(predictor).any():
+                raise PrivacyError(
+                    f"{party} has received coefficients that are no numbers from {roles.solver}; end the run"
+                )
+            points = np.rint(np.ldexp(predictor, PREDICTOR_BITS)).astype(np.int64)
             if not deviation:
                 return points
+            noise = max(deviation, least_noise(share, predictor)) / math.sqrt(len(roles.features))
             purpose = f"noise of predictor {number}"
             key = self.source.bytes(KEY_BYTES, purpose=purpose, peer=party)
             return points + grid_normals(key, len(points), deviation=noise, bits=PREDICTOR_BITS)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import PrivacyError
 from p2pfl.plugins.exact.elementary import inverse
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 
@@ -23,6 +24,9 @@ AGAIN = (0.003, 0.0003)
 
 MAX_RESTARTS = 2
 """Most times that these are taken."""
+
+LONGEST = (*SCHEDULE[:-1], *AGAIN * MAX_RESTARTS, 0.0)
+"""Noise of all points, if these are taken as often as may be."""
 
 CLOSE = 1e-2
 """Root mean square by which a step may move predictors before the exact one, which squares the distance."""
@@ -41,6 +45,84 @@ ROUNDING = 1e-12
 
 PREDICTOR_BITS = 24
 """Fraction bits of a predictor, whose rounding is noise, too."""
+
+
+WIDE = 3.0
+"""Deviation of a party's predictors beyond which its noise grows with them, as large coefficients would outweigh it."""
+
+
+@dataclass(eq=False)
+class ShownPredictors:
+    """Predictors of a fit so far, as all peers know them: each owner bounds its noise by the schedule, not by others.
+
+    Parameters
+    ----------
+    noisy
+        True for the schedule of noise, False for exact predictors.
+    points, accepted
+        Number of points, and of those that were accepted.
+    exact
+        True once exact predictors were shown.
+    """
+
+    noisy: bool
+    points: int = 0
+    accepted: int = 0
+    exact: bool = False
+
+    def show(self, deviation: float) -> float:
+        """Return the least noise of the next predictors, in units of their deviation or of 1.
+
+        Parameters
+        ----------
+        deviation
+            Deviation of the noise that the solver publishes; 0 for exact predictors.
+
+        Raises
+        ------
+        PrivacyError
+            The schedule has no such noise at this point, or there were all predictors that may be shown.
+        """
+        if self.points == MAX_PREDICTORS or (self.noisy and self.exact):
+            raise PrivacyError(
+                f"a peer asks for further predictors after {self.points}, the last ones that this fit shows; it does "
+                "not follow the protocol, so compare versions"
+            )
+        most = LONGEST[min(self.accepted, len(LONGEST) - 1)] if self.noisy else 0.0
+        first, further = len(SCHEDULE) - 1, len(AGAIN)
+        last = self.accepted >= first and (self.accepted - first) % further == 0
+        if not 0 <= deviation <= most or (self.noisy and deviation == 0 and not last):
+            raise PrivacyError(
+                f"a peer asks for predictors with noise of deviation {deviation:.3g}, where the schedule has at most "
+                f"{most:.3g}, and exact ones only at the end; it does not follow the protocol, so compare versions"
+            )
+        self.points, self.exact = self.points + 1, deviation == 0
+        return most
+
+    def judge(self, *, accepted: bool) -> None:
+        """Note whether the point was accepted."""
+        self.accepted += accepted
+
+
+def least_noise(share: float, predictors: Floats) -> float:
+    """Return the deviation below which the noise of a party's own predictors never is.
+
+    It follows from what the party alone knows, so that neither published numbers nor large coefficients end it.
+
+    Parameters
+    ----------
+    share
+        What :meth:`ShownPredictors.show` returns.
+    predictors
+        The predictors ``[n]``.
+
+    Examples
+    --------
+    >>> [round(least_noise(0.3, np.array([size, -size])), 3) for size in (0.1, 2.0, 3.0, 300.0)]
+    [0.03, 0.3, 0.3, 30.0]
+    """
+    size = math.sqrt(float((predictors**2).mean()))
+    return share * max(min(1.0, size), size / WIDE)
 
 
 class NewtonPoint(NamedTuple):

@@ -24,12 +24,15 @@ from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.party_tables import declared_columns, vertical
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
+from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
 from p2pfl.results import Run
 
-MODELS: Mapping[str, Callable[..., VerticalModel]] = {"glm": VerticalGLM, "lasso": VerticalLasso, "pca": VerticalPCA}
+MODELS: Mapping[str, Callable[..., VerticalModel]] = {
+    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent)
+}
 """Models by name."""
 
 OWN_TABLES = "vertical"
@@ -131,6 +134,7 @@ class VerticalPartitioning:
             rows=min(map(len, tables), default=0),
             columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,
             keys=len(parties.keys),
+            joined=parties.rows,
         )
         return run.disclosure
 

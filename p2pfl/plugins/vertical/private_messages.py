@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import RunError
+from p2pfl.core.errors import PrivacyError, RunError
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.additive import Question, Questions
 
@@ -118,14 +118,18 @@ def publish(values: Callable[[], Floats], *, size: int, sender: str) -> Question
     ----------
     values, size, sender
         As of :func:`send`.
+
+    Raises
+    ------
+    PrivacyError
+        The sender sees that another peer has altered them.
     """
 
-    def answer(peer: str) -> Ints:
-        if peer != sender:
-            return np.zeros(WORDS_PER_FLOAT * size, np.int64)
+    def words(peer: str) -> Ints:
+        del peer
         return np.asarray(values(), "<f8").ravel().view("<u4").astype(np.int64)
 
-    total = yield Question(answer, size=WORDS_PER_FLOAT * size)
+    total = yield from _state_all(words, size=WORDS_PER_FLOAT * size, peers=[sender])
     return total.astype("<u4").view("<f8").astype(np.float64)
 
 
@@ -138,15 +142,33 @@ def state(number: Callable[[str], int], *, peers: Sequence[str]) -> Questions[In
         Function that returns the integer of a peer.
     peers
         Names of the K peers; others publish nothing.
+
+    Raises
+    ------
+    PrivacyError
+        A peer sees that another one has altered its integer.
     """
+    return (yield from _state_all(lambda peer: np.array([number(peer)]), size=1, peers=peers))
+
+
+def _state_all(numbers: Callable[[str], Ints], *, size: int, peers: Sequence[str]) -> Questions[Ints]:
+    """Ask for some integers of each of some peers, ``[K size]``, which each of them compares with what it has added."""
+    own = dict[str, Ints]()
 
     def answer(peer: str) -> Ints:
-        stated = np.zeros(len(peers), np.int64)
+        stated = np.zeros((len(peers), size), np.int64)
         if peer in peers:
-            stated[peers.index(peer)] = number(peer)
-        return stated
+            stated[peers.index(peer)] = own[peer] = numbers(peer)
+        return stated.ravel()
 
-    return (yield Question(answer, size=len(peers)))
+    total = yield Question(answer, size=len(peers) * size)
+    for peer, stated in own.items():
+        if (total.reshape(len(peers), size)[peers.index(peer)] != stated).any():
+            raise PrivacyError(
+                f"all peers have received other numbers than {peer} has published, so one of them does not follow the "
+                "protocol; compare versions, and end the run at all peers"
+            )
+    return total
 
 
 def large_to_ints(numbers: Sequence[Any], size: int, *, signed: bool = False) -> Ints:

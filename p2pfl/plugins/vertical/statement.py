@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
 WORD = 8
@@ -14,6 +16,9 @@ WORD = 8
 
 KEY_BYTES = 32
 """Bytes of a pseudonym in a message."""
+
+GUESSED_IDS = "learns who is in the other tables; agree on their sizes, and keep a roster"
+"""What somebody learns who enters guessed people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,8 @@ class VerticalRun:
         Number of rows at most, and of columns of a party on average, as far as the tables at hand tell.
     keys
         Number of keys by which rows are matched.
+    joined
+        Rows that the model learns from, as of :class:`~p2pfl.data.parties.Parties`.
     """
 
     label: str
@@ -55,6 +62,7 @@ class VerticalRun:
     rows: int
     columns: float
     keys: int
+    joined: CommonRows = "common"
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -76,24 +84,35 @@ class VerticalRun:
     def _statement(self) -> str:
         rows = "row" if self.steps else "test row" if self.tested else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
-        holds = "all peers follow the protocol and no two of those who deal, hold and receive the columns of a product "
-        holds += "conspire"
-        if self.helper is None and len(self.parties) == 2:
-            holds = "both parties follow the protocol and neither breaks the Paillier encryption of the other"
         return (
-            f"no row leaves its owner; {self.solver} receives sums of products of columns{seen}; this holds if {holds}"
+            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}; this holds if {self._assumption()}"
+        )
+
+    def _received_sums(self) -> str:
+        """Return what the solver receives, in words."""
+        return "receives sums of products of columns"
+
+    def _assumption(self) -> str:
+        """Return on what the statement depends."""
+        if self.helper is None and len(self.parties) == 2:
+            return "both parties follow the protocol and neither breaks the Paillier encryption of the other"
+        return (
+            "all peers follow the protocol and no two of those who deal, hold and receive the columns of a product "
+            "conspire"
         )
 
     def _learned(self) -> dict[str, str]:
         """Return what peers learn that follow the protocol."""
-        common = "which of its rows all have"
-        learned = {f"{self.label}, the label holder": "; ".join([common, *self._of_label()])}
+        labelled = self.joined == "labelled"
+        own_rows = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
+        label_rows = f"which of its rows {listed(self.features)} lack, by their predictors" if labelled else own_rows
+        learned = {f"{self.label}, the label holder": "; ".join([label_rows, *self._of_label()])}
         own = self.received
         if self.steps:
             own = f"its own coefficients at each of {self.steps + 1} points, and at last their covariance"
         for peer in self.features:
             more = [self._solved()] if peer == self.solver else []
-            learned[f"{peer}, a feature holder"] = "; ".join([common, own, *more])
+            learned[f"{peer}, a feature holder"] = "; ".join([own_rows, own, *more])
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
@@ -132,12 +151,22 @@ class VerticalRun:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
             )
+            if self.noisy:
+                lies["a peer that asks for less noise, or alters published numbers"] = (
+                    "gains nothing: each owner bounds its noise by the schedule and its own predictors, and whoever "
+                    "published a number ends the run if all receive another one"
+                )
         if self.helper is not None:
             lies[f"{self.helper}, if it deals wrong numbers"] = (
                 f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
             )
             lies[f"{self.helper} and a party, if they conspire"] = "read the columns that were multiplied with theirs"
-        lies["anybody with guessed ids"] = "learns who is in the other tables; agree on their sizes, and keep a roster"
+        elif len(self.parties) == 2:
+            lies["a party that encrypts more than its columns, or under a key that was made to read"] = (
+                "reads nothing: noise of the other party fills all that can be encrypted, and a certificate shows that "
+                "the key hides the rest"
+            )
+        lies["anybody with guessed ids"] = GUESSED_IDS
         return lies
 
     def _cost(self) -> str:
@@ -151,6 +180,43 @@ class VerticalRun:
         return (
             f"about {size(int(aligned))} to align and {size(int(once))} to fit{steps}, if {rows:,} rows are common and "
             f"a party has {own:.0f} columns"
+        )
+
+
+class DescentRun(VerticalRun):
+    """Public facts of a run of the protocol of Yang et al.: gradient descent, in which the helper has the key."""
+
+    def _received_sums(self) -> str:
+        return "decrypts masked gradients and the loss of each step"
+
+    def _assumption(self) -> str:
+        return f"all peers follow the protocol and {self.solver}, who has the key, conspires with neither party"
+
+    def _solved(self) -> str:
+        return "the loss at each step, and gradients under masks of their owners"
+
+    def _malicious(self) -> dict[str, str]:
+        lies = {
+            f"{peer}, if it enters the indicator of one person": (
+                f"reads {what} in its gradient, exactly, of as many people as it has columns; only a contract answers "
+                "this"
+            )
+            for peer, what in (
+                (self.features[0], "that person's target less the mean of all, and later their residual"),
+                (self.label, f"the linear predictor of {self.features[0]} for that person at each step"),
+            )
+        }
+        lies[f"{self.solver} and a party, if they conspire"] = (
+            "read the predictors and residuals that the other party encrypts, at each step, from which columns follow"
+        )
+        return lies | {"anybody with guessed ids": GUESSED_IDS}
+
+    def _cost(self) -> str:
+        encrypted = 2 * MODULUS_BITS // 8
+        aligned = self.keys * KEY_BYTES * self.rows * (len(self.parties) + 1)
+        return (
+            f"about {size(int(aligned))} to align and {size(2 * encrypted * self.rows)} for each step, of which there "
+            f"are hundreds, if {self.rows:,} rows are common"
         )
 
 

@@ -18,18 +18,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
+from p2pfl.data.parties import Party
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.gram import Blocks, JoinedTable, ask_design
 from p2pfl.plugins.vertical.linear import LinearFit
+from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, publish, send
+from p2pfl.plugins.vertical.statement import DescentRun, VerticalRun
+from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalRegression
+from p2pfl.plugins.vertical.whole import WholeFit, fit_whole
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.paillier import MODULUS_BITS, Powers, PrivateKey, PublicKey, Stream, stream
 
@@ -79,7 +85,7 @@ class DescentOptions:
     """
 
     ridge: float = 0.0
-    rate: float = 0.5
+    rate: float = 0.2
     steps: int = 300
     tolerance: float = 1e-13
     bits: int = MODULUS_BITS
@@ -91,6 +97,21 @@ class DescentOptions:
                 f"{self.tolerance} make no descent; set ridge and tolerance to at least 0, rate between 0 and 2, and "
                 "steps to at least 1"
             )
+
+
+def check_pair(roles: PartyRoles) -> None:
+    """Refuse other roles than two parties and a helper.
+
+    Raises
+    ------
+    InputError
+        There are more than two parties, or no helper.
+    """
+    if len(roles.parties) != 2 or roles.helper is None:
+        raise InputError(
+            f"vertical_descent is a protocol of two parties and a helper, not of {', '.join(roles.peers)}; name a "
+            '`helper`, or set model.name to "glm"'
+        )
 
 
 def fit_descent(table: JoinedTable, source: Source, options: DescentOptions) -> Questions[LinearFit]:
@@ -108,14 +129,61 @@ def fit_descent(table: JoinedTable, source: Source, options: DescentOptions) -> 
     LearningError
         The loss rises.
     """
-    roles = table.roles
-    if len(roles.parties) != 2 or roles.helper is None:
-        raise InputError(
-            f"vertical_descent is a protocol of two parties and a helper, not of {', '.join(roles.peers)}; set "
-            'data.options.helper, or model.name to "glm"'
-        )
+    check_pair(table.roles)
     design = yield from ask_design(table)
     return (yield from _Descent(Blocks(design, table), source, options).ask())
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalDescent(VerticalRegression):
+    """Linear model of two parties by gradient descent on encrypted residuals, to compare with ``glm``.
+
+    Parameters
+    ----------
+    rate, steps, tolerance
+        As of :class:`DescentOptions`.
+    """
+
+    name: ClassVar[str] = "vertical_descent"
+    with_errors: ClassVar[bool] = False
+    published: ClassVar[str] = "the loss at each step"
+    statement: ClassVar[type[VerticalRun]] = DescentRun
+
+    family: Literal["gaussian"] = "gaussian"
+    rate: float = 0.2
+    steps: int = 300
+    tolerance: float = 1e-13
+
+    def __post_init__(self) -> None:
+        self.options(MODULUS_BITS)  # checks them
+
+    def options(self, bits: int) -> DescentOptions:
+        """Return the options of the descent under a key of some bits."""
+        return DescentOptions(self.ridge, self.rate, self.steps, self.tolerance, bits)
+
+    @property
+    def received(self) -> str:
+        """The part of the model that a party receives, in words."""
+        return f"its own coefficients and gradient at each of at most {self.steps} steps"
+
+    def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
+        """Refuse other roles than two parties and a helper, few columns, and classes."""
+        check_pair(roles)
+        super().check(peer, party, roles)
+
+    def ask(self, table: JoinedTable, source: Source) -> Questions[LinearFit]:
+        """Return the questions of the descent."""
+        fit = yield from fit_descent(table, source, self.options(MODULUS_BITS))
+        deviance = math.nan if self.ridge else fit.figures["loss"]
+        return replace(fit, figures={**fit.figures, "deviance": deviance})
+
+    def loss(self, fit: VerticalFit) -> float | None:
+        """Return the mean deviance of the training rows, which is public without a penalty."""
+        return None if self.ridge else super().loss(fit)
+
+    def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
+        """Return the model of columns in one place."""
+        return fit_whole(features, targets, family=self.family, ridge=self.ridge)
 
 
 class _Descent:
@@ -167,6 +235,7 @@ class _Descent:
             if losses[-2] - loss <= self.options.tolerance * loss:
                 break
         figures = {"samples": float(self.design.rows), "loss": losses[-1], "steps": float(len(losses) - 1)}
+        figures["null_deviance"] = losses[1]  # the first loss is that of coefficients of zero
         return LinearFit(self.design, figures, lambda party: self._own(party, theta[party]()))
 
     def _modulus(self) -> Ints:
@@ -180,7 +249,7 @@ class _Descent:
     def _hidden(self, party: str, number: Any, message: int) -> Any:
         """Return an encryption of the sum of an encrypted number, 1 for none, and a message, by a party."""
         key, powers = self.keys[party]()
-        return key.hide(number, message, self.drawn(party), powers)
+        return key.hide(number, message, powers.power(self.drawn(party)(powers.bits)))
 
     def _step(self, theta: Thetas) -> Questions[tuple[Thetas, PrivateMessage]]:
         """Return the coefficients after a step, and where the helper has the encrypted loss before it."""

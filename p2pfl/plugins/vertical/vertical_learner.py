@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,21 +20,23 @@ from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.learner import OwnBaselines, SequentialLearner
+from p2pfl.plugins.exact.tensor_model import Shapes
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align, check_parties
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS, PartyRoles
-from p2pfl.plugins.vertical.vertical_models import VerticalFit, VerticalModel
+from p2pfl.plugins.vertical.vertical_models import ColumnModel, VerticalFit, VerticalModel
 from p2pfl.privacy.keys import SecretSource, Source
 
 OwnTensors = Mapping[str, Floats]
 """Tensors of a private model by name."""
 
+Model = TypeVar("Model", bound=ColumnModel)
 
-class VerticalLearner(SequentialLearner):
-    """Learner of a model of columns that lie at different peers.
 
-    A run has one round: it aligns the rows, fits the model, and sends the label holder what scores of the test rows
-    take. The row of a peer has the public figures, and then its private model, packed.
+class ColumnLearner(SequentialLearner, Generic[Model]):
+    """Base of learners of a model of columns that lie at different peers.
+
+    The row of a peer has the public figures, and then its private model, packed.
 
     Parameters
     ----------
@@ -51,13 +54,10 @@ class VerticalLearner(SequentialLearner):
         Share of the common rows that are held out for scores.
     """
 
-    traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
-    max_predictors: ClassVar[int] = MAX_PREDICTORS
-    value_metric: ClassVar[str] = "r2 of the training rows"
     gradients_missing = "models of columns at different peers have none"
 
     def __init__(
-        self, parties: Parties, model: VerticalModel, *, peers: Sequence[str], run: str, seed: int, test: float
+        self, parties: Parties, model: Model, *, peers: Sequence[str], run: str, seed: int, test: float
     ) -> None:
         check_parties(parties)
         self.parties, self.model, self.run = parties, model, run
@@ -102,34 +102,10 @@ class VerticalLearner(SequentialLearner):
         own = self.parties.own
         return torch.tensor([len(own[peer]) if peer in own else 0 for peer in peers], dtype=torch.int64)  # [R]
 
-    def predictors(self, peer: str) -> int:
-        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
-        if peer not in self.roles.features:
-            return 0
-        tested = int(self.test > 0 and bool(self.model.scores))
-        return MAX_PREDICTORS if self.model.predictors else tested
-
     def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
         """Return the model as it is: :meth:`baselines` has that of the label holder alone."""
         del peer, round
         return row, math.nan
-
-    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
-        """Return the questions of the round."""
-        del row
-        source = self._source
-        aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
-        self._table[:] = [table]
-        fit = yield from self.model.fit(table, self.roles, source)
-        scores = yield from self.model.score(table, self.roles, fit)
-        figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
-
-        def own(peer: str) -> torch.Tensor:
-            tensors = self._private(peer, table, fit, scores)
-            return self._packed(figures, self._layouts[peer], tensors)
-
-        return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
         """Return the scores of the label holder by name, each ``[R]`` float64; NaN of other peers."""
@@ -173,6 +149,64 @@ class VerticalLearner(SequentialLearner):
             self.tensors(row, peer=peer), self.parties.party(peer), label=peer == self.parties.label
         )
 
+    def _own_layout(self, peer: str) -> Layout:
+        if peer not in self.parties.own:
+            return Layout((), ())
+        shapes = self.shapes(peer)
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @abstractmethod
+    def shapes(self, peer: str) -> Shapes:
+        """Return the shapes of the private tensors of a local party."""
+
+    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: OwnTensors) -> torch.Tensor:
+        """Return the row ``[P]`` of the public figures and a private model."""
+        row = torch.zeros(self.layout.size, dtype=torch.float64)
+        row[: len(figures)] = figures
+        if layout.size:
+            parts = {name: torch.from_numpy(np.array(tensors[name], np.float64)).unsqueeze(0) for name in layout.names}
+            row[len(figures) : len(figures) + layout.size] = layout.join(parts)[0]
+        return row
+
+
+class VerticalLearner(ColumnLearner[VerticalModel]):
+    """Learner of a model that takes one round.
+
+    The round aligns the rows, fits the model, and sends the label holder what scores of the test rows take.
+    """
+
+    traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True, private=True)
+    max_predictors: ClassVar[int] = MAX_PREDICTORS
+    value_metric: ClassVar[str] = "r2 of the training rows"
+
+    def shapes(self, peer: str) -> Shapes:
+        """Return the shapes of the private tensors of a local party."""
+        return self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
+
+    def predictors(self, peer: str) -> int:
+        """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
+        if peer not in self.roles.features:
+            return 0
+        tested = int(self.test > 0 and bool(self.model.scores))
+        return MAX_PREDICTORS if self.model.predictors else tested
+
+    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
+        """Return the questions of the round."""
+        del row
+        source = self._source
+        aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
+        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
+        self._table[:] = [table]
+        fit = yield from self.model.fit(table, self.roles, source)
+        scores = yield from self.model.score(table, self.roles, fit)
+        figures = torch.tensor([fit.figures[name] for name in self.model.figures], dtype=torch.float64)
+
+        def own(peer: str) -> torch.Tensor:
+            tensors = self._private(peer, table, fit, scores)
+            return self._packed(figures, self._layouts[peer], tensors)
+
+        return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
+
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of the label holder's columns alone, and of all columns where they are in one place."""
         label, named = self.parties.label, dict[str, dict[str, float]]()
@@ -212,18 +246,3 @@ class VerticalLearner(SequentialLearner):
             return {}
         tensors = self.model.own(peer, table, fit)
         return {**tensors, **scores()} if peer == self.parties.label else tensors
-
-    def _own_layout(self, peer: str) -> Layout:
-        if peer not in self.parties.own:
-            return Layout((), ())
-        shapes = self.model.shapes(self.parties.party(peer), label=peer == self.parties.label)
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    def _packed(self, figures: torch.Tensor, layout: Layout, tensors: OwnTensors) -> torch.Tensor:
-        """Return the row ``[P]`` of the public figures and a private model."""
-        row = torch.zeros(self.layout.size, dtype=torch.float64)
-        row[: len(figures)] = figures
-        if layout.size:
-            parts = {name: torch.from_numpy(np.array(tensors[name], np.float64)).unsqueeze(0) for name in layout.names}
-            row[len(figures) : len(figures) + layout.size] = layout.join(parts)[0]
-        return row

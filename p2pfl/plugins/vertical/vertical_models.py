@@ -103,7 +103,7 @@ class VerticalFit:
         return float(self.fitted.own(peer).get("value", [math.nan])[0])
 
 
-class VerticalModel(Protocol):
+class ColumnModel(Protocol):
     """Model of columns at different peers.
 
     Attributes
@@ -135,8 +135,8 @@ class VerticalModel(Protocol):
         ...
 
     @property
-    def statement(self) -> type[VerticalRun]:
-        """Kind of the statement of who learns what."""
+    def statement(self) -> Callable[..., VerticalRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
         ...
 
     @property
@@ -152,6 +152,22 @@ class VerticalModel(Protocol):
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse the table of a local party, before anything leaves."""
         ...
+
+    def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        """Return the tensors that the file of a party holds."""
+        ...
+
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
+        ...
+
+    def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
+        """Return the coefficients of the columns of a party, for display."""
+        ...
+
+
+class VerticalModel(ColumnModel, Protocol):
+    """Model of columns at different peers that takes one round."""
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
@@ -173,18 +189,6 @@ class VerticalModel(Protocol):
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Ask for what scores of the test rows take, and return the function by which the label holder reads them."""
-        ...
-
-    def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
-        """Return the tensors that the file of a party holds."""
-        ...
-
-    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
-        """Return the description in the file of a party, or, without one, what all may know."""
-        ...
-
-    def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
-        """Return the coefficients of the columns of a party, for display."""
         ...
 
     def pooled(

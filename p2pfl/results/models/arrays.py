@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.accounts import admitted_table
-from p2pfl.results.models.model_file import load
 from p2pfl.results.models.predictor import Predictor
 
 SUFFIX = ".npy"
@@ -21,12 +19,7 @@ SUFFIX = ".npy"
 class ArrayPredictor(Predictor):
     """Model that takes arrays of samples, or ``.npy`` files of them, in the unit that ``model.json`` names."""
 
-    block = 256
-
-    @classmethod
-    def load(cls, path: str | Path, *, model: torch.nn.Module | str | None = None) -> ArrayPredictor:
-        """Load ``NAME.safetensors`` of a run directory, see :func:`p2pfl.results.models.model_file.load`."""
-        return cls(load(path, model=model, samples=True))
+    block, samples = 256, True
 
     def columns(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[Any]:
         """Return samples as the model takes them, ``[n, *shape]``.
@@ -45,7 +38,7 @@ class ArrayPredictor(Predictor):
         """
         if not isinstance(source, np.ndarray):
             admitted_table(source, unaccounted=unaccounted)
-        raw, inputs = source if isinstance(source, np.ndarray) else samples(Path(source)), self.saved.about.inputs
+        raw, inputs = source if isinstance(source, np.ndarray) else read_samples(Path(source)), self.saved.about.inputs
         kinds = "iu" if inputs.whole else "iufb"
         if raw.shape[1:] != inputs.shape or not len(raw) or raw.dtype.kind not in kinds:
             numbers = "whole numbers" if inputs.whole else "numbers"
@@ -56,7 +49,7 @@ class ArrayPredictor(Predictor):
         return raw.astype(np.int64 if inputs.whole else np.float64)
 
 
-def samples(path: Path) -> npt.NDArray[Any]:
+def read_samples(path: Path) -> npt.NDArray[Any]:
     """Read an array of numbers from a ``.npy`` file; a file from others cannot run code.
 
     Raises

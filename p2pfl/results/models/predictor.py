@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -56,28 +56,45 @@ class Predictor:
     ----------
     saved
         The model with its description, see :meth:`load`.
+    others
+        Models that groups of peers have trained apart on the same columns. Then predictions are means over all models,
+        and who withdraws from one group leaves the other models as they are.
 
     Raises
     ------
     InputError
-        It describes data and predicts nothing.
+        The model describes data and predicts nothing, or another one takes or predicts something else.
+
+    References
+    ----------
+    Bourtoule et al., Machine unlearning, IEEE S&P 2021 (SISA).
     """
 
     block = 65_536
     """Samples that are predicted at once."""
 
-    def __init__(self, saved: SavedModel) -> None:
+    samples = False
+    """Whether it takes arrays of samples instead of tables."""
+
+    def __init__(self, saved: SavedModel, *others: SavedModel) -> None:
         traits = model_traits(saved.about.model.name)
         if not traits.predicts:
             prints = f"; p2pfl {traits.command} prints it" if traits.command else ""
             raise InputError(f"{saved.path} is a model {saved.about.model.name}, which predicts nothing{prints}")
+        for other in others:
+            if _form(other) != _form(saved):
+                raise InputError(
+                    f"{other.path} and {saved.path} take other columns or predict other values, so their predictions "
+                    "have no mean; name models of one experiment"
+                )
         self.saved = saved
         self.module = Prepared(saved)
+        self._modules = (self.module, *map(Prepared, others))
 
     @classmethod
-    def load(cls, path: str | Path, *, model: torch.nn.Module | str | None = None) -> Predictor:
+    def load(cls, *paths: str | Path, model: torch.nn.Module | str | None = None) -> Self:
         """Load ``NAME.safetensors`` of a run directory, see :func:`p2pfl.results.models.model_file.load`."""
-        return cls(load(path, model=model))
+        return cls(*(load(path, model=model, samples=cls.samples) for path in paths))
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -145,7 +162,7 @@ class Predictor:
     def _outputs(self, columns: torch.Tensor) -> torch.Tensor:
         try:
             with torch.inference_mode():
-                outputs: torch.Tensor = self.module(columns)
+                outputs = torch.stack([module(columns) for module in self._modules]).mean(0)
         except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ModelError(
@@ -180,6 +197,12 @@ class Predictor:
         classes = self.saved.names
         reader = labels if classes else numbers
         return reader(cells, Field(name, classes or None), missing=self.saved.missing, role="target")
+
+
+def _form(saved: SavedModel) -> tuple[Any, ...]:
+    """Return what models whose predictions have a mean share: columns, or shape of samples, and classes or target."""
+    about = saved.about
+    return saved.fields, about.inputs.shape, about.inputs.raw, saved.missing, saved.names, about.outputs.target
 
 
 def cells_of(source: Any, *, unaccounted: bool) -> TextCells:

@@ -102,7 +102,7 @@ def people_of(experiment: Experiment, federation: Federation, peers: Sequence[st
     parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
     held = {name: np.unique(np.concatenate([part[peer] for peer in peers])) for name, part in parts.items()}
     if whole:
-        counted = [held["train"], held["validation"], *([] if federation.common else [held["test"]])]
+        counted = [held["train"], held["validation"], *([held["test"]] if experiment.data.owned else [])]
         held = {"all": np.unique(np.concatenate(counted))}
     files = data_files(experiment, peers)
     if experiment.data.name == "table" and files:

@@ -50,6 +50,8 @@ def promise(
         True if there is private noise, of which whoever knows the seed can compute every number.
     """
     stated = _promise(protection, spent=spent, examples=examples, recomputable=recomputable)
+    if len(peers := protection.graph.peers) == 1 and not protection.claimed and examples is None:
+        return stated | {"statement": f"these are the data of {peers[0]} alone, which stay on this machine"}
     statement = "; ".join([stated["statement"], *_limits(experiment, protection, stated)])
     return stated | {"statement": statement}
 

@@ -21,7 +21,18 @@ options = { family = "binomial" }
 [privacy]
 mode = "pairwise"
 """
-REVIEWS = [("explain",), ("privacy",), ("describe",), ("components",), ("survival", "--horizon", "9")]
+NAMED = "name the peer whose table is here with --name"
+COMMANDS = {
+    ("explain",): NAMED,
+    ("privacy",): NAMED,
+    ("audit",): NAMED,
+    ("describe",): NAMED,
+    ("components",): NAMED,
+    ("survival", "--horizon", "9"): NAMED,
+    ("simulate",): NAMED,
+    ("run",): "start the peer whose table is here with p2pfl peer --name",
+    ("value",): "let whoever may hold all tables run it, because no peer alone can value the others",
+}
 
 
 @pytest.fixture
@@ -33,14 +44,64 @@ def ward(place):
     return place
 
 
-@pytest.mark.parametrize("command", REVIEWS)
-def test_an_error_about_the_table_of_another_site_names_the_option(p2pfl, ward, command):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_error_about_the_table_of_another_site_says_what_to_do(p2pfl, ward, command):
     said = p2pfl(*command, "ward.toml")
     assert said.status == 2
-    assert (
-        f'no table of "east" at {ward / "east.csv"}; correct `path`, or name the peer whose table is here with --name'
-        in said.err
+    assert said.err == f'p2pfl: no table of "east" at {ward / "east.csv"}; correct `path`, or {COMMANDS[command]}\n'
+
+
+@pytest.mark.usefixtures("ward")
+def test_a_run_is_forgotten_by_peers_that_play_it_again(p2pfl, place):
+    for peer in ("south", "east"):
+        (place / f"{peer}.csv").write_bytes((place / "north.csv").read_bytes())
+    assert p2pfl("simulate", "ward.toml", "--no-baselines").status == 0
+    (place / "east.csv").unlink()
+    said = p2pfl("forget", next((place / "runs").iterdir()), "--peer", "south", "--accept-difference")
+    assert said.status == 2
+    assert "or play the run again with p2pfl peer, and name its directory with --replayed" in said.err
+
+
+@pytest.mark.usefixtures("ward")
+def test_one_table_alone_is_simulated_and_stays_here(p2pfl, place):
+    said = p2pfl("simulate", "ward.toml", "--name", "north", "--no-baselines")
+    assert said.status == 0, said.err
+    assert "these are the data of north alone, which stay on this machine" in said.err
+    assert "regression of n = 60, 0 held out" in said.err
+    (run,) = (place / "runs").iterdir()
+    assert [path.name for path in (run / "peers").glob("*.safetensors")] == ["north.safetensors"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ward")
+def test_settings_are_compared_on_one_table(p2pfl):
+    said = p2pfl(
+        "sweep",
+        "ward.toml",
+        "--name",
+        "north",
+        "--seeds",
+        1,
+        "--over",
+        "model.options.ridge=1,2",
+        "--set",
+        "data.test=0.2",
+        "--json",
     )
+    assert said.status == 0, said.err
+    assert len(json.loads(said.out)["settings"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("least", [5, 1])
+def test_the_audit_attacks_the_rows_of_one_table(p2pfl, ward, least):
+    text = WARD.replace("smoke = [0, 1]", "smoke = [0, 1, 2]").replace("low = [0, 1]", 'low = "number"')
+    (ward / "ward.toml").write_text(text.replace("binomial", "gaussian"))
+    (ward / "north.csv").write_text((ward / "north.csv").read_text() + "\n60,2,0")  # the only 2
+    said = p2pfl("audit", "ward.toml", "--name", "north", "--trials", 1000, "--set", f"model.options.least={least}")
+    assert "attacked are the rows of north alone, dealt out among all peers; nothing leaves" in said.err
+    assert ("nobody is alone in a cell" in said.err.partition("broken: ")[2]) == (least == 1), said.err
+    assert said.status == (least == 1)
 
 
 @pytest.mark.usefixtures("ward")
@@ -62,15 +123,23 @@ def test_statistics_of_one_table_are_those_of_its_rows(p2pfl):
 
 
 @pytest.mark.usefixtures("ward")
-@pytest.mark.parametrize("command", ["explain", "privacy", "describe"])
+def test_the_ledger_lists_all_rows_that_a_statistic_of_one_table_counts(p2pfl):
+    assert p2pfl("describe", "ward.toml", "--name", "north", "--set", "data.test=0.2").status == 0
+    (run,) = json.loads(p2pfl("privacy", "north.csv", "--json").out)["runs"]
+    assert run["samples"] == 60
+
+
+@pytest.mark.usefixtures("ward")
+@pytest.mark.parametrize("command", ["explain", "privacy", "describe", "audit", "simulate", "sweep"])
 def test_a_name_that_no_peer_has_is_refused(p2pfl, command):
     said = p2pfl(command, "ward.toml", "--name", "nord")
     assert said.status == 2
     assert 'has no peer "nord"; choose one of east, north, south' in said.err
 
 
-def test_a_table_of_all_peers_has_no_single_owner(p2pfl):
-    said = p2pfl("describe", "small.toml", "--name", "peer0")
+@pytest.mark.parametrize("command", ["describe", "audit", "simulate", "sweep"])
+def test_a_table_of_all_peers_has_no_single_owner(p2pfl, command):
+    said = p2pfl(command, "small.toml", "--name", "peer0")
     assert said.status == 2
     assert "is one table of all peers, so --name has no effect; leave it out" in said.err
 

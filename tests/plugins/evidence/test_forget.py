@@ -2,16 +2,19 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 import tomli_w
+import torch
 from safetensors.torch import load_file
 
 import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.privacy.keys import Identity
+from p2pfl.results.evidence import Chain, Witness
 
 SMALL = {
     "name": "small",
@@ -55,7 +58,7 @@ def models(folder):
 @pytest.mark.parametrize("experiment", [SMALL, BOOSTING], ids=["fedavg", "boosting"])
 def test_a_replay_is_the_run_that_never_had_a_peer(home, experiment):
     old = simulated(home, experiment)
-    assert main(["forget", str(old), "--peer", "peer2", "--accept-difference", "--key", "officer.pem"]) == 0
+    assert main(["forget", str(old), "--peer", "peer2", "--unaccounted", "--key", "officer.pem"]) == 0
     never = read(experiment, changes=['learning.without=["peer2"]'])
     expected = p2pfl.simulate(never, baselines=False, unaccounted=True).models
     replayed = models(replay_of(home))
@@ -71,7 +74,6 @@ def test_the_models_of_the_old_run_are_gone_and_what_it_scored_stays(home):
     assert main(["forget", str(old), "--peer", "peer2", "--key", "officer.pem", "--html", "page.html"]) == 0
     assert [*(old / "peers").iterdir()] == []
     assert {path.name for path in old.iterdir() if path.is_file()} == {
-        "data.json",
         "events.jsonl",
         "experiment.toml",
         "metrics.jsonl",
@@ -120,9 +122,9 @@ def test_kept_models_and_a_missing_signature_are_said(home, capsys):
     assert "nobody has signed it" in capsys.readouterr().err
 
 
-def tables(home):
-    """Write tables of four peers with keys, and return the experiment."""
-    for number in range(4):
+def tables(home, *, peers=4):
+    """Write tables of peers with keys, and return the experiment."""
+    for number in range(peers):
         rng = np.random.default_rng(number)
         ages, ill = rng.integers(20, 80, 60), rng.random(60) < 0.4
         lines = [
@@ -134,6 +136,7 @@ def tables(home):
     options = {"path": "{peer}.csv", "target": "ill", "key": "id", "columns": {"age": "number", "ill": ["no", "yes"]}}
     return SMALL | {
         "rounds": 20,
+        "topology": {"kind": "complete", "peers": peers},
         "data": {"name": "table", "options": options},
         "model": {"name": "glm", "options": {"family": "binomial"}},
         "learning": {"algorithm": "exact"},
@@ -185,7 +188,7 @@ def test_a_replay_without_people_is_the_run_of_tables_that_never_had_them(home, 
         (SMALL, [], "nobody leaves; name a --peer, or the --rows"),
         (SMALL, ["--peer", "nobody"], 'learning.without names "nobody", which is no peer'),
         (SMALL, ["--rows", "gone-{peer}.txt"], "people leave a run by their keys, and these data have none"),
-        (BOOSTING, ["--peer", "peer1"], "agree with --accept-difference"),
+        (BOOSTING, ["--peer", "peer1"], "let three peers leave at once, or agree with --unaccounted"),
     ],
 )
 def test_what_cannot_be_forgotten_is_refused_and_nothing_is_deleted(home, capsys, experiment, arguments, sentence):
@@ -207,8 +210,104 @@ def test_live_peers_certify_a_replay_that_they_have_played(home, capsys):
     table = json.loads((new / "forgotten.json").read_text())
     assert table["peers"] == ["peer2"]
     assert {name.split(".")[0] for name in table["models_after"]} == {"peer0", "peer1", "peer3"}
-    assert main(["forget", str(new), "--replayed", str(new)]) == 2
-    assert "is no run without anybody" in capsys.readouterr().err
+    assert "the data of peer0, peer1, peer3 were not compared" in capsys.readouterr().err
+    assert sorted(path.name for path in (old / "peers").iterdir()) == [
+        f"peer{number}.{ending}" for number in range(4) for ending in ("evidence.jsonl", "journal")
+    ]
+
+
+@pytest.mark.slow
+def test_totals_and_coefficients_of_a_live_run_go_with_its_models(home):
+    experiment = tables(home)
+    (home / "small.toml").write_bytes(tomli_w.dumps(experiment).encode())
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    for extra in ([], ["--set", 'data.options.without="gone-{peer}.txt"']):
+        assert main(["run", "small.toml", "--no-baselines", *extra]) == 0
+    old, new = sorted((home / "runs").glob("small-*"), key=lambda path: path.stat().st_mtime_ns)
+    assert main(["forget", str(old), "--replayed", str(new), "--key", "officer.pem"]) == 0
+    assert sorted(path.name for path in (old / "peers").iterdir()) == [f"peer{number}.journal" for number in range(4)]
+    assert json.loads((old / "summary.json").read_text())["explained"] is None
+    table = json.loads((new / "forgotten.json").read_text())
+    assert {"peers/peer0.evidence.jsonl", "peers/peer0.evidence.key"} <= {each["path"] for each in table["deleted"]}
+    assert [(each["path"], each["keys"]) for each in table["emptied"]] == [("summary.json", ["explained"])]
+    assert table["data"] == {"peer0": True, "peer1": None, "peer2": True, "peer3": True}
+
+
+def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip_stays(home):
+    old = simulated(home, SMALL)
+    identity = Identity(bytes(32))
+    for peer in ("peer0", "peer1"):
+        witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity))
+        if peer == "peer0":
+            witness.take(np.arange(3), attempt=0, number=0, participants=["peer0", "peer1"])
+        witness.play(torch.zeros(2), round=0, spent=None)
+    (old / "peers" / "peer2.evidence.jsonl").write_text("damaged")
+    (old / "peers" / "peer0.json").write_text("{}")  # trees for XGBoost
+    (old / "peers" / "peer0.accuses-peer1.json").write_text("{}")
+    assert main(["forget", str(old), "--peer", "peer3", "--key", "officer.pem"]) == 0
+    assert sorted(path.name for path in (old / "peers").iterdir()) == [
+        "peer0.accuses-peer1.json",
+        "peer1.evidence.jsonl",
+    ]
+
+
+def test_coefficients_leave_the_summary_and_its_scores_stay(home, capsys):
+    old = simulated(home, tables(home) | {"data": {**tables(home)["data"], "test": 0.2}})
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    before = (old / "summary.json").read_text()
+    assert main(["forget", str(old), "--rows", "gone-{peer}.txt", "--key", "officer.pem"]) == 0
+    assert json.loads((old / "summary.json").read_text()) == json.loads(before) | {"explained": None}
+    assert main(["forget", "--check", str(replay_of(home))]) == 0
+    (old / "summary.json").write_text(before)
+    assert main(["forget", "--check", str(replay_of(home))]) == 1
+    assert "summary.json of the old run still has explained" in capsys.readouterr().err
+
+
+def test_a_peer_leaves_alone_if_the_certificate_records_it_and_three_leave_together(home, capsys):
+    old = simulated(home, tables(home, peers=6))
+    leaving = ["forget", str(old), "--keep", "--json"]
+    assert main([*leaving, "--peer", "peer5"]) == 2
+    assert "shows what it alone adds" in capsys.readouterr().err
+    assert main([*leaving, "--peer", "peer5", "--peer", "peer4", "--peer", "peer3"]) == 0
+    assert json.loads(capsys.readouterr().out)["accepted"] == []
+    assert main([*leaving, "--peer", "peer5", "--unaccounted"]) == 0
+    accepted = json.loads(capsys.readouterr().out)["accepted"]
+    assert accepted[0] == (
+        "the difference of the old and the new model shows the exact totals of peer5 to whoever has both"
+    )
+    assert any("peer5 takes part in only one of this run and run 1" in each for each in accepted[1:])
+
+
+def test_a_run_is_no_replay_of_itself_and_nobody_comes_back(home, capsys):
+    old = simulated(home, tables(home))
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    assert main(["forget", str(old), "--rows", "gone-{peer}.txt", "--keep"]) == 0
+    folder = replay_of(home)
+    shutil.copytree(folder, home / "copy")
+    (home / "other-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(30, 40)))
+    for number in (0, 2, 3):
+        (home / f"other-peer{number}.txt").write_text("")
+    for arguments, sentence in {
+        ("--replayed", str(folder)): "is the run itself",
+        ("--replayed", "copy"): "nobody leaves whom the old run had",
+        ("--rows", "gone-{peer}.txt"): "nobody leaves whom the old run had",
+        ("--rows", "other-{peer}.txt"): "people of peer1 had left the old run already, and would be back (6)",
+    }.items():
+        assert main(["forget", str(folder), *arguments]) == 2
+        assert sentence in capsys.readouterr().err
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(16)))
+    assert main(["forget", str(folder), "--rows", "gone-{peer}.txt"]) == 0
+
+
+def test_a_check_says_who_signed(home, capsys):
+    old = simulated(home, SMALL)
+    signed = ["--key", "officer.pem", "--request", "Dr North, 2 March 2030"]
+    assert main(["forget", str(old), "--peer", "peer2", *signed]) == 0
+    capsys.readouterr()
+    assert main(["forget", "--check", str(replay_of(home))]) == 0
+    error = capsys.readouterr().err
+    assert f"signed by the key {Identity(bytes(range(32))).fingerprint}" in error
+    assert "asked by: Dr North, 2 March 2030" in error
 
 
 @pytest.mark.parametrize(

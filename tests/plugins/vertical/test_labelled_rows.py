@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from statsmodels.api import Logit
 
 from p2pfl import simulate
 from p2pfl.core.errors import ExperimentError
@@ -61,14 +62,19 @@ def clinic(tmp_path):
     return settings, columns, target
 
 
-def joined_fit(columns, target):
-    """Fitted values of the joined table with indicators of missing rows, whose columns are zero."""
+def joined_design(columns):
+    """Joined table with indicators of missing rows, whose columns are zero."""
     rows = np.arange(200)
     parts = [np.ones((200, 1)), columns[:200, 4:]]
     for peer, own in (("ada", [0, 1]), ("eve", [2, 3])):
         there = np.isin(rows, list(KNOWN[peer]))[:, None]
         parts += [np.where(there, columns[:200][:, own], 0.0), there.astype(float)]
-    design = np.hstack(parts)
+    return np.hstack(parts)
+
+
+def joined_fit(columns, target):
+    """Return the coefficients and the fitted values of the joined table."""
+    design = joined_design(columns)
     beta = np.linalg.lstsq(design, target[:200], rcond=None)[0]
     return beta, design @ beta
 
@@ -90,6 +96,27 @@ def test_coefficients_and_predictions_are_those_of_the_joined_table_with_indicat
     people = [int(line.split(",")[0]) for line in (tmp_path / "bob.csv").read_text().splitlines()[1:]]
     assert predicted.values.tolist() == pytest.approx(fitted[people].tolist(), rel=1e-6)
     assert {*predicted.parties} == {"ada bob", "ada bob eve", "bob eve"}
+
+
+def test_a_logistic_regression_is_that_of_the_joined_table_with_indicators(clinic, tmp_path):
+    settings, columns, target = clinic
+    ill = target > np.median(target[:200]) + np.random.default_rng(1).normal(0, 4, 260)
+    head, *lines = (tmp_path / "bob.csv").read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    (tmp_path / "bob.csv").write_text(
+        "\n".join([head, *(",".join([who, own, "yes" if ill[int(who)] else "no"]) for who, own, _ in cells)])
+    )
+    declared = (tmp_path / "bob.columns.toml").read_text()
+    (tmp_path / "bob.columns.toml").write_text(declared.replace('y = "number"', 'y = ["no", "yes"]'))
+    run = simulate(settings | {"model": {"name": "glm", "options": {"family": "binomial"}}}, folder=tmp_path / "run")
+    oracle = Logit(ill[:200], joined_design(columns)).fit(method="newton", tol=1e-12, disp=False)
+    own = {peer: load_file(tmp_path / "run" / "peers" / f"{peer}.safetensors") for peer in KNOWN}
+    learned = np.concatenate([(own[peer]["weight"] / own[peer]["deviation"]).numpy()[:2] for peer in ("ada", "eve")])
+    places = [2, 3, 5, 6]
+    assert np.abs(learned - oracle.params[places]).max() < 1e-4 * oracle.bse[places].min()
+    learned = run.summary["privacy"]["learned"]
+    assert "which of its rows ada and eve lack, by their predictors" in learned["bob, the label holder"]
+    assert "which of its rows bob has" in learned["ada, a feature holder"]
 
 
 def test_a_party_that_lacks_no_row_gives_the_model_of_the_common_rows(clinic, tmp_path):

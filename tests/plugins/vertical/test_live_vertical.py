@@ -8,7 +8,7 @@ import pytest
 from p2pfl import live
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.vertical import encrypted_products
+from p2pfl.plugins.vertical import encrypted_products, vertical_descent
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
@@ -30,13 +30,18 @@ def alone(experiment):
     return experiment | two | {"data": {**experiment["data"], "split_options": {"label": "bob"}}}
 
 
-EXPERIMENTS = {"linear": LINEAR, "logistic": LOGISTIC, "linear, two": alone(LINEAR)}
+DESCENT = changed(
+    topology={"peers": ["ada", "bob", "cleo"]}, model={"name": "vertical_descent", "options": {"steps": 2}}
+)
+
+EXPERIMENTS = {"descent": DESCENT, "linear": LINEAR, "logistic": LOGISTIC, "linear, two": alone(LINEAR)}
 EXPERIMENTS |= {"logistic, two": pytest.param(alone(LOGISTIC), marks=pytest.mark.nightly)}  # a minute without gmpy2
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 async def test_live_peers_end_with_the_parts_of_the_simulation_to_the_last_bit(experiment, monkeypatch):
     monkeypatch.setattr(encrypted_products, "MODULUS_BITS", 448)
+    monkeypatch.setattr(vertical_descent, "MODULUS_BITS", 448)
     ended = await live(experiment, source=SeededSource(7))
     wanted = simulate(experiment, source=SeededSource(7))
     for peer, model in wanted.models.items():

@@ -26,6 +26,13 @@ def test_of_a_glm_the_label_holder_sees_one_exact_and_seven_noisy_predictors():
     assert "nobody shows more than 14 predictors of a row" in learned["bob, if it sends crafted residuals"]
 
 
+def test_less_noise_than_the_schedule_has_is_a_lie_that_gains_nothing():
+    lie = "a peer that asks for less noise, or alters published numbers"
+    assert "gains nothing: each owner bounds its noise" in LOGISTIC.disclosure.learned[lie]
+    assert lie not in replace(LOGISTIC, noisy=False).disclosure.learned
+    assert lie not in LINEAR.disclosure.learned
+
+
 def test_without_test_rows_the_label_holder_of_a_linear_model_sees_no_predictor():
     disclosure = replace(LINEAR, tested=False).disclosure
     assert "predictor" not in disclosure.statement
@@ -50,8 +57,14 @@ def test_without_a_helper_the_first_feature_holder_solves():
 
 
 def test_two_parties_alone_depend_on_encryption_and_on_no_third_peer():
-    statement = replace(LINEAR, helper=None, solver="ada", features=("ada",)).disclosure.statement
+    alone, three = (
+        replace(LINEAR, helper=None, solver="ada", features=features) for features in (("ada",), ("ada", "eve"))
+    )
+    statement = alone.disclosure.statement
     assert "neither breaks the Paillier encryption of the other" in statement
+    lie = "a party that encrypts more than its columns, or under a key that was made to read"
+    assert "reads nothing" in alone.disclosure.learned[lie]
+    assert lie not in three.disclosure.learned
     assert "conspire" not in statement
     assert "conspire" in replace(LINEAR, helper=None, solver="ada").disclosure.statement
 

@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+from p2pfl import simulate
 from p2pfl.core.errors import DataError, InputError, LearningError, ModelError
+from p2pfl.experiment import plan, read
+from p2pfl.plugins.vertical import vertical_descent
 from p2pfl.plugins.vertical.linear import fit_linear
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.vertical_descent import DescentOptions, fit_descent
 from p2pfl.privacy.keys import SeededSource
+from vertical_experiments import changed
 from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
 ROWS, BITS = 60, 256
+
+TWO = changed(
+    topology={"peers": ["ada", "bob", "cleo"]},
+    model={"name": "vertical_descent", "options": {"steps": 25, "rate": 0.4, "ridge": 100.0}},
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +37,7 @@ def asked(table, roles=PAIR, **options):
 
 
 def test_descent_ends_at_the_model_of_the_gram_matrix(table):
-    fit = play(asked(table, steps=200, tolerance=1e-15), PAIR)
+    fit = play(asked(table, steps=200, rate=0.5, tolerance=1e-15), PAIR)
     features, target = table
     parts = split(features, PAIR)
     linear = fit_linear(joined_table(parts, target, PAIR), SeededSource(1))
@@ -41,7 +50,7 @@ def test_descent_ends_at_the_model_of_the_gram_matrix(table):
 
 
 def test_a_ridge_is_that_of_standardised_columns(table):
-    fit = play(asked(table, steps=120, ridge=5.0), PAIR)
+    fit = play(asked(table, steps=120, rate=0.5, ridge=5.0), PAIR)
     features, target = table
     parts = split(features, PAIR)
     whole = np.concatenate([parts["ada"], parts["bob"]], axis=1)
@@ -60,6 +69,35 @@ def test_parties_see_encrypted_and_masked_numbers_and_the_helper_masked_gradient
     masked = [message for message in views["ada"] if len(message) == 6]
     assert all(message[2] >> 40 == 0 and message[2] > 0 for message in masked)  # 168 bits in three words
     assert len({*masked}) == 3
+
+
+def test_the_indicator_of_one_person_shows_their_target_in_the_first_gradient(table):
+    features, target = table
+    features = np.column_stack([features[:, 0], np.arange(ROWS) == 7, features[:, 2:]]).astype(float)
+    fit = play(asked((features, target), steps=1), PAIR)  # ada has the columns 1 and 3
+    indicator = features[:, 1] - features[:, 1].mean()
+    theta = fit.own("ada")["coefficients"][0] * indicator.std()  # after a step of the share rate of the gradient
+    products = theta * ROWS / DescentOptions().rate * indicator.std()
+    assert products == pytest.approx(target[7] - target.mean(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_an_experiment_of_two_parties_runs_it_and_states_what_it_discloses(monkeypatch, tmp_path):
+    monkeypatch.setattr(vertical_descent, "MODULUS_BITS", 448)
+    run = simulate(TWO, folder=tmp_path / "run")
+    assert run.summary["together"] == pytest.approx(run.summary["pooled"], abs=0.01)
+    assert run.summary["difference"] < 0.2  # it has not ended
+    learned = run.summary["privacy"]["learned"]
+    assert "gradient at each of at most 25 steps" in learned["ada, a feature holder"]
+    assert "the loss at each step, and gradients under masks" in learned["cleo, the helper"]
+    assert "that person's target" in learned["ada, if it enters the indicator of one person"]
+    assert "decrypts masked gradients" in run.summary["privacy"]["statement"]
+    assert run.models["bob"]["steps"] == 25
+
+
+def test_three_parties_are_refused_before_anything_leaves():
+    with pytest.raises(InputError, match=r"two parties and a helper, not of ada, bob, cleo, eve"):
+        plan(read(changed(model={"name": "vertical_descent", "options": {}})))
 
 
 def test_what_makes_no_descent_is_refused(table):

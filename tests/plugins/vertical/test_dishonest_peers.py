@@ -1,0 +1,123 @@
+"""Peers that do not follow the protocol: what they gain, and how honest ones end the run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from p2pfl.core.errors import PrivacyError
+from p2pfl.learning.additive import add_up
+from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
+from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, NewtonState, ShownPredictors
+from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.privacy.keys import SeededSource
+from vertical_roles import PAIR, joined_table, play, play_altered
+
+ROWS = 400
+
+
+def drawn(seed=1):
+    """Return the columns of ada and bob, and a target of two classes that follows from both."""
+    rng = np.random.default_rng(seed)
+    parts = {"ada": rng.normal(size=(ROWS, 3)), "bob": rng.normal(size=(ROWS, 2))}
+    eta = parts["ada"] @ [1, 0.5, -1] + parts["bob"] @ [0.4, -0.3]
+    return parts, (rng.random(ROWS) < 1 / (1 + np.exp(-eta))).astype(float)
+
+
+def asked(seed=2, **options):
+    parts, target = drawn()
+    return fit_newton(joined_table(parts, target, PAIR), SeededSource(seed), NewtonOptions(**options))
+
+
+def first_predictors(asking):
+    """Return what bob receives at the first point, where the fit is left."""
+    question = next(asking)
+    while question.to is None or question.to.peer != "bob" or question.size != ROWS:
+        question = asking.send(add_up(question, PAIR.peers))
+    return sum(question.answer(peer) for peer in question.to.among) / 2**24
+
+
+def noise_of(**options):
+    """Return the deviation of the noise of the first predictors, which follow from sums but for it."""
+    one, other = (first_predictors(asked(seed, **options)) for seed in (1, 2))
+    return (one - other).std() / np.sqrt(2)
+
+
+def lying_solver(monkeypatch, **lies):
+    """Make the solver publish and send other numbers than the method asks for."""
+    prepared = NewtonState.prepared
+
+    def changed(self):
+        state = prepared(self)
+        return replace(state, **{name: lie(getattr(state, name)) for name, lie in lies.items()})
+
+    monkeypatch.setattr(NewtonState, "prepared", changed)
+
+
+# ---------------------------------------------------------------------- noise of predictors
+
+
+def test_a_solver_that_publishes_hardly_any_noise_changes_nothing_of_what_the_label_holder_sees(monkeypatch):
+    honest = noise_of()
+    lying_solver(monkeypatch, deviation=lambda deviation: 1e-9 * deviation)
+    assert 0.9 * honest < noise_of() < 1.1 * honest
+    assert honest > 0.25
+
+
+def test_coefficients_that_outweigh_the_noise_are_shown_under_noise_that_grows_with_them(monkeypatch):
+    lying_solver(monkeypatch, beta=lambda beta: 1e3 * beta)
+    assert noise_of() > 0.08 * first_predictors(asked()).std() > 50
+
+
+@pytest.mark.parametrize(
+    ("lie", "sentence"),
+    [
+        (lambda _: 1e9, r"noise of deviation 1e\+09, where the schedule has at most 0\.3"),
+        (lambda _: -1.0, "noise of deviation -1"),
+        (lambda _: np.nan, "noise of deviation nan"),
+        (lambda _: 0.0, "exact ones only at the end"),
+    ],
+)
+def test_noise_that_the_schedule_does_not_have_ends_the_fit(lie, sentence, monkeypatch):
+    lying_solver(monkeypatch, deviation=lie)
+    with pytest.raises(PrivacyError, match=sentence):
+        play(asked(), PAIR)
+
+
+def test_coefficients_that_are_no_numbers_end_the_fit(monkeypatch):
+    lying_solver(monkeypatch, beta=lambda beta: np.nan * beta)
+    with pytest.raises(PrivacyError, match="coefficients that are no numbers from cleo"):
+        play(asked(), PAIR)
+
+
+def test_a_solver_that_goes_on_and_on_sees_no_further_predictors(monkeypatch):
+    lying_solver(monkeypatch, going=lambda _: True)
+    with pytest.raises(PrivacyError, match="further predictors after 8"):
+        play(asked(), PAIR)
+    with pytest.raises(PrivacyError, match=f"further predictors after {MAX_PREDICTORS}"):
+        play(asked(predictor_noise=False), PAIR)
+
+
+def test_the_schedule_allows_each_sequence_that_the_method_takes_and_no_shorter_one():
+    for restarts in range(MAX_RESTARTS + 1):
+        shown = ShownPredictors(noisy=True)
+        for share in (*SCHEDULE[:-1], *AGAIN * restarts, 0.0):
+            assert shown.show(0.9 * share) >= share
+            shown.judge(accepted=True)
+    shown = ShownPredictors(noisy=True)
+    for _ in range(3):  # a point that was halved has the noise of the one before
+        assert shown.show(0.1) == SCHEDULE[0]
+        shown.judge(accepted=False)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_who_alters_a_published_number_is_noticed_by_the_peer_that_published_it(number):
+    """The numbers of columns, whether there is another point with which noise, and whether it was accepted."""
+
+    def change(place, total):
+        if place == number:
+            total[-1] += 1
+        return total
+
+    with pytest.raises(PrivacyError, match=r"all peers have received other numbers than (ada|bob|cleo) has published"):
+        play_altered(asked(), PAIR, change)
