@@ -145,6 +145,11 @@ def test_what_does_not_work_with_columns_at_different_peers_is_one_sentence(chan
         plan(read(SETTINGS | changes))
 
 
-def test_models_that_are_not_of_totals_are_refused():
+def test_algorithms_that_take_no_totals_are_refused():
     with pytest.raises(ExperimentError, match=r'learning.algorithm = "fedavg" .* set model.name to a model of totals'):
-        plan(read(SETTINGS | {"model": {"name": "linear"}}))
+        plan(read(SETTINGS | {"model": {"name": "linear"}, "learning": {"algorithm": "fedavg"}}))
+
+
+def test_the_partitioning_knows_its_models_and_all_follow_from_totals():
+    made = plan(read(SETTINGS | {"model": {"name": "of_columns"}}))
+    assert made.experiment.learning.algorithm == "exact"

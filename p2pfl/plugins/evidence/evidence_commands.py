@@ -46,7 +46,7 @@ class VerifyOptions(JsonOptions, TrustOptions):
 class RepairOptions(OutputOptions, JsonOptions, TrustOptions):
     """Remove peers from a model approximately, at a third of a replay; it is no erasure, and says how far it is."""
 
-    run: Annotated[str, Argument("the run directory of a simulation", "RUN")]
+    run: Annotated[str, Argument("the run directory of a simulation, or of live peers whose data are all here", "RUN")]
     peer: Annotated[list[str], Option("a peer that leaves; again for more", "PEER")]
     replay: Annotated[bool, Option("play the run without them as well, twice, to compare with")] = False
 

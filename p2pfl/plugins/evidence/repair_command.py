@@ -93,7 +93,7 @@ def run(options: RepairOptions) -> int:
     from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
 
     folder = Path(options.run)
-    check_repeatable(folder)
+    check_repeatable(folder, live=True)
     check_trust(folder, trust=options.trust_code, command="repair")
     if not options.peer:
         raise InputError("nobody leaves; name a --peer")
@@ -103,7 +103,7 @@ def run(options: RepairOptions) -> int:
     changes = [*changes_without(before, options.peer, None), rounds]
     after = read(folder / "experiment.toml", changes=changes, trust_code=True)
     whole, never = plan(before), plan(after)
-    _check(never)
+    _check(never, old)
     repairing = calibrated(never, update_lengths(old.metrics))
     warn_unaccounted(never)
     note_tables(never)
@@ -136,9 +136,14 @@ def run(options: RepairOptions) -> int:
     )
 
 
-def _check(never: Plan) -> None:
+def _check(never: Plan, old: Run) -> None:
     """Refuse runs whose updates cannot be calibrated, or whose models would not be compared rightly."""
     repairable_learner(never)
+    if absent := sorted({*never.topology.peers} - {*old.models}):
+        raise InputError(
+            f"{old.folder} has no model of {absent[0]}, and a repair needs the models, records and data of all peers; "
+            "replay the run with p2pfl forget"
+        )
     if never.claims or never.experiment.data.scale:
         key = "private noise, which each new run is charged for" if never.claims else "data.scale"
         raise InputError(f"a repair does not work with {key}; replay the run with p2pfl forget")

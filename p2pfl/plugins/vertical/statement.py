@@ -161,6 +161,11 @@ class VerticalRun:
                 f"makes the model wrong and learns nothing more; a check by {self.label} finds faults, not a clever lie"
             )
             lies[f"{self.helper} and a party, if they conspire"] = "read the columns that were multiplied with theirs"
+        elif len(self.parties) == 2:
+            lies["a party that encrypts more than its columns, or under a key that was made to read"] = (
+                "reads nothing: noise of the other party fills all that can be encrypted, and a certificate shows that "
+                "the key hides the rest"
+            )
         lies["anybody with guessed ids"] = GUESSED_IDS
         return lies
 

@@ -89,7 +89,7 @@ def home(tmp_path, monkeypatch):
 def simulated(home, experiment):
     (home / "small.toml").write_bytes(tomli_w.dumps(experiment).encode())
     assert main(["simulate", "small.toml", "--no-baselines"]) == 0
-    (folder,) = (home / "runs").glob("small-*")
+    (folder,) = (home / "runs").glob(f"{experiment['name']}-*")
     return str(folder)
 
 
@@ -113,6 +113,29 @@ def test_the_command_compares_the_repaired_model_with_a_replay_and_writes_it(hom
     assert main(["repair", folder, "--peer", "peer2"]) == 0
     assert "is approximate and erases nothing" in (said := capsys.readouterr().err)
     assert "add --replay" in said
+
+
+@pytest.mark.slow
+def test_a_live_run_is_repaired_as_its_simulation_is(home, capsys):
+    repaired = [simulated(home, SMALL | {"name": "simulated"})]
+    (home / "live.toml").write_bytes(tomli_w.dumps(SMALL | {"name": "live"}).encode())
+    assert main(["run", "live.toml", "--no-baselines"]) == 0
+    repaired += [str(folder) for folder in (home / "runs").glob("live-*")]
+    capsys.readouterr()
+    tables = []
+    for folder in repaired:
+        assert main(["repair", folder, "--peer", "peer2", "--replay", "--json"]) == 0
+        tables.append(json.loads(capsys.readouterr().out)["models"])
+    for one, other in zip(*tables, strict=True):
+        assert one["distance"] == pytest.approx(other["distance"], abs=1e-6)
+        assert one["membership"] == pytest.approx(other["membership"])
+
+
+def test_a_run_without_the_models_of_all_peers_is_not_repaired(home, capsys):
+    folder = simulated(home, SMALL)
+    (home / folder / "peers" / "peer1.safetensors").unlink()
+    assert main(["repair", folder, "--peer", "peer2"]) == 2
+    assert "has no model of peer1, and a repair needs" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -57,8 +57,14 @@ def test_without_a_helper_the_first_feature_holder_solves():
 
 
 def test_two_parties_alone_depend_on_encryption_and_on_no_third_peer():
-    statement = replace(LINEAR, helper=None, solver="ada", features=("ada",)).disclosure.statement
+    alone, three = (
+        replace(LINEAR, helper=None, solver="ada", features=features) for features in (("ada",), ("ada", "eve"))
+    )
+    statement = alone.disclosure.statement
     assert "neither breaks the Paillier encryption of the other" in statement
+    lie = "a party that encrypts more than its columns, or under a key that was made to read"
+    assert "reads nothing" in alone.disclosure.learned[lie]
+    assert lie not in three.disclosure.learned
     assert "conspire" not in statement
     assert "conspire" in replace(LINEAR, helper=None, solver="ada").disclosure.statement
 
