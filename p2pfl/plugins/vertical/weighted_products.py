@@ -70,9 +70,9 @@ class RowWeights:
             sizes = np.abs(values)
             if not sizes.sum() >= least * sizes.max(initial=0.0):
                 raise PrivacyError(
-                    f"{owner} sends no sums in which one person has more than 1/{least:.0f} of all {name}, as they come "
-                    "close to that person's row; set model.options.ridge, merge rare levels, or leave out the column "
-                    "that tells the class"
+                    f"{owner} sends no sums in which one person has more than 1/{least:.0f} of all {name}, as they "
+                    "come close to that person's row; set model.options.ridge, merge rare levels, or leave out the "
+                    "column that tells the class"
                 )
         return self
 
