@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import msgspec
 import torch
@@ -19,24 +15,21 @@ from p2pfl.cli import terminal
 from p2pfl.cli.experiments import check_consent, experiment_of, note_tables
 from p2pfl.cli.running.running_commands import brokers_of_peer
 from p2pfl.core.errors import InputError
-from p2pfl.core.rows import Layout, Rows
-from p2pfl.core.traits import LearnerTraits
-from p2pfl.data import Federation
 from p2pfl.data.parties import Parties
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.parts.peer_graph import peers_of
 from p2pfl.learning.additive import Asking, Step
-from p2pfl.learning.learner import SequentialLearner
 from p2pfl.plugins.vertical.alignment import AlignedRows, align, align_openly
+from p2pfl.plugins.vertical.short_session import SessionLearner, join_session
 from p2pfl.plugins.vertical.vertical_commands import AlignOptions
-from p2pfl.privacy.keys import SecretSource, Source
+from p2pfl.privacy.keys import SecretSource
 
 SUFFIX = "-alignment"
 """Ending of the name of the run, so that no peer takes it for the run that learns."""
 
 
-class AlignmentLearner(SequentialLearner):
-    """Learner that aligns rows and learns nothing; its model is the number of common rows.
+class AlignmentLearner(SessionLearner):
+    """Learner that aligns rows; its number is that of the common rows.
 
     Parameters
     ----------
@@ -46,44 +39,10 @@ class AlignmentLearner(SequentialLearner):
         Name of the run.
     """
 
-    traits: ClassVar[LearnerTraits] = LearnerTraits(additive=True, converges=True)
-    layout = Layout(("common",), ((1,),))
-    dtype = torch.float64
-    gradients_missing = "an alignment has none"
-
     def __init__(self, parties: Parties, *, run: str) -> None:
-        self.parties, self.run = parties, run
-        self._source: Source = SecretSource()
+        super().__init__(run=run)
+        self.parties = parties
         self.results = list[AlignedRows]()  # of each local peer; copies share the list
-
-    def on(self, federation: Federation) -> Self:
-        """Return the learner itself."""
-        del federation
-        return self
-
-    def drawing(self, source: Source) -> Self:
-        """Return the learner that takes its secrets from a source."""
-        other = copy(self)
-        other._source = source  # noqa: SLF001
-        return other
-
-    def start(self, peers: Sequence[str]) -> Rows:
-        """Return zeros, ``[R, 1]``."""
-        return torch.zeros(len(peers), 1, dtype=torch.float64)
-
-    def samples(self, peers: Sequence[str]) -> torch.Tensor:
-        """Return zeros, ``[R]``, as nothing is learned from samples."""
-        return torch.zeros(len(peers), dtype=torch.int64)
-
-    def train(self, row: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, float]:
-        """Return the model as it is."""
-        del peer, round
-        return row, math.nan
-
-    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return no scores."""
-        del rows, peers, part
-        return {}
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of the alignment."""
@@ -133,24 +92,10 @@ def align_tables(options: AlignOptions) -> int:
 
 def _align_live(options: AlignOptions, resolved: Plan, learner: AlignmentLearner, *, peer: str) -> AlignedRows:
     """Return the alignment of this peer with the others, which run the same command."""
-    from p2pfl.cli.interrupts import run_until_interrupted  # noqa: PLC0415 (with its network)
-    from p2pfl.cli.running import view  # noqa: PLC0415
-    from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
-    from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
+    from p2pfl.cli.running import view  # noqa: PLC0415 (with its network)
 
-    urls, trust = brokers_of_peer(resolved.experiment), resolved.experiment.trust
     lines = view.Lines(resolved, peers=1, quiet=options.json, compares=False)
-    with TemporaryDirectory(prefix="p2pfl-align-") as folder:  # of keys and checkpoints, which nobody needs again
-        (Path(folder) / "peers").mkdir()
-        playing = live(
-            resolved,
-            peer,
-            urls=urls,
-            folder=Path(folder),
-            owned=credentials(trust, peer=peer, folder=Path(folder) / "keys"),
-            notify=lines.observe,
-        )
-        run_until_interrupted(playing)
+    join_session(resolved, peer, urls=brokers_of_peer(resolved.experiment), notify=lines.observe)
     return learner.results[-1]  # an attempt that was played again has left another one
 
 

@@ -250,7 +250,7 @@ class _Descent:
     def _hidden(self, party: str, number: Any, message: int) -> Any:
         """Return an encryption of the sum of an encrypted number, 1 for none, and a message, by a party."""
         key, powers = self.keys[party]()
-        return key.hide(number, message, self.drawn(party), powers)
+        return key.hide(number, message, powers.power(self.drawn(party)(powers.bits)))
 
     def _step(self, theta: Thetas) -> Questions[tuple[Thetas, PrivateMessage]]:
         """Return the coefficients after a step, and where the helper has the encrypted loss before it."""

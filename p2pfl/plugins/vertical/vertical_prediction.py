@@ -15,7 +15,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
 from p2pfl.plugins.vertical.block import NAME, Block
-from p2pfl.plugins.vertical.keys import identify_rows, read_keys
+from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
@@ -58,12 +58,29 @@ class PartyFile:
         Encoded columns of the new rows, ``[n, F]``.
     keys
         For each key, the value of each row.
+    classes
+        Names of the classes, in the file of the label holder of a classification.
     """
 
     block: Block
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def predictor(self) -> Floats:
+        """Part of the linear predictor of each row, ``[n]``."""
+        return self.block.predictor_of(self.tensors, self.features)
+
+    def predictor_at(self, rows: Ints) -> Floats:
+        """Return the part of the linear predictor of some rows, of which -1 stands for a person whom it lacks."""
+        if not len(self):
+            return np.full(len(rows), self.block.absent_predictor(self.tensors))
+        return np.where(rows != ABSENT, self.predictor[rows], self.block.absent_predictor(self.tensors))
 
 
 def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> JoinedPredictions:
@@ -95,23 +112,46 @@ def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> Join
             f'as "new/{PEER}.csv", for a run on data.name = "vertical"'
         )
     keys = read_keys(options["keys"])
-    files, label, classes = dict[str, PartyFile](), "", tuple[str, ...]()
-    for path in sorted((run.folder or Path()).glob("peers/*.safetensors")):
-        if not _is_block(path):
-            continue
-        predictor, peer = Predictor.load(path), path.name.removesuffix(".safetensors")
-        cells = cells_of(table.replace(PEER, peer), unaccounted=unaccounted)
-        columns = torch.from_numpy(predictor.columns(cells, unaccounted=unaccounted))
-        features = predictor.module.inputs(columns).numpy()
-        values, _ = identify_rows(cells, keys)
-        tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-        block = cast("Block", predictor.saved.exact)
-        files[peer] = PartyFile(block, tensors, features, values)
-        if block.label:
-            label, classes = peer, predictor.saved.names
-    if not label:
+    files = {
+        peer: read_party_file(path, table.replace(PEER, peer), keys, unaccounted=unaccounted)
+        for peer, path in block_files(run).items()
+    }
+    label = next((peer for peer, file in files.items() if file.block.label), None)
+    if label is None:
         raise InputError(f"{run.folder} has no file of the label holder; put the files of all parties into its peers/")
-    return _joined(label, files, classes)
+    return _joined(label, files)
+
+
+def block_files(run: Run) -> dict[str, Path]:
+    """Return the files in a run directory that hold the part of a party, by peer."""
+    paths = sorted((run.folder or Path()).glob("peers/*.safetensors"))
+    return {path.name.removesuffix(".safetensors"): path for path in paths if _is_block(path)}
+
+
+def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unaccounted: bool) -> PartyFile:
+    """Return the part of a party, and its table of new rows.
+
+    Parameters
+    ----------
+    path, table
+        Paths of both.
+    keys
+        Keys of people.
+    unaccounted
+        True if a table that has an account is read all the same.
+
+    Raises
+    ------
+    InputError
+        The file or the table cannot be read, or does not fit.
+    """
+    predictor = Predictor.load(path)
+    cells = cells_of(table, unaccounted=unaccounted)
+    columns = torch.from_numpy(predictor.columns(cells, unaccounted=unaccounted))
+    features = predictor.module.inputs(columns).numpy()
+    values, _ = identify_rows(cells, keys)
+    tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
+    return PartyFile(cast("Block", predictor.saved.exact), tensors, features, values, predictor.saved.names)
 
 
 def _is_block(path: Path) -> bool:
@@ -122,27 +162,40 @@ def _is_block(path: Path) -> bool:
         return f'"name": "{NAME}"' in (file.metadata() or {}).get("p2pfl", "")
 
 
-def _joined(label: str, files: Mapping[str, PartyFile], classes: tuple[str, ...]) -> JoinedPredictions:
+def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
     """Return the predictions of all rows of the label holder."""
     own = files[label]
-    predictor = own.block.predictor_of(own.tensors, own.features)
-    everybody = np.ones(len(predictor), bool)
-    known: list[list[str]] = [[label] for _ in predictor]
+    foreign = np.zeros(len(own))
+    everybody = np.ones(len(own), bool)
+    known: list[list[str]] = [[label] for _ in foreign]
     for peer, party in files.items():
         if peer == label:
             continue
         rows = rows_of(own.keys, party.keys)
-        there = rows >= 0
-        part = party.block.predictor_of(party.tensors, party.features)
-        predictor = predictor + np.where(there, part[rows], party.block.absent_predictor(party.tensors))
-        everybody &= there | party.block.may_lack
-        for row in np.flatnonzero(there).tolist():
+        foreign += party.predictor_at(rows)
+        everybody &= (rows != ABSENT) | party.block.may_lack
+        for row in np.flatnonzero(rows != ABSENT).tolist():
             known[row].append(peer)
+    return predict_rows(own, foreign, [who if whole else [] for who, whole in zip(known, everybody, strict=True)])
+
+
+def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]) -> JoinedPredictions:
+    """Return the predictions of the rows of the label holder.
+
+    Parameters
+    ----------
+    own
+        File of the label holder.
+    foreign
+        Sums of the others' parts of the linear predictors, ``[n]``.
+    known
+        Names of the parties that know the person, by row; empty where the label holder's own model predicts.
+    """
+    together = own.block.kind.outputs((own.predictor + foreign)[:, None])
     alone = own.block.outputs_alone(own.tensors, own.features)
-    outputs = np.where(everybody[:, None], own.block.kind.outputs(predictor[:, None]), alone)
-    values = torch.from_numpy(outputs).softmax(1).numpy() if classes else outputs[:, 0]
-    parties = [" ".join(sorted(who)) if whole else ALONE for who, whole in zip(known, everybody.tolist(), strict=True)]
-    return JoinedPredictions(values, classes, parties)
+    outputs = np.where(np.array([bool(who) for who in known], bool)[:, None], together, alone)
+    values = torch.from_numpy(outputs).softmax(1).numpy() if own.classes else outputs[:, 0]
+    return JoinedPredictions(values, own.classes, [" ".join(sorted(who)) if who else ALONE for who in known])
 
 
 def rows_of(own: Sequence[Sequence[str | None]], others: Sequence[Sequence[str | None]]) -> Ints:
