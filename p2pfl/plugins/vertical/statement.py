@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
-from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, MAX_PREDICTORS
+from p2pfl.plugins.vertical.weighted_products import ROWS_PER_WEIGHT
 from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
@@ -143,13 +144,17 @@ class VerticalRun:
         step = ", at each step" if self.steps else ""
         lies = {
             "a party that enters the indicator of one person": (
-                f"shows {self.solver} that person's row, exactly: as many people as it has columns{step}; only a "
+                f"shows {self.solver} that person's row, exactly: a few people for each of its columns{step}; only a "
                 "contract and the bound on steps answer this"
             )
         }
         if self.steps:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
+            )
+            lies[f"{self.solver}, if it sends crafted coefficients"] = (
+                f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "
+                f"1/{LEAST_ROWS // ROWS_PER_WEIGHT} of all weights, but two such sums may differ in one person"
             )
             if self.noisy:
                 lies["a peer that asks for less noise, or alters published numbers"] = (
