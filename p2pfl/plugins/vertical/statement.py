@@ -128,7 +128,8 @@ class VerticalRun:
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
-                f"or {MAX_PREDICTORS - 1} times where steps are slow; anew if the round is played again"
+                f"or up to {MAX_PREDICTORS - 1} times where rows are few or steps are slow; anew if the round is "
+                "played again"
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
