@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p2pfl.core.errors import PrivacyError
+from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.learning.additive import add_up
+from p2pfl.plugins.vertical.gram import ask_design
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.newton_steps import AGAIN, MAX_RESTARTS, SCHEDULE, NewtonState, ShownPredictors
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
@@ -148,6 +149,15 @@ def test_the_schedule_allows_each_sequence_that_the_method_takes_and_no_shorter_
     for _ in range(3):  # a point that was halved has the noise of the one before
         assert shown.show(0.1) == SCHEDULE[0]
         shown.judge(accepted=False)
+
+
+@pytest.mark.parametrize(("width", "error"), [(-40, PrivacyError), (1000, LearningError)])
+def test_a_number_of_columns_that_no_party_has_ends_the_run_at_the_others_in_a_sentence(width, error):
+    parts, target = drawn()
+    asking = ask_design(joined_table(parts, target, PAIR))
+    own = next(asking).answer("bob")
+    with pytest.raises(error, match=r"ada comes with -40 columns|1003 coefficients of all parties for 400 rows"):
+        asking.send(own + np.array([width, 0]))
 
 
 @pytest.mark.parametrize("number", range(3))
