@@ -36,6 +36,8 @@ class Party:
         Classes ``[n]`` int64 or numbers ``[n]`` float64; ``None`` unless the party is the label holder.
     notes
         Sentences on the table for its owner alone.
+    name
+        Name of the party.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Party:
     description: Description = field(default_factory=Description)
     target: npt.NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+    name: str = ""
 
     def __len__(self) -> int:
         return len(self.features)
@@ -59,6 +62,11 @@ class Party:
     def columns(self) -> tuple[str, ...]:
         """Names of the features, ``[a]``."""
         return tuple(feature_names(self.features.shape[1], self.description.columns))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Meaning of the columns; numbers where nothing is known."""
+        return self.description.columns or tuple(Field(name) for name in self.columns)
 
     @property
     def used(self) -> tuple[str, ...]:

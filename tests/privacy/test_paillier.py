@@ -1,5 +1,6 @@
 """Paillier encryption against Python integers, with and without gmpy2."""
 
+import math
 from itertools import count
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_a_combination_decrypts_to_the_sum_of_products(key, pairs, noise):
     expected = sum(x * y for x, y in pairs)
     assert key.decrypt(combined) == expected
     draw = stream(bytes(range(32)))
-    hidden = key.public.hide(combined, abs(noise), draw, key.public.rerandomiser(draw))
+    hidden = key.public.hide(combined, abs(noise), key.public.fresh(draw))
     assert key.decrypt(hidden) == centred(expected + abs(noise), int(key.public.modulus))
 
 
@@ -67,11 +68,56 @@ def test_the_holder_of_the_key_finds_in_a_combination_the_powers_it_drew_and_aft
     assert residue(key, combined) == pow(residue(key, numbers[1]), 2, key.public.square)
     draw = stream(bytes(range(32)))
     powers = key.public.rerandomiser(draw)
-    residues = {int(residue(key, key.public.hide(combined, 5, draw, powers))) for _ in range(20)}
+    residues = {int(residue(key, key.public.hide(combined, 5, powers.power(draw(powers.bits))))) for _ in range(20)}
     assert len(residues) == 20
     assert residue(key, combined) not in residues
     half = (int(key._primes[0]) - 1) // 2  # the order of squares modulo p
     assert all(pow(each, half, key._primes[0]) == 1 for each in residues)
+
+
+def test_encrypted_numbers_that_are_no_squares_do_not_show_whether_factors_are_odd(key):
+    """The holder sees whether what it receives is a square modulo p: by a coin, and not by the parity of the factor."""
+    prime, square = key._primes[0], key.public.square
+    other = next(each for each in range(2, 99) if pow(each, (prime - 1) // 2, prime) != 1)
+    crafted = key.encrypt(1) * pow(other, key.public.modulus, square) % square
+    draw = stream(bytes(range(32)))
+    for factor in (2, 3):
+        combined = key.public.combine([crafted], np.array([factor]))
+        hidden = [key.public.hide(combined, 5, key.public.fresh(draw)) for _ in range(200)]
+        squares = sum(pow(residue(key, each), (prime - 1) // 2, prime) == 1 for each in hidden)
+        assert 70 < squares < 130
+
+
+def test_a_certificate_shows_that_each_number_has_one_root(key):
+    key.public.check_certificate(key.certificate())
+    with pytest.raises(PrivacyError, match="not the product of two primes"):
+        key.public.check_certificate([key.certificate()[0]] * paillier.ROOTS)
+
+
+def product(*factors):
+    """Return a key of 256 bits whose modulus has some prime factors, and another one."""
+    whole = math.prod(factors)
+    return next(
+        PublicKey(whole * rest, bits=BITS)
+        for rest in range(2 ** (BITS - 1) // whole + 2 & ~1 | 1, 2**BITS // whole, 2)
+        if is_prime(rest, stream(bytes(32)))
+    )
+
+
+@pytest.mark.parametrize("factors", [(3,), (131071,), (2**61 - 1, 2**61 - 1)])
+def test_a_modulus_with_small_or_repeated_factors_has_no_certificate(factors):
+    public = product(*factors)
+    primes = [*dict.fromkeys(factors), int(public.modulus) // math.prod(factors)]
+    order = math.prod(prime - 1 for prime in primes)  # beside the n-th powers where a factor is repeated
+    root = pow(int(public.modulus), -1, order)
+    roots = [pow(number, root, public.modulus) for number in public.challenges()]
+    with pytest.raises(PrivacyError, match="not the product of two primes"):
+        public.check_certificate(roots)
+
+
+def test_numbers_that_share_a_factor_with_the_modulus_are_refused(key):
+    with pytest.raises(PrivacyError, match="encrypted numbers are damaged"):
+        key.public.check([int(key.encrypt(1)), int(key._primes[0])])
 
 
 def test_primes_of_a_key_are_safe_and_of_its_length(key):

@@ -92,8 +92,9 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     if not isinstance(learner, VerticalLearner) or {*learner.parties.own} != {*learner.parties.names}:
         return []
     peers = plan.topology.peers
-    aligned = _play(align(learner.parties, fresh(seed), run=b"audit"), peers)
-    table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
+    source = fresh(seed)
+    aligned = _play(align(learner.parties, source, run=b"audit"), peers)
+    table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)
     claims = []
     if learner.model.predictors:
         roles = learner.roles

@@ -317,11 +317,11 @@ class Boosting(CheckedTreeModel):
         Tensors
             The model from which the first tree follows.
         """
-        bins = yield from self._binned(own)
+        bins = yield from self.binned(own)
         samples, scale, base = yield from self.objective.begin(own)
         return {**tensors, **bin_tensors(bins), **scalars(samples=samples, scale=scale), "base": base}
 
-    def _binned(self, own: Owns) -> Asked[Bins]:
+    def binned(self, own: Owns) -> Asked[Bins]:
         """Agree on bins; even ones need no total."""
         if self.edges == "even":
             return even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
@@ -472,25 +472,30 @@ class BoostingRound:
             part = self.own(peer).train
             drawn = self.model.sampling.samples(part, round=self.round)
             leaf = leaves(tree, part.features[drawn], self.bins.categorical.tolist())
-            return group[leaf], (part.targets - self.model.margins(self.tensors, part)[:, 0])[drawn]
+            return group[leaf], (part.targets - self.margins(part)[:, 0])[drawn]
 
         _, values, _ = yield from quantiles(residuals, groups=len(ends), share=share)
         outputs = trees["value"].copy()
         outputs[0, ends] = rate * values
         return trees | {"value": outputs}
 
+    def margins(self, part: Part) -> Floats:
+        """Return the margins of samples before the round, ``[n, columns]``."""
+        return self.model.margins(self.tensors, part)
+
     def _answer(self, peer: str, task: GrowthTask) -> Ints:
         """Return what a peer adds to the total of a level."""
-        counted = self._histograms(peer, task, self._derived(peer)).ravel()
-        if task.splits:
-            return counted
+        counted = self._histograms(peer, task, self.derived(peer)).ravel()
+        return counted if task.splits else np.concatenate([counted, self.losses(peer)])
+
+    def losses(self, peer: str) -> Ints:
+        """Return the training and validation loss of a peer, and its number of validation samples."""
         own = self.own(peer)
-        extras = [self._lost(own.train), self._lost(own.validation), len(own.validation)]
-        return np.concatenate([counted, np.array(extras, np.int64)])
+        return np.array([self._lost(own.train), self._lost(own.validation), len(own.validation)], np.int64)
 
     def _counts(self, peer: str, task: GrowthTask) -> Ints:
         """Return the number of samples of a peer by node and bin."""
-        return self._histograms(peer, task, self._derived(peer)[-1:]).ravel()
+        return self._histograms(peer, task, self.derived(peer)[-1:]).ravel()
 
     def _histograms(self, peer: str, task: GrowthTask, values: Sequence[Floats]) -> Ints:
         """Return sums of values of a peer by node and bin, merged as those of the nodes are."""
@@ -503,7 +508,7 @@ class BoostingRound:
         counted = routes.count(task, values)
         return (counted if merged is None else merged.of(counted))[:, self._counted]
 
-    def _derived(self, peer: str) -> list[Floats]:
+    def derived(self, peer: str) -> list[Floats]:
         """Return the derivatives and counts of the samples of a peer, kept for the round."""
         if peer not in self._values:
             self._values[peer] = self._derivatives(self.own(peer).train)
@@ -516,7 +521,7 @@ class BoostingRound:
 
     def _derivatives(self, part: Part) -> list[Floats]:
         """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""
-        margins = self.model.margins(self.tensors, part)
+        margins = self.margins(part)
         slopes, curves = self.model.objective.derivatives(margins, part.targets, self.scale)
         grid = 2.0**self.fraction
         ones = np.ones_like(slopes)
@@ -526,6 +531,6 @@ class BoostingRound:
         """Return the loss of all samples of a part, each rounded to a whole number."""
         if not len(part):
             return 0
-        margins = self.model.margins(self.tensors, part)
+        margins = self.margins(part)
         losses = np.minimum(self.model.objective.values(margins, part.targets, self.scale), WORST)
         return int(np.rint(losses * self._grain).astype(np.int64).sum())

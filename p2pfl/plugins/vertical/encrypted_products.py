@@ -5,8 +5,9 @@ one holds X ``[n, a]`` and returns an encryption of :math:`X^T Y + M` with fresh
 
 .. math:: z_L = -M \qquad z_R = X^T Y + M \qquad z_L + z_R = X^T Y \pmod{2^{64}}
 
-The numbers of M are uniform and at least 40 bits longer than any sum of products of 64 bits, so what the right party
-decrypts shows :math:`X^T Y` with probability :math:`2^{-40}` at most; the left party sees encryptions alone. For the
+M fills the whole range of numbers that can be encrypted, whatever the right party has packed into them, so what it
+decrypts is uniform: it shows anything of X with probability :math:`2^{-36}` at most. The left party sees encryptions
+alone. A certificate of the key and fresh n-th powers hide X also from a key that was made to show it. For the
 element by element product of a column y with X, the left party encrypts X under its key, and the right one multiplies.
 Rows are encrypted once for all products of a fit.
 
@@ -23,18 +24,18 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.encodings import Ints
-from p2pfl.core.errors import InputError, PrivacyError
+from p2pfl.core.errors import InputError
 from p2pfl.core.neighbourhood import Recipient
 from p2pfl.learning.additive import Question, Questions
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.private_messages import PrivateMessage, ints_to_large, large_to_ints, send
 from p2pfl.plugins.vertical.products import DealtProduct, Factors, Matrix, Products, SharedMatrix
-from p2pfl.plugins.vertical.ring import Words, keystream, signed, words
+from p2pfl.plugins.vertical.ring import Words, signed, words
 from p2pfl.privacy.keys import KEY_BYTES, Source
-from p2pfl.privacy.paillier import MODULUS_BITS, PrivateKey, PublicKey, stream
+from p2pfl.privacy.paillier import MODULUS_BITS, ROOTS, SPARE_BITS, PrivateKey, PublicKey, Stream, stream
 
 MAX_ROWS = 20_000
-"""Most common rows of two parties with nobody else: 10,000 take 20 s, and 100 s element by element."""
+"""Most common rows of two parties with nobody else: 10,000 take 20 s, and 4 minutes element by element."""
 
 ROWS_AT_ONCE = 200
 """Rows of a message: seconds of work, also without gmpy2, while the other party waits."""
@@ -43,13 +44,13 @@ COLUMNS_AT_ONCE = 2
 """Columns of the left matrix in a message, each combined with all rows."""
 
 SLOT_WORDS = 3
-"""Words of 64 bits in which a packed number has its noise: 126 bits of products, rows, and 40 bits more."""
+"""Words of 64 bits of a packed number: 126 bits of products, rows, and 40 bits more."""
 
 OFFSET = np.uint64(1 << 23)
 """In the highest word of a slot, 2^151: more than the magnitude of any sum, so that no slot is negative."""
 
-NOISE = np.uint64((1 << 62) - 1)
-"""Bits of noise in the highest word of a slot."""
+MOST = np.uint64(2**64 - 2**24 - 1)
+"""Largest highest word of the noise of a slot, so that no slot overflows; 2^-40 of uniform noise is larger."""
 
 
 def products_of(roles: PartyRoles, source: Source, rows: int, *, purpose: str = "vertical products") -> Products:
@@ -122,11 +123,20 @@ class EncryptedProducts(Products):
             private = cache(lambda: PrivateKey(stream(secret()), bits=self.bits))
             size = self.bits // 64
             message = yield from send(
-                lambda: large_to_ints([private().public.modulus], size), size=size, sender=owner, to=other
+                lambda: large_to_ints([private().public.modulus, *private().certificate()], size),
+                size=(1 + ROOTS) * size,
+                sender=owner,
+                to=other,
             )
-            public = cache(lambda: PublicKey(ints_to_large(message.read(other), size)[0], bits=self.bits))
+            public = cache(lambda: self._checked(ints_to_large(message.read(other), size)))
             self._holders[owner] = _Holder(owner, private, public, self.bits)
         return self._holders[owner]
+
+    def _checked(self, received: Sequence[int]) -> PublicKey:
+        """Return the key that another party has sent with its certificate."""
+        key = PublicKey(received[0], bits=self.bits)
+        key.check_certificate(received[1:])
+        return key
 
     def _send(self, matrix: Matrix, holder: _Holder, to: str) -> Questions[_MessageSequence]:
         """Send encrypted rows of a matrix, unless that was done."""
@@ -151,27 +161,25 @@ class EncryptedProducts(Products):
         secret = self._secret(other, f"noise {work.number}")
         randomness = self._secret(other, f"randomness {work.number}")
         drawn = cache(lambda: stream(randomness()))
-        powers = cache(lambda: holder.public().rerandomiser(drawn()))
         numbers = cache(lambda: holder.public().check(ints_to_large(encrypted.read(other), holder.words)))
 
-        @cache
-        def added() -> Words:
-            noise = keystream(secret(), "noise", (*shape, SLOT_WORDS))
-            noise[..., -1] &= NOISE
-            return noise
+        added = cache(lambda: holder.noise(shape[0] * per_row, stream(secret())))
 
         def rows(some: range) -> Ints:
-            key, hidden = holder.public(), added()[some.start : some.stop].copy()
-            hidden[..., -1] += OFFSET
-            both = zip(work.multiplied(numbers(), some, per_row), holder.joined(hidden), strict=True)
+            key, noise = holder.public(), added()[some.start * per_row : some.stop * per_row]
+            both = zip(work.multiplied(numbers(), some, per_row), holder.messages(noise), strict=True)
             return large_to_ints(
-                [key.hide(number, message, drawn(), powers()) for number, message in both], holder.words
+                [key.hide(number, message, key.fresh(drawn())) for number, message in both], holder.words
             )
 
         def decrypted(values: Ints) -> Ints:
             key = holder.private()
-            numbers = [key.decrypt(number) for number in key.public.check(ints_to_large(values, holder.words))]
-            return signed(holder.first_words(numbers, work.columns)).ravel()
+            numbers = [
+                key.decrypt(number) % key.public.modulus
+                for number in key.public.check(ints_to_large(values, holder.words))
+            ]
+            packed = words(large_to_ints(numbers, holder.bits // 64)).reshape(len(numbers), -1)
+            return signed(holder.first_words(packed, work.columns)).ravel()
 
         received = yield from _transfer(
             rows,
@@ -183,7 +191,7 @@ class EncryptedProducts(Products):
             convert=decrypted,
         )
         at = {
-            other: lambda: np.uint64(0) - added()[..., 0],
+            other: lambda: np.uint64(0) - holder.first_words(added(), work.columns),
             holder.owner: lambda: words(received.read(holder.owner)).reshape(shape),
         }
         return DealtProduct(SharedMatrix(shape, at), None)
@@ -281,8 +289,8 @@ class _Holder:
 
     @property
     def slots(self) -> int:
-        """Numbers that are packed into one, below half of the modulus."""
-        return (self.bits - 2) // (64 * SLOT_WORDS)
+        """Numbers that are packed into one, of which at least 64 bits are left."""
+        return (self.bits - 64) // (64 * SLOT_WORDS)
 
     def chunks(self, columns: int) -> int:
         """Return how many numbers a row takes."""
@@ -306,11 +314,23 @@ class _Holder:
             ]
         return numbers
 
-    def first_words(self, numbers: Sequence[int], columns: int) -> Words:
-        """Return the numbers that were packed, ``[n, b]`` modulo 2^64."""
-        size = 8 * SLOT_WORDS * self.slots
-        if not all(0 <= number < 1 << 8 * size for number in numbers):
-            raise PrivacyError("encrypted products are damaged; start the run again")
-        data = b"".join(number.to_bytes(size, "little") for number in numbers)
-        packed = np.frombuffer(data, "<u8").reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
-        return np.ascontiguousarray(packed[:, :columns, 0], np.uint64)
+    def noise(self, count: int, draw: Stream) -> Words:
+        """Return uniform numbers modulo n, but for those with which a slot could overflow, in words ``[count, k]``."""
+        used = 64 * SLOT_WORDS * self.slots
+        limit = int(self.public().modulus >> used) << used
+        numbers = [draw(self.bits + SPARE_BITS) % limit for _ in range(count)]
+        noise = words(large_to_ints(numbers, self.bits // 64)).reshape(count, -1)
+        highest = noise[:, SLOT_WORDS - 1 : used // 64 : SLOT_WORDS]
+        np.minimum(highest, MOST, out=highest)
+        return noise
+
+    def messages(self, noise: Words) -> list[int]:
+        """Return noise as numbers that are added to packed ones, of which no slot becomes negative."""
+        added = noise.copy()
+        added[:, SLOT_WORDS - 1 : SLOT_WORDS * self.slots : SLOT_WORDS] += OFFSET
+        return ints_to_large(signed(added).ravel(), self.bits // 64)
+
+    def first_words(self, numbers: Words, columns: int) -> Words:
+        """Return the numbers that were packed into those ``[n, k]``, one a chunk of a row: ``[n, b]`` modulo 2^64."""
+        slots = numbers[:, : SLOT_WORDS * self.slots].reshape(-1, self.chunks(columns) * self.slots, SLOT_WORDS)
+        return np.ascontiguousarray(slots[:, :columns, 0])

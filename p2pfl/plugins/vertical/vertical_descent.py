@@ -147,7 +147,7 @@ class VerticalDescent(VerticalRegression):
     name: ClassVar[str] = "vertical_descent"
     with_errors: ClassVar[bool] = False
     published: ClassVar[str] = "the loss at each step"
-    statement: ClassVar[type[VerticalRun]] = DescentRun
+    run: ClassVar[type[VerticalRun]] = DescentRun
 
     family: Literal["gaussian"] = "gaussian"
     rate: float = 0.2
@@ -155,6 +155,7 @@ class VerticalDescent(VerticalRegression):
     tolerance: float = 1e-13
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.options(MODULUS_BITS)  # checks them
 
     def options(self, bits: int) -> DescentOptions:
@@ -249,7 +250,7 @@ class _Descent:
     def _hidden(self, party: str, number: Any, message: int) -> Any:
         """Return an encryption of the sum of an encrypted number, 1 for none, and a message, by a party."""
         key, powers = self.keys[party]()
-        return key.hide(number, message, self.drawn(party), powers)
+        return key.hide(number, message, powers.power(self.drawn(party)(powers.bits)))
 
     def _step(self, theta: Thetas) -> Questions[tuple[Thetas, PrivateMessage]]:
         """Return the coefficients after a step, and where the helper has the encrypted loss before it."""

@@ -12,7 +12,7 @@ from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.products import Factors, Products
 from p2pfl.plugins.vertical.ring import words
 from p2pfl.privacy.keys import SecretSource, SeededSource
-from p2pfl.privacy.paillier import PrivateKey
+from p2pfl.privacy.paillier import ROOTS, PrivateKey
 from vertical_roles import PAIR, THREE, joined_table, overheard, play, split
 
 TWO = PartyRoles(("ada", "bob"), label="bob")
@@ -108,36 +108,64 @@ def test_rows_are_encrypted_once_for_all_products_of_a_fit():
 
     found, views = overheard(asking(), TWO)
     assert found == [(each.T @ y).tolist() for each in (x, x**2, x)]
-    assert [len(message) for message in views["ada"]] == [BITS // 64, 4 * WIDE, 12]  # the key, rows, shares
+    # the key with its certificate, rows, shares
+    assert [len(message) for message in views["ada"]] == [(1 + ROOTS) * BITS // 64, 4 * WIDE, 12]
     assert [len(message) for message in views["bob"]] == [2 * WIDE] * 3
 
 
 # ---------------------------------------------------------------------- what each of both sees
 
 
-def test_the_holder_of_the_key_decrypts_uniform_numbers_that_are_longer_than_any_sum(monkeypatch):
-    decrypted, decrypt = [], PrivateKey.decrypt
+@pytest.fixture
+def decrypted(monkeypatch):
+    """Numbers below n that the holder of the key decrypts."""
+    seen, decrypt = [], PrivateKey.decrypt
 
     def note(self, number):
-        decrypted.append(decrypt(self, number))
-        return decrypted[-1]
+        seen.append(int(decrypt(self, number) % self.public.modulus))
+        return seen[-1]
 
     monkeypatch.setattr(PrivateKey, "decrypt", note)
-    products = encrypted(3, SecretSource())
-    zeros = np.zeros((3, 40), np.int64)
+    return seen
 
-    def asking():
-        return (yield from opened(products, zeros, np.full((3, 2), 2**62)))
 
-    play(asking(), TWO).at["bob"]()
-    slots = [number >> 192 * place & (2**192 - 1) for number in decrypted for place in (0, 1)]
-    assert len(slots) == 80
-    noise = [slot - 2**151 for slot in slots]  # the product is zero
-    assert all(0 <= each < 2**190 for each in noise)
-    assert len({each >> 126 for each in noise}) == 80  # beyond all products of 64 bits
-    ones = np.array([[each >> bit & 1 for bit in range(190)] for each in noise]).mean(axis=0)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_holder_of_the_key_decrypts_uniform_numbers_of_the_whole_range(columns, decrypted):
+    """Of products that are zero, whatever the number of columns: in each slot, and in what is left beyond slots."""
+    zeros = np.zeros((3, 80), np.int64)
+    play(opened(encrypted(3, SecretSource()), zeros, np.full((3, columns), 2**62)), TWO).at["bob"]()
+    assert len(decrypted) == 80
+    ones = np.array([[number >> bit & 1 for bit in range(BITS - 1)] for number in decrypted]).mean(axis=0)
     assert abs(ones - 0.5).max() < 0.3
     assert abs(ones.mean() - 0.5) < 0.02
+
+
+def test_rows_that_the_holder_of_the_key_packs_beyond_its_columns_are_not_read(decrypted, monkeypatch):
+    """It declares one column, and adds a power of two in the free bits of each row, so that sums hold rows of ada."""
+    base, wide = 192 + 1, 23
+    room = (BITS - 2 - base) // wide
+    packed = module._Holder.packed
+
+    def crafted(self, rows):
+        return [
+            number + ((1 << (base + wide * row)) if row < room else 0) for row, number in enumerate(packed(self, rows))
+        ]
+
+    monkeypatch.setattr(module._Holder, "packed", crafted)
+    rng = np.random.default_rng(0)
+    one, two = rng.integers(-(2**21), 2**21, (room, 6)), rng.integers(-(2**21), 2**21, (room, 1))
+    play(opened(encrypted(room, SecretSource()), one, two), TWO).at["bob"]()
+    guessed = [[(number >> (base + wide * row)) % 2**wide for row in range(room)] for number in decrypted]
+    near = np.abs((np.array(guessed) - one.T) % 2**wide)
+    assert room == 11
+    assert (np.minimum(near, 2**wide - near) > 1).mean() > 0.95  # of 66 numbers, each by chance with 2^-21
+
+
+def test_a_key_without_its_certificate_ends_the_fit_before_a_row_is_multiplied(monkeypatch):
+    monkeypatch.setattr(PrivateKey, "certificate", lambda _: [2] * ROOTS)
+    one = np.ones((3, 2), np.int64)
+    with pytest.raises(PrivacyError, match="a key is not the product of two primes"):
+        play(opened(encrypted(3), one, one, to="bob"), TWO)
 
 
 def test_shares_alone_are_uniform_and_a_fit_that_is_played_again_has_others():

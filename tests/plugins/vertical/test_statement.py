@@ -26,6 +26,12 @@ def test_of_a_glm_the_label_holder_sees_one_exact_and_seven_noisy_predictors():
     assert "nobody shows more than 14 predictors of a row" in learned["bob, if it sends crafted residuals"]
 
 
+def test_coefficients_single_out_no_few_people_in_one_sum():
+    learned = LOGISTIC.disclosure.learned["cleo, if it sends crafted coefficients"]
+    assert "bob sends none in which one person has more than 1/10 of all weights" in learned
+    assert "cleo, if it sends crafted coefficients" not in LINEAR.disclosure.learned
+
+
 def test_less_noise_than_the_schedule_has_is_a_lie_that_gains_nothing():
     lie = "a peer that asks for less noise, or alters published numbers"
     assert "gains nothing: each owner bounds its noise" in LOGISTIC.disclosure.learned[lie]
@@ -57,8 +63,14 @@ def test_without_a_helper_the_first_feature_holder_solves():
 
 
 def test_two_parties_alone_depend_on_encryption_and_on_no_third_peer():
-    statement = replace(LINEAR, helper=None, solver="ada", features=("ada",)).disclosure.statement
+    alone, three = (
+        replace(LINEAR, helper=None, solver="ada", features=features) for features in (("ada",), ("ada", "eve"))
+    )
+    statement = alone.disclosure.statement
     assert "neither breaks the Paillier encryption of the other" in statement
+    lie = "a party that encrypts more than its columns, or under a key that was made to read"
+    assert "reads nothing" in alone.disclosure.learned[lie]
+    assert lie not in three.disclosure.learned
     assert "conspire" not in statement
     assert "conspire" in replace(LINEAR, helper=None, solver="ada").disclosure.statement
 

@@ -210,6 +210,19 @@ class Growth:
                 offer(self.nodes[number].left + 1)
         return order
 
+    def _places(self, tree: int) -> dict[int, int]:
+        """Return the places of the nodes of a tree in its arrays, by their numbers."""
+        places = {tree: 0}
+        for number in self._best_first(tree):
+            left = self.nodes[number].left
+            places |= {left: len(places), left + 1: len(places) + 1}
+        return places
+
+    def kept_splits(self, tree: int) -> dict[int, Split]:
+        """Return the splits of a complete tree by the places of their nodes in its arrays."""
+        places, kept = self._places(tree), self._best_first(tree)
+        return {places[number]: split for number in kept if (split := self.nodes[number].split) is not None}
+
     def arrays(self, bins: Bins, *, size: int, rate: float) -> dict[str, Floats]:
         """Return the trees as arrays ``[trees, size]`` by the names of :data:`FIELDS`.
 
@@ -227,23 +240,16 @@ class Growth:
         if bins.known is not None:
             found["categories"] = np.zeros((self.trees, size, WORDS))
         for tree in range(self.trees):
-            places, used = {tree: 0}, 1
-            for number in self._best_first(tree):
-                left = self.nodes[number].left
-                places |= {left: used, left + 1: used + 1}
-                split = self.nodes[number].split
-                assert split is not None  # noqa: S101 (the node is split)
-                larger = bool(split.left[2] > split.right[2])
-                for name, value in split.entries(bins, child=used, larger=larger).items():
-                    found[name][tree, places[number]] = value
-                used += 2
-            inner = {*self._best_first(tree)}
+            places, splits = self._places(tree), self.kept_splits(tree)
             for number, place in places.items():
                 node = self.nodes[number]
                 if node.sums is not None:
                     found["count"][tree, place] = node.sums[2]
-                    if number not in inner:
+                    if place not in splits:
                         found["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
+                if place in splits:
+                    for name, value in splits[place].boosted_entries(bins, child=places[node.left]).items():
+                        found[name][tree, place] = value
         return found
 
     def _value(self, sums: Ints, bounds: tuple[float, float], *, rate: float) -> float:

@@ -86,6 +86,10 @@ class Split:
         last = self.cut == bins.counts[self.feature]  # all known values go left
         return entries | {"threshold": np.finfo(np.float32).max if last else bins.cuts[self.feature, self.cut]}
 
+    def boosted_entries(self, bins: Bins, *, child: int) -> dict[str, Any]:
+        """Return the entries of a node of boosting, whose sums are first and second derivatives and samples."""
+        return self.entries(bins, child=child, larger=bool(self.left[2] > self.right[2]))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:

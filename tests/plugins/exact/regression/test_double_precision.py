@@ -1,8 +1,6 @@
 """Features and targets of exact models in double precision, against numpy, R and live peers."""
 
 import csv
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -17,21 +15,15 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import GLM, Boosting, Cox
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
+from plugins.exact.rscript import computed_by_r
 from plugins.exact.tables import trained
 from swarms import live
 
-LARGEST_ERROR = 1e-9
-"""Largest relative error against software for pooled data."""
-
-R_SCRIPT = r"""
-library(survival)
-d <- read.csv("pooled.csv")
-options(digits = 17)
+R_CODE = """
 control <- glm.control(epsilon = 1e-14, maxit = 50)
-show <- function(fit, error = 2) cat(sprintf("%.17g", summary(fit)$coefficients[, c(1, error)]), "\n")
-show(lm(y ~ a + b, d))
-show(glm(ill ~ a + b, binomial, d, control = control))
-show(coxph(Surv(days, died) ~ a + b, d, control = coxph.control(eps = 1e-14, iter.max = 50)), error = 3)
+table <- function(fit, error = 2) show(summary(fit)$coefficients[, c(1, error)])
+table(lm(y ~ a + b, d)); table(glm(ill ~ a + b, binomial, d, control = control))
+table(coxph(Surv(days, died) ~ a + b, d, control = coxph.control(eps = 1e-14, iter.max = 50)), error = 3)
 """
 
 
@@ -89,20 +81,15 @@ def test_a_regression_of_decimals_is_that_of_doubles(tmp_path):
 
 
 @pytest.mark.slow  # R starts
-@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
-def test_regressions_of_decimals_equal_those_of_r_to_a_billionth(tmp_path):
-    columns = decimals()
-    written(tmp_path / "pooled.csv", columns, slice(None))
-    said = subprocess.run(["Rscript", "-e", R_SCRIPT], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    expected = [[float(number) for number in line.split()] for line in said.strip().splitlines()]
+def test_regressions_of_decimals_equal_those_of_r_to_a_billionth(tmp_path, against_r):
     models = [
-        (GLM(features=2, classes=None), held(tmp_path, "y")),
-        (GLM(features=2, classes=2), held(tmp_path, "ill", levels=[0, 1])),
-        (Cox(features=2, classes=None, horizon=1000.0), held(tmp_path, "days", event="died")),
+        ("lm", GLM(features=2, classes=None), held(tmp_path, "y")),
+        ("glm(binomial)", GLM(features=2, classes=2), held(tmp_path, "ill", levels=[0, 1])),
+        ("coxph", Cox(features=2, classes=None, horizon=1000.0), held(tmp_path, "days", event="died")),
     ]
-    for (model, data), numbers in zip(models, expected, strict=True):
-        error = np.abs(np.array(fitted(model, data)) / numbers - 1).max()
-        assert error < LARGEST_ERROR, model.name
+    expected = computed_by_r(R_CODE, decimals(), tmp_path)
+    for (call, model, data), numbers in zip(models, expected, strict=True):
+        against_r(f"{call} of decimals: coefficients, errors", fitted(model, data), numbers)
 
 
 @pytest.fixture
