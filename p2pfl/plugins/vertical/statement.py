@@ -51,6 +51,10 @@ class VerticalRun:
         Rows that the model learns from, as of :class:`~p2pfl.data.parties.Parties`.
     maps
         Maps of the columns of parties, as of :mod:`.feature_maps`.
+    label_epsilon
+        Privacy of each label under randomised response; ``None`` for labels as they are.
+    dealt
+        True if columns of shared data are dealt out for a trial, so that nothing is secret.
     """
 
     label: str
@@ -68,6 +72,8 @@ class VerticalRun:
     keys: int
     joined: CommonRows = "common"
     maps: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
+    dealt: bool = False
 
     @property
     def parties(self) -> tuple[str, ...]:
