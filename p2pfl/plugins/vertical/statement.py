@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
+from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, MAX_PREDICTORS
 from p2pfl.plugins.vertical.weighted_products import ROWS_PER_WEIGHT
 from p2pfl.privacy.paillier import MODULUS_BITS
@@ -48,6 +49,12 @@ class VerticalRun:
         Number of keys by which rows are matched.
     joined
         Rows that the model learns from, as of :class:`~p2pfl.data.parties.Parties`.
+    maps
+        Maps of the columns of parties, as of :mod:`.feature_maps`.
+    label_epsilon
+        Privacy of each label under randomised response; ``None`` for labels as they are.
+    dealt
+        True if columns of shared data are dealt out for a trial, so that nothing is secret.
     """
 
     label: str
@@ -64,6 +71,9 @@ class VerticalRun:
     columns: float
     keys: int
     joined: CommonRows = "common"
+    maps: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
+    dealt: bool = False
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -118,6 +128,8 @@ class VerticalRun:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
         everybody = "numbers of rows and columns of each party, and of common rows by key"
+        if self.maps:
+            everybody += f"; the maps {listed([f'{peer} {self.maps[peer]}' for peer in sorted(self.maps)])}"
         learned["every peer"] = f"{everybody}; {self.published}"
         broker = "sizes, times and numbers of messages"
         return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
@@ -129,7 +141,8 @@ class VerticalRun:
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
-                f"or {MAX_PREDICTORS - 1} times where steps are slow; anew if the round is played again"
+                f"or up to {MAX_PREDICTORS - 1} times where rows are few or steps are slow; anew if the round is "
+                "played again"
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
@@ -137,7 +150,8 @@ class VerticalRun:
 
     def _solved(self) -> str:
         points = f", and at {self.steps + 1} points weighted products and gradients" if self.steps else ""
-        return f"the products of all pairs of columns in units of their owners{points}; all coefficients"
+        columns = "columns and functions" if self.maps else "columns"
+        return f"the products of all pairs of {columns} in units of their owners{points}; all coefficients"
 
     def _malicious(self) -> dict[str, str]:
         """Return what peers can do that do not follow the protocol."""
@@ -174,9 +188,21 @@ class VerticalRun:
         lies["anybody with guessed ids"] = GUESSED_IDS
         return lies
 
+    def _width(self) -> float:
+        """Return the number of columns, or of functions, of a party on average."""
+        widths = []
+        for peer in self.parties:
+            options = MapOptions.parse(self.maps[peer]) if peer in self.maps else None
+            if options is None or options.kind == "spline":
+                widths.append(self.columns * (1 if options is None else options.functions - 1))
+            else:
+                widths.append(options.functions)
+        return sum(widths) / len(widths)
+
     def _cost(self) -> str:
         """Return the bytes and steps of a party, as the formulae of its messages give them."""
-        rows, own, rest = self.rows, self.columns, self.columns * (len(self.parties) - 1)
+        rows, own = self.rows, self._width()
+        rest = own * (len(self.parties) - 1)
         once = 2 * WORD * rows * (own + rest)
         if self.steps:
             once = WORD * rows * (3 * own + 2 * rest) + self.steps * WORD * rows * (3 + 2 * own + rest)
@@ -184,7 +210,7 @@ class VerticalRun:
         steps = f", {self.steps} steps" if self.steps else ""
         return (
             f"about {size(int(aligned))} to align and {size(int(once))} to fit{steps}, if {rows:,} rows are common and "
-            f"a party has {own:.0f} columns"
+            f"a party has {own:.0f} columns{' or functions' if self.maps else ''}"
         )
 
 
