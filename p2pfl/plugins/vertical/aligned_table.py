@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Parties, Party
 from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
 from p2pfl.plugins.vertical.matching import ABSENT
@@ -143,16 +144,20 @@ def kept_columns(party: Party) -> Ints:
     >>> kept_columns(Party(np.zeros((1, 3)), (("17",),), Description(columns=fields))).tolist()
     [0, 2]
     """
-    columns = party.description.columns
+    return kept_features(party.description.columns, party.features.shape[1])
+
+
+def kept_features(columns: Sequence[Field] | None, features: int) -> Ints:
+    """Return the positions of encoded features, without the last level of each column; all without columns."""
     if columns is None:
-        return np.arange(party.features.shape[1])
+        return np.arange(features)
     kept = [
         level + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for level in _levels(each)
     ]
     return np.flatnonzero(kept)
 
 
-def _levels(column: Any) -> range:
+def _levels(column: Field) -> range:
     return range(1 if column.levels is None else len(column.levels))
 
 

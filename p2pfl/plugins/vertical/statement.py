@@ -51,6 +51,10 @@ class VerticalRun:
         Rows that the model learns from, as of :class:`~p2pfl.data.parties.Parties`.
     maps
         Maps of the columns of parties, as of :mod:`.feature_maps`.
+    label_epsilon
+        Privacy of each label under randomised response; ``None`` for labels as they are.
+    dealt
+        True if columns of shared data are dealt out for a trial, so that nothing is secret.
     """
 
     label: str
@@ -68,6 +72,8 @@ class VerticalRun:
     keys: int
     joined: CommonRows = "common"
     maps: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
+    dealt: bool = False
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -142,7 +148,8 @@ class VerticalRun:
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
-                f"or {MAX_PREDICTORS - 1} times where steps are slow; anew if the round is played again"
+                f"or up to {MAX_PREDICTORS - 1} times where rows are few or steps are slow; anew if the round is "
+                "played again"
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
