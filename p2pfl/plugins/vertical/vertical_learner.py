@@ -187,7 +187,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
         if peer not in self.roles.features:
             return 0
-        tested = int(self.test > 0 and bool(self.model.scores))
+        tested = int(self.test > 0 and bool(self.model.scores) and self.parties.rows != "hidden")
         return MAX_PREDICTORS if self.model.predictors else tested
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
@@ -195,7 +195,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         del row
         source = self._source
         aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
+        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test, source)
         self._table[:] = [table]
         fit = yield from self.model.fit(table, self.roles, source)
         scores = yield from self.model.score(table, self.roles, fit)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -14,18 +15,20 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Party
+from p2pfl.data.sources import nearest
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, StandardisedColumns, check_complete
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
+from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
+from p2pfl.plugins.vertical.hidden_rows import fit_hidden
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
-from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
 from p2pfl.plugins.vertical.private_messages import collect
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
@@ -34,11 +37,18 @@ from p2pfl.privacy.keys import Source
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
 
+SCORE_TENSORS = ("scores", "alone_scores")
+"""Tensors of the label holder that its file leaves out."""
+
 FRACTION = 2.0**32
 """Points of the grid of linear predictors in a unit."""
 
 MAX_PREDICTOR = 2.0**20
 """Largest part of a linear predictor."""
+
+
+OwnColumns = Callable[[AlignedTable, str], StandardisedColumns]
+"""Function that returns the columns of a local party, or functions of them."""
 
 
 class FitResult(Protocol):
@@ -198,27 +208,50 @@ class VerticalModel(ColumnModel, Protocol):
         ...
 
 
-def joined_table(table: AlignedTable, roles: PartyRoles) -> JoinedTable:
+def joined_table(
+    table: AlignedTable, roles: PartyRoles, columns: OwnColumns = AlignedTable.standardised
+) -> JoinedTable:
     """Return the training rows of all parties with their standardised columns."""
     return JoinedTable(
         roles,
         len(table.trained),
-        lambda peer: table.standardised(peer).train,
+        lambda peer: columns(table, peer).train,
         lambda _: table.targets().astype(np.float64),
     )
 
 
-def joined_columns(table: AlignedTable, *, test: bool = False) -> Floats:
+def hidden_table(table: AlignedTable, roles: PartyRoles, columns: OwnColumns) -> JoinedTable:
+    """Return the rows of two parties of which nobody knows whether they are common, those of test at the end."""
+    order = np.concatenate([table.trained, table.held_out])
+
+    def both(peer: str) -> Floats:
+        own = columns(table, peer)
+        return np.concatenate([own.train, own.test])
+
+    return JoinedTable(
+        roles,
+        table.rows,
+        both,
+        lambda _: np.concatenate([table.targets(), table.targets(test=True)]).astype(np.float64),
+        presence=lambda peer: table.present(peer)[order].astype(np.float64),
+    )
+
+
+def joined_columns(
+    table: AlignedTable, columns: OwnColumns = AlignedTable.standardised, *, test: bool = False
+) -> Floats:
     """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
-    parts = [table.standardised(peer) for peer in table.parties.names]
+    parts = [columns(table, peer) for peer in table.parties.names]
     return np.concatenate([each.test if test else each.train for each in parts], axis=1)
 
 
-def _sum_predictors(table: AlignedTable, roles: PartyRoles, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
+def _sum_predictors(
+    table: AlignedTable, roles: PartyRoles, fit: VerticalFit, columns: OwnColumns
+) -> Questions[Callable[[], Floats]]:
     """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
 
     def answer(peer: str) -> Ints:
-        part = table.standardised(peer).test @ fit.weight(peer)
+        part = columns(table, peer).test @ fit.weight(peer)
         if part.size and np.abs(part).max() >= MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
@@ -243,10 +276,12 @@ class VerticalRegression(ABC):
         negative log-likelihood.
     alone_column
         True if a party may take part with a single column, which its linear predictors show up to a factor.
+    maps
+        Maps of the columns of parties, see :mod:`.feature_maps`, such as ``{ ada = "fourier:100" }``.
     """
 
     name: ClassVar[str]
-    statement: ClassVar[type[VerticalRun]] = VerticalRun
+    run: ClassVar[type[VerticalRun]] = VerticalRun
     with_errors: ClassVar[bool] = True
     published: ClassVar[str] = "the deviance with and without columns, and the dispersion"
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
@@ -254,9 +289,25 @@ class VerticalRegression(ABC):
     family: Literal["gaussian", "binomial", "poisson", "gamma"]
     ridge: float = 0.0
     alone_column: bool = False
+    maps: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
+        for peer in self.maps:
+            self.map_of(peer)
+
+    @property
+    def statement(self) -> Callable[..., VerticalRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
+        return partial(self.run, maps=self.maps)
+
+    def map_of(self, peer: str) -> MapOptions | None:
+        """Return the map of a party's columns, if it has one."""
+        return MapOptions.parse(self.maps[peer]) if peer in self.maps else None
+
+    def columns(self, table: AlignedTable, peer: str) -> StandardisedColumns:
+        """Return the columns of a local party, or the functions of its map."""
+        return table.standardised(peer, self.map_of(peer))
 
     @property
     def predictors(self) -> int:
@@ -281,6 +332,13 @@ class VerticalRegression(ABC):
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse missing values, few columns, and targets that the family does not allow."""
         check_complete(peer, party)
+        for name in self.maps:
+            if name not in roles.parties:
+                raise ModelError(
+                    f'model.options.maps names "{name}", which is no party; {nearest(name, roles.parties)}'
+                )
+        if mapped := self.block(party, label=False).mapped:
+            check_coefficients(1 + len(mapped.labels), len(party))
         if peer != roles.label:
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
             roles.check_columns(peer, own, alone_column=self.alone_column)
@@ -299,10 +357,17 @@ class VerticalRegression(ABC):
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
-        rows = len(table.trained)
-        fitted = yield from self.ask(joined_table(table, roles), source)
+        fitted: RegressionResult
+        counts: tuple[int, ...] = (len(table.trained), len(table.held_out))
+        if table.parties.rows == "hidden":
+            hidden = yield from fit_hidden(
+                hidden_table(table, roles, self.columns), source, test=counts[1], ridge=self.ridge
+            )
+            fitted, counts = hidden.linear, (*hidden.counts, 0)
+        else:
+            fitted = yield from self.ask(joined_table(table, roles, self.columns), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
-        known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
+        known = {"samples": counts[0], "held_out": counts[1], "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
 
@@ -329,22 +394,23 @@ class VerticalRegression(ABC):
             label=label,
             errors=self.with_errors,
             fields=party.description.columns,
+            map=self.maps.get(party.name, ""),
         )
 
     def shapes(self, party: Party, *, label: bool) -> Shapes:
         """Return the shapes of the private tensors of a party."""
-        scores = dict.fromkeys(("scores", "alone_scores"), (len(self.scores),)) if label else {}
+        scores = dict.fromkeys(SCORE_TENSORS, (len(self.scores),)) if label else {}
         return self.block(party, label=label).shapes | scores
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        columns = table.standardised(peer)
-        tensors = {name: np.array([fit.figures[name]]) for name in self.figures}
+        columns = self.columns(table, peer)
+        tensors = {name: np.array([fit.figures[name]]) for name in self.figures} | dict(columns.map)
         tensors |= {"weight": columns.spread(fit.weight(peer)), "error": columns.spread(fit.errors(peer))}
         tensors |= {"mean": columns.mean, "deviation": columns.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
             bias, error = fit.bias(peer)
-            alone = self._alone(table)
+            alone = self._alone(table, fit)
             tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
             tensors |= {"alone_weight": columns.spread(alone.weight), "alone_bias": np.array([alone.bias])}
         return tensors
@@ -353,13 +419,16 @@ class VerticalRegression(ABC):
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Ask for the scores of all columns together, and of those of the label holder alone."""
-        foreign = yield from _sum_predictors(table, roles, fit)
+        if table.parties.rows == "hidden":  # the solver has sent them
+            none = np.full(len(self.scores), math.nan)
+            return lambda: {name: fit.fitted.own(roles.label).get(name, none) for name in SCORE_TENSORS}
+        foreign = yield from _sum_predictors(table, roles, fit, self.columns)
 
         def scores() -> Mapping[str, Floats]:
-            own, targets = table.standardised(roles.label).test, table.targets(test=True)
+            own, targets = self.columns(table, roles.label).test, table.targets(test=True)
             predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
             together = score(predictor, targets, family=self.family)
-            alone = score(self._alone(table).predictor(own), targets, family=self.family)
+            alone = score(self._alone(table, fit).predictor(own), targets, family=self.family)
             return {
                 "scores": np.array([together[name] for name in self.scores]),
                 "alone_scores": np.array([alone[name] for name in self.scores]),
@@ -369,7 +438,7 @@ class VerticalRegression(ABC):
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""
-        return {name: value for name, value in tensors.items() if name not in {"scores", "alone_scores"}}
+        return {name: value for name, value in tensors.items() if name not in SCORE_TENSORS}
 
     def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
         """Return the description in the file of a party, or, without one, what all may know."""
@@ -379,18 +448,22 @@ class VerticalRegression(ABC):
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
         """Return the coefficients of the columns of a party."""
-        fields = party.description.columns or tuple(Field(name) for name in party.columns)
-        return self.block(party, label=label).explained(tensors, fields=fields, classes=())
+        return self.block(party, label=label).explained(tensors, fields=party.fields, classes=())
 
     def pooled(
         self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
-        whole = self._fitted(joined_columns(table), table.targets())
-        scores = score(whole.predictor(joined_columns(table, test=True)), table.targets(test=True), family=self.family)
+        common = np.logical_and.reduce([table.present(peer) for peer in table.parties.names])
+        if table.parties.rows == "labelled":
+            common[:] = True
+        train, test = common[table.trained], common[table.held_out]
+        whole = self._fitted(joined_columns(table, self.columns)[train], table.targets()[train])
+        predictor = whole.predictor(joined_columns(table, self.columns, test=True)[test])
+        scores = score(predictor, table.targets(test=True)[test], family=self.family)
         if {*own} != {*table.parties.names}:
             return scores, None
-        learned = np.concatenate([own[peer]["weight"][table.standardised(peer).kept] for peer in table.parties.names])
+        learned = np.concatenate([own[peer]["weight"][self.columns(table, peer).kept] for peer in table.parties.names])
         known = whole.errors[:-1] > 0
         away = np.abs(learned - whole.weight)
         if not self.with_errors:
@@ -398,9 +471,12 @@ class VerticalRegression(ABC):
             return scores, float(away.max(initial=0.0)) / (largest or 1.0)
         return scores, float((away[known] / whole.errors[:-1][known]).max(initial=0.0))
 
-    def _alone(self, table: AlignedTable) -> WholeFit:
+    def _alone(self, table: AlignedTable, fit: VerticalFit) -> WholeFit:
         """Return the model of the label holder's columns alone; NaN where they determine none."""
-        return self._fitted(table.standardised(table.parties.label).train, table.targets())
+        if table.parties.rows == "hidden":
+            *weight, bias = fit.fitted.own(table.parties.label)["alone"].tolist()
+            return WholeFit(np.array(weight), bias, np.zeros(len(weight) + 1))
+        return self._fitted(self.columns(table, table.parties.label).train, table.targets())
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         try:
