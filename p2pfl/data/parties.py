@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -38,6 +39,10 @@ class Party:
         Sentences on the table for its owner alone.
     name
         Name of the party.
+    bottom
+        Module of its columns in a split network, if the owner names one.
+    file
+        Path of the table; ``None`` for columns that are dealt out.
 
     Examples
     --------
@@ -54,6 +59,8 @@ class Party:
     target: npt.NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
     name: str = ""
+    bottom: str | None = None
+    file: Path | None = None
 
     def __len__(self) -> int:
         return len(self.features)

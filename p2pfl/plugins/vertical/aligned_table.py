@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -13,8 +13,10 @@ import numpy.typing as npt
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
+from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Parties, Party
 from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
+from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.privacy.keys import SecretSource, Source
 
 
@@ -90,10 +92,15 @@ class AlignedTable:
         return np.setdiff1d(np.arange(self.rows), self.held_out)
 
     def targets(self, *, test: bool = False) -> npt.NDArray[Any]:
-        """Return the targets of the training or test rows; asked at the label holder alone."""
+        """Return the targets of the training or test rows; asked at the label holder alone; 0 of rows it lacks."""
         label = self.parties.label
         targets = self.parties.party(label).targets
-        return np.asarray(targets[self.positions(label)][self.held_out if test else self.trained])
+        known = np.where(self.present(label), targets[self.positions(label)], 0)
+        return np.asarray(known[self.held_out if test else self.trained])
+
+    def present(self, peer: str) -> npt.NDArray[np.bool_]:
+        """Return whether a local party has each row, ``[n]``."""
+        return np.asarray(self.positions(peer) != ABSENT)
 
     def standardised(self, peer: str, options: MapOptions | None = None) -> StandardisedColumns:
         """Return the columns of a local party, or the functions of a map of them."""
@@ -101,8 +108,8 @@ class AlignedTable:
 
     def _standardised(self, peer: str, options: MapOptions | None) -> StandardisedColumns:
         party, positions = self.parties.party(peer), self.positions(peer)
-        known, trained = positions >= 0, positions[self.trained]
-        rows = np.sort(trained[trained >= 0])  # the same numbers whatever the common order is
+        known, trained = self.present(peer), positions[self.trained]
+        rows = np.sort(trained[trained != ABSENT])  # the same numbers whatever the common order is
         features, kept = np.asarray(party.features, np.float64), kept_columns(party)
         indicators = len(IN_TABLE.levels or ())
         numbers: Mapping[str, Floats] = {}
@@ -137,16 +144,20 @@ def kept_columns(party: Party) -> Ints:
     >>> kept_columns(Party(np.zeros((1, 3)), (("17",),), Description(columns=fields))).tolist()
     [0, 2]
     """
-    columns = party.description.columns
+    return kept_features(party.description.columns, party.features.shape[1])
+
+
+def kept_features(columns: Sequence[Field] | None, features: int) -> Ints:
+    """Return the positions of encoded features, without the last level of each column; all without columns."""
     if columns is None:
-        return np.arange(party.features.shape[1])
+        return np.arange(features)
     kept = [
         level + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for level in _levels(each)
     ]
     return np.flatnonzero(kept)
 
 
-def _levels(column: Any) -> range:
+def _levels(column: Field) -> range:
     return range(1 if column.levels is None else len(column.levels))
 
 

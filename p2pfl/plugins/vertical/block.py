@@ -295,12 +295,13 @@ def describe_run(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         Name of the model, and public options.
     """
     raw = "columns of several parties, each of which keeps the part of the model for its own"
+    classes = options.get("family") == "binomial" or options.get("task") == "classification"
     return {
         "version": 1,
         "private": True,
         "model": {"name": name, "options": dict(options)},
-        "task": "classification" if options.get("family") == "binomial" else "regression",
-        "loss": "cross_entropy" if options.get("family") == "binomial" else "squared_error",
+        "task": "classification" if classes else "regression",
+        "loss": "cross_entropy" if classes else "squared_error",
         "data": "vertical",
         "inputs": describe_inputs(Description(raw=raw, declared=True), shape=[]),
         "outputs": {"classes": None, "class_names": None, "target": None, "mean": 0.0, "deviation": 1.0},
