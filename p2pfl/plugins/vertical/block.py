@@ -120,6 +120,10 @@ class Block(TensorModel):
         features = part.features.astype(np.float64)
         return self.outputs_alone(tensors, features) if self.label else self.predictor_of(tensors, features)[:, None]
 
+    def outputs_together(self, tensors: Tensors, features: Floats, foreign: Floats) -> Floats:
+        """Return the outputs of all columns, ``[n, K]``, given the sums of the others' linear predictors, ``[n]``."""
+        return self.kind.outputs((self.predictor_of(tensors, features) + foreign)[:, None])
+
     def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the outputs of the label holder's own model, ``[n, K]``."""
         standardised = (features - tensors["mean"]) / tensors["deviation"]

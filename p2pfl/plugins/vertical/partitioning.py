@@ -28,10 +28,11 @@ from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import VerticalGLM, VerticalLasso, VerticalModel
 from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predict_together
+from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel]] = {
-    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent)
+    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, VerticalBoosting)
 }
 """Models by name."""
 
@@ -98,7 +99,7 @@ class VerticalPartitioning:
             )
         return VerticalLearner(
             parties,
-            vertical_model(experiment),
+            vertical_model(experiment, parties.names),
             peers=federation.peers,
             run=experiment.name,
             seed=experiment.seed,
@@ -117,7 +118,8 @@ class VerticalPartitioning:
 
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""
-        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        parties = parties_of(experiment, federation)
+        model = vertical_model(experiment, parties.names)
         roles = PartyRoles(parties.names, parties.label, parties.helper)
         tables = [*parties.own.values()]
         run = model.statement(
@@ -155,8 +157,8 @@ def parties_of(experiment: Experiment, federation: Federation) -> Parties:
     return federation.parties
 
 
-def vertical_model(experiment: Experiment) -> VerticalModel:
-    """Return the model of an experiment.
+def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> VerticalModel:
+    """Return the model of an experiment, of parties of some names.
 
     Raises
     ------
@@ -170,13 +172,20 @@ def vertical_model(experiment: Experiment) -> VerticalModel:
             f"{' or '.join(MODELS)}, whose models follow from products of columns"
         )
     kind = MODELS[name]
-    types = parameter_types(kind, without=())
+    given: dict[str, Any] = {}
+    if kind is VerticalBoosting:
+        given = {"rounds": experiment.rounds, "seed": experiment.seed, "parties": parties}
+    types = parameter_types(kind, without=tuple(given))
     values: dict[str, Any] = checked_options(options, types, key="model.options", name=f"{name} of columns")
     if kind is VerticalGLM and "family" not in values:
         raise ExperimentError(
             'model.options.family is missing, and peers without the target cannot tell it; set it, such as "gaussian"'
         )
-    return kind(**values)
+    if kind is VerticalBoosting and "loss" not in values:
+        raise ExperimentError(
+            'model.options.loss is missing, and peers without the target cannot tell it; set it, such as "log_loss"'
+        )
+    return kind(**values, **given)
 
 
 PARTITIONING = VerticalPartitioning()

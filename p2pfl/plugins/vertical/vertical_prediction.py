@@ -14,9 +14,10 @@ from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
-from p2pfl.plugins.vertical.block import NAME, Block
+from p2pfl.plugins.vertical.block import Block
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
+from p2pfl.plugins.vertical.tree_block import TreeBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
 
@@ -62,7 +63,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block
+    block: Block | TreeBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -71,16 +72,14 @@ class PartyFile:
     def __len__(self) -> int:
         return len(self.features)
 
-    @property
-    def predictor(self) -> Floats:
-        """Part of the linear predictor of each row, ``[n]``."""
-        return self.block.predictor_of(self.tensors, self.features)
-
     def predictor_at(self, rows: Ints) -> Floats:
-        """Return the part of the linear predictor of some rows, of which -1 stands for a person whom it lacks."""
-        if not len(self):
-            return np.full(len(rows), self.block.absent_predictor(self.tensors))
-        return np.where(rows != ABSENT, self.predictor[rows], self.block.absent_predictor(self.tensors))
+        """Return what the party adds to predictions of some rows, ``[n]`` or ``[n, S]``; -1 for a person it lacks."""
+        absent = self.block.absent_predictor(self.tensors)
+        added = np.tile(absent, (len(rows), *[1] * np.ndim(absent)))
+        there = rows != ABSENT
+        if there.any():
+            added[there] = self.block.predictor_of(self.tensors, self.features)[rows[there]]
+        return added
 
 
 def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> JoinedPredictions:
@@ -151,7 +150,7 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     features = predictor.module.inputs(columns).numpy()
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-    return PartyFile(cast("Block", predictor.saved.exact), tensors, features, values, predictor.saved.names)
+    return PartyFile(cast("Block | TreeBlock", predictor.saved.exact), tensors, features, values, predictor.saved.names)
 
 
 def _is_block(path: Path) -> bool:
@@ -159,24 +158,27 @@ def _is_block(path: Path) -> bool:
     import safetensors  # noqa: PLC0415 (as readers of models do)
 
     with safetensors.safe_open(path, "pt") as file:
-        return f'"name": "{NAME}"' in (file.metadata() or {}).get("p2pfl", "")
+        about = (file.metadata() or {}).get("p2pfl", "")
+        return any(f'"name": "{name}"' in about for name in (Block.name, TreeBlock.name))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
     """Return the predictions of all rows of the label holder."""
     own = files[label]
-    foreign = np.zeros(len(own))
+    foreign: Floats | float = 0.0
     everybody = np.ones(len(own), bool)
-    known: list[list[str]] = [[label] for _ in foreign]
+    known: list[list[str]] = [[label] for _ in everybody]
     for peer, party in files.items():
         if peer == label:
             continue
         rows = rows_of(own.keys, party.keys)
-        foreign += party.predictor_at(rows)
+        foreign = foreign + party.predictor_at(rows)
         everybody &= (rows != ABSENT) | party.block.may_lack
         for row in np.flatnonzero(rows != ABSENT).tolist():
             known[row].append(peer)
-    return predict_rows(own, foreign, [who if whole else [] for who, whole in zip(known, everybody, strict=True)])
+    return predict_rows(
+        own, np.asarray(foreign), [who if whole else [] for who, whole in zip(known, everybody, strict=True)]
+    )
 
 
 def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]) -> JoinedPredictions:
@@ -187,11 +189,11 @@ def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]
     own
         File of the label holder.
     foreign
-        Sums of the others' parts of the linear predictors, ``[n]``.
+        Sums of what the others add, ``[n]`` linear predictors or ``[n, S]`` sides of splits.
     known
         Names of the parties that know the person, by row; empty where the label holder's own model predicts.
     """
-    together = own.block.kind.outputs((own.predictor + foreign)[:, None])
+    together = own.block.outputs_together(own.tensors, own.features, foreign)
     alone = own.block.outputs_alone(own.tensors, own.features)
     outputs = np.where(np.array([bool(who) for who in known], bool)[:, None], together, alone)
     values = torch.from_numpy(outputs).softmax(1).numpy() if own.classes else outputs[:, 0]
