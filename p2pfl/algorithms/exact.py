@@ -13,7 +13,7 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.neighbourhood import Neighbourhood, derived
 from p2pfl.core.traits import Traits
 from p2pfl.learning import Report, additive
-from p2pfl.learning.additive import Step
+from p2pfl.learning.additive import ContinuesPrivately, Step
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,10 @@ class Exact:
                 f"{type(learner.learner.bare).__name__} trains by itself and asks for no totals; choose a model such "
                 "as boosting, or another algorithm"
             )
-        asking = trained.asking(state.public.rows[0], round=round)
+        if isinstance(trained, ContinuesPrivately):
+            asking = trained.asking_from(state.rows, peers=net.peers, round=round)
+        else:
+            asking = trained.asking(state.public.rows[0], round=round)
         total = None
         while True:
             try:

@@ -255,6 +255,8 @@ class ModelTraits:
         Share of the data that is held out for scores where ``data.test`` is not set.
     single
         True if it takes features in single precision, which need half the memory, as trees do.
+    steps
+        Keys of ``[learning]`` that describe its steps; most models have none.
 
     Examples
     --------
@@ -268,3 +270,4 @@ class ModelTraits:
     command: str = ""
     test: float = 0.2
     single: bool = False
+    steps: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -36,6 +37,12 @@ class Party:
         Classes ``[n]`` int64 or numbers ``[n]`` float64; ``None`` unless the party is the label holder.
     notes
         Sentences on the table for its owner alone.
+    name
+        Name of the party.
+    bottom
+        Module of its columns in a split network, if the owner names one.
+    file
+        Path of the table; ``None`` for columns that are dealt out.
 
     Examples
     --------
@@ -51,6 +58,9 @@ class Party:
     description: Description = field(default_factory=Description)
     target: npt.NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+    name: str = ""
+    bottom: str | None = None
+    file: Path | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -59,6 +69,11 @@ class Party:
     def columns(self) -> tuple[str, ...]:
         """Names of the features, ``[a]``."""
         return tuple(feature_names(self.features.shape[1], self.description.columns))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Meaning of the columns; numbers where nothing is known."""
+        return self.description.columns or tuple(Field(name) for name in self.columns)
 
     @property
     def used(self) -> tuple[str, ...]:

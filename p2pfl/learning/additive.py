@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -11,6 +11,7 @@ import torch
 
 from p2pfl.core.encodings import Ints, wrap
 from p2pfl.core.neighbourhood import Recipient
+from p2pfl.core.rows import Rows
 from p2pfl.learning.learner import Learner
 
 
@@ -84,6 +85,18 @@ class Additive(Protocol):
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``."""
+        ...
+
+
+@runtime_checkable
+class ContinuesPrivately(Protocol):
+    """An additive learner whose rounds start from what each peer keeps to itself, as well as from what is public."""
+
+    def asking_from(self, rows: Rows, *, peers: Sequence[str], round: int) -> Asking:
+        """Return the questions of a round that starts from the private models ``[R, P]`` of local peers.
+
+        An ``answer``, a recipient and :attr:`Step.own` alone may read what is private in them.
+        """
         ...
 
 

@@ -153,6 +153,8 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
         Digest of the parameters after the round.
     spent
         Epsilon spent so far; null without a guarantee.
+    incarnations
+        Incarnation of each neighbour that was present at the end of the round.
     """
 
     round: int
@@ -160,6 +162,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     totals: tuple[TotalTaken, ...]
     row: str
     spent: float | None
+    incarnations: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class PeerEnded(msgspec.Struct, frozen=True, tag="ended"):
@@ -322,8 +325,8 @@ class Witness:
         digest = blake3.blake3(data).hexdigest()
         self._totals.append(TotalTaken(attempt, number, tuple(participants), digest, values))
 
-    def play(self, row: torch.Tensor, *, round: int, spent: float | None) -> None:
-        """Note that a round has been played, with the parameters ``[P]`` after it."""
+    def play(self, row: torch.Tensor, *, round: int, spent: float | None, incarnations: Mapping[str, int]) -> None:
+        """Note that a round has been played, with the parameters ``[P]`` after it, beside these neighbours."""
         received = {sender: dict(rows) for sender, rows in sorted(self._received.items())}
         self.chain.append(
             RoundPlayed(
@@ -332,6 +335,7 @@ class Witness:
                 totals=tuple(self._totals),
                 row=row_digest(row, None),
                 spent=spent,
+                incarnations=dict(sorted(incarnations.items())),
             )
         )
         self._received.clear()

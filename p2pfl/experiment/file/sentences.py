@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import UNDECLARED, Traits
-from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODES, mode_traits, model_traits, traits_of
 from p2pfl.experiment.schema import (
     MAX_FLOAT,
     Experiment,
@@ -91,7 +91,11 @@ def idle(experiment: Experiment) -> dict[str, str]:
     reasons = _unlearned(experiment, traits) | _undescribed(experiment) | _unmixed(experiment, traits)
     if traits.additive:
         why = f"{experiment.model.name} follows from exact totals over all peers"
-        reasons |= {f"{section}.{key}": why for section, keys in UNADDED.items() for key in keys.split()}
+        added = {f"{section}.{key}": why for section, keys in UNADDED.items() for key in keys.split()}
+        if any(_value(experiment, key) != _value(usual, key) for key in added):  # else nothing is imported
+            used = {f"learning.{key}" for key in model_traits(experiment.model.name).steps}
+            added = {key: why for key, why in added.items() if key not in used}
+        reasons |= added
     reasons |= _unhidden(experiment, traits) | _uncontested(experiment)
     return {key: why for key, why in reasons.items() if _value(experiment, key) != _value(usual, key)}
 

@@ -235,7 +235,9 @@ class Rounds:
         )
         parts.observe(record, state)
         if parts.witness is not None:
-            parts.witness.play(state.rows[0], round=round, spent=spent)
+            membership = parts.connection.session.membership
+            incarnations = {peer: membership.up[peer].incarnation for peer in membership.present}
+            parts.witness.play(state.rows[0], round=round, spent=spent, incarnations=incarnations)
         if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(parts.best.consider, parts.plan, state.rows, round=round, validation=loss)

@@ -23,6 +23,7 @@ from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.plugins.audit.attacks.game import GAME_TRIALS, GameResult, play
 from p2pfl.plugins.audit.attacks.inversion import ATTACKED_SAMPLES, Inversion, invert
 from p2pfl.plugins.audit.attacks.membership_inference import ATTACKED_ROUNDS, SHADOW_COUNT, Inference, infer
+from p2pfl.plugins.audit.attacks.model_differences import subtract_models
 from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.column_attacks import attack_columns
@@ -204,7 +205,7 @@ def audit(
     target = Target(settings, protection.graph, plan.weights, fresh, seed)
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed) + attack_cells(plan)
-        claims += [] if protection.claimed else subtract_runs(here, seed=seed)
+        claims += [] if protection.claimed else subtract_runs(here, seed=seed) + subtract_models(plan, seed=seed)
         claims += attack_columns(plan, fresh=fresh, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.text import Text
@@ -11,10 +11,12 @@ from rich.text import Text
 import p2pfl
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.experiments import check_owner, experiment_of, warn_of_exact
+from p2pfl.cli.running.repeating import check_repeatable, check_trust
 from p2pfl.cli.tables import render
 from p2pfl.core import files
 from p2pfl.core.errors import StorageError
-from p2pfl.experiment import Experiment, check, plain
+from p2pfl.experiment import Experiment, check, plain, read
+from p2pfl.plugins.audit.attacks.withdrawn_members import find_withdrawn
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
 from p2pfl.plugins.audit.audit_commands import AuditOptions
 from p2pfl.plugins.audit.audit_page import (
@@ -33,6 +35,8 @@ MAX_PEERS = 128
 
 def run(options: AuditOptions) -> int:
     """Attack an experiment; return 1 if a claim is broken."""
+    if options.forgotten:
+        return _test_forgotten(options)
     experiment, smaller = experiment_of(options), None
     if options.name is not None:
         check_owner(experiment, options.name)
@@ -52,6 +56,21 @@ def run(options: AuditOptions) -> int:
     else:
         show(attacked, folder)
     return 1 if attacked.broken else 0
+
+
+def _test_forgotten(options: AuditOptions) -> int:
+    """Test whether the models of a replay tell who left; the result is no claim."""
+    folder = Path(options.experiment)
+    check_repeatable(folder, live=True)
+    check_trust(folder, trust=options.trust_code, command="audit")
+    experiment = read(folder / "experiment.toml", changes=options.changes, trust_code=True)  # as checked above
+    members = find_withdrawn(folder, experiment, only=options.only)
+
+    def show(_: object) -> None:
+        for each in members:
+            terminal.note(each.sentence)
+
+    return terminal.answer(options, {"forgotten": [asdict(each) for each in members]}, show)
 
 
 def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:

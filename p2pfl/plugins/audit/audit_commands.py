@@ -26,6 +26,9 @@ class AuditOptions(OutputOptions, AccountingOptions, OwnTableOptions):
         int | None, Option("instead of topology.peers (default: as many, but at most 128)", "N", count)
     ] = None
     trials: Annotated[int, Option("games of each player", "N", _trials)] = 20_000
+    forgotten: Annotated[
+        bool, Option("EXPERIMENT is the directory of a replay: do its models tell who left from test samples?")
+    ] = False
     out: Annotated[str | None, Option("where the page goes (default: a new directory under --runs)", "DIR")] = None
 
 

@@ -106,6 +106,14 @@ SENTENCES = {
         "After a run the account refuses one without a single peer, whose part the difference shows "
         "({count} times tried; those that are shown)."
     ),
+    "the difference of two models is the row of who left": (
+        "Whoever has the totals of two runs of which one lacks a single person reads their row and target. This always "
+        "succeeds, so withdrawals of few people are refused ({count} people tried; error of the row)."
+    ),
+    "the difference of two first trees is the bins of who left": (
+        "Whoever has the totals of two runs of which one lacks a single person reads the bins of their features, and "
+        "their class. This always succeeds, so withdrawals of few people are refused ({count} people tried; not read)."
+    ),
     # training on samples
     "gradients of samples are clipped": "A sample whose gradient has {lengths} clips moves a step by one clip.",
     "batches have the accounted rate": "Samples are in a batch as often as is accounted (surprise in powers of ten).",

@@ -34,7 +34,10 @@ KNOWN_PEOPLE = 300
 """People whose columns the attacker knows; a third of all if they are fewer."""
 
 REPEATS = 10
-"""Choices of known people over which the result is averaged."""
+"""Choices of known people, for each fit, over which the result is averaged."""
+
+FITS = 3
+"""Fits with other noise over which it is averaged."""
 
 ALLOWED_RISE = 0.1
 """Largest rise of R² by all predictors above that by the last one."""
@@ -89,14 +92,18 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
     if not isinstance(learner, VerticalLearner) or {*learner.parties.own} != {*learner.parties.names}:
         return []
     peers = plan.topology.peers
-    aligned = _play(align(learner.parties, fresh(seed), run=b"audit"), peers)
-    table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test)
+    source = fresh(seed)
+    aligned = _play(align(learner.parties, source, run=b"audit"), peers)
+    table = AlignedTable(learner.parties, aligned.positions, aligned.rows, learner.seed, learner.test, source)
     claims = []
     if learner.model.predictors:
         roles = learner.roles
-        received = RecordedTotals(roles.label, roles.features, len(table.trained))
-        _play(learner.model.fit(table, roles, fresh(seed)), peers, received.note)
-        claims.append(_columns_from_predictors(table, received.values, seed=seed))
+        fits = []
+        for number in range(FITS):
+            received = RecordedTotals(roles.label, roles.features, len(table.trained))
+            _play(learner.model.fit(table, roles, fresh(seed + number)), peers, received.note)
+            fits.append(received.values)
+        claims.append(_columns_from_predictors(table, fits, seed=seed))
     claims.append(_row_of_one_person(table, learner, fresh, peers))
     return [*claims, _guessed_people(learner.parties, fresh(seed), peers)]
 
@@ -110,19 +117,20 @@ def _play(
     return answer_questions(asking, lambda question: add_up(note(question), peers))
 
 
-def _columns_from_predictors(table: AlignedTable, seen: Sequence[Ints], *, seed: int) -> ExactClaim:
+def _columns_from_predictors(table: AlignedTable, fits: Sequence[Sequence[Ints]], *, seed: int) -> ExactClaim:
     """Predict the others' columns from the label holder's own, with the last predictor and with all of them."""
     label = table.parties.label
     own = np.column_stack([table.standardised(label).train, table.targets()])
     foreign = np.concatenate([table.standardised(peer).train for peer in table.parties.names if peer != label], axis=1)
-    predictors = np.array(seen, np.float64).T  # [n, T]
-    knowledge = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
-    scores = np.zeros(len(knowledge))
-    for repeat in range(REPEATS):
-        order = draw(seed, "audit known people", round=repeat).permutation(len(own))
-        people = order[: min(KNOWN_PEOPLE, len(own) // 3)]
-        scores += [explained_columns(people, each, foreign) / REPEATS for each in knowledge]
-    alone, last, everything = scores.tolist()
+    scores = []
+    for number, fit in enumerate(fits):
+        predictors = np.array(fit, np.float64).T  # [n, T]
+        knowledge = own, np.column_stack([own, predictors[:, -1]]), np.column_stack([own, predictors])
+        for repeat in range(REPEATS):
+            order = draw(seed, "audit known people", round=number * REPEATS + repeat).permutation(len(own))
+            people = order[: min(KNOWN_PEOPLE, len(own) // 3)]
+            scores.append([explained_columns(people, each, foreign) for each in knowledge])
+    alone, last, everything = np.mean(scores, axis=0).tolist()
     words = {"alone": f"{alone:.2f}", "last": f"{last:.2f}", "everything": f"{everything:.2f}"}
     return claim(TOTALS, "predictors do not give columns away", everything - last, ALLOWED_RISE, **words)
 

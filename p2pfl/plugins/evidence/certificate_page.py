@@ -34,7 +34,8 @@ def sentences(certificate: Certificate) -> Iterator[str]:
         yield f"{', '.join(emptied.keys)} of {emptied.path} of the old run were deleted"
     for each in certificate.undone:
         yield f"not done: {each}"
-    yield f"signed {certificate.signed}"
+    if certificate.signer:
+        yield f"signed {certificate.signed}"
 
 
 def certificate_page(certificate: Certificate) -> str:

@@ -40,6 +40,9 @@ class VerifyOptions(JsonOptions, TrustOptions):
         Argument("run directories of some or all peers, or their NAME.evidence.jsonl", "RUN"),
     ]
     roster: Annotated[str | None, Option("the public keys of all peers", "FILE")] = None
+    simulation: Annotated[
+        str | None, Option("run directory of a simulation, whose models are to be those of the peers", "RUN")
+    ] = None
     crate: Annotated[str | None, Option("write what was checked as a Research Object Crate", "DIR")] = None
 
 

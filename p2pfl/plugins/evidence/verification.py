@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,26 @@ class PeerEvidence:
                 rounds |= begun
         return rounds - {*self.played}
 
+    def gaps(self, confirmed: Collection[int]) -> list[range]:
+        """Return the rounds of which a peer has no evidence if it went on from an older copy of its files.
+
+        Each gap lies between what the peer has before a restart, and the first round after it.
+
+        Parameters
+        ----------
+        confirmed
+            Incarnations that others have seen: a restart that nobody saw was written into the chain later.
+        """
+        gaps, last, restarted = list[range](), -1, False
+        for entry in self.entries:
+            if isinstance(entry.fact, RowSent | RoundPlayed):
+                if restarted:
+                    gaps.append(range(last + (last in self.played), entry.fact.round))
+                last, restarted = entry.fact.round, False
+            elif isinstance(entry.fact, PeerBegan):
+                restarted |= entry.number > 0 and entry.fact.incarnation in confirmed
+        return [*gaps, range(last + 1, sys.maxsize)] if restarted else gaps
+
     @property
     def ended(self) -> PeerEnded | None:
         """End of the peer; ``None`` if it has not ended."""
@@ -202,7 +223,9 @@ def verify(
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
     findings += [finding for own in chains for finding in _rounds(own)]
-    findings += _rows(chains)
+    rows, gaps = [*_rows(chains)], _gaps(chains)
+    missing = [each for each in rows if any(each.round in gap for gap in gaps[each.peer])]
+    findings += [each for each in rows if each not in missing]
     findings += _totals(chains)
     findings += _charges(chains)
     findings += [finding for own in chains for finding in _model(own)]
@@ -233,11 +256,17 @@ def verify(
         for round in sorted(own.interrupted)
         if round < max(own.played, default=-1)
     ]
+    for peer in sorted({each.peer for each in missing}):
+        rounds = sorted({each.round for each in missing if each.peer == peer})
+        unchecked.append(
+            f"{peer} went on from an older copy of its files, so it has no evidence of rounds {rounds[0]} to "
+            f"{rounds[-1]}, of which others received its rows"
+        )
     if absent := sorted(named - {own.peer for own in chains}):
         unchecked.append(f"the evidence of {', '.join(absent)} was not given")
-    rounds = max((1 + max(own.played, default=-1) for own in chains), default=0)
+    count = max((1 + max(own.played, default=-1) for own in chains), default=0)
     peers = tuple(own.peer for own in chains)
-    return Verification(peers, rounds, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
+    return Verification(peers, count, tuple(sorted({*findings})), tuple(checked), tuple(unchecked))
 
 
 def _named(played: RoundPlayed) -> set[str]:
@@ -330,6 +359,16 @@ def _rows(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
                         yield Difference(
                             sender, round, f"{own.peer} received its row, and the round is not in its evidence"
                         )
+
+
+def _gaps(chains: Sequence[PeerEvidence]) -> dict[str, list[range]]:
+    """Return by peer the rounds that a copy of its files lost, by restarts that others confirm."""
+    seen: dict[str, set[int]] = defaultdict(set)
+    for own in chains:
+        for played in own.played.values():
+            for peer, incarnation in played.incarnations.items():
+                seen[peer].add(incarnation)
+    return {own.peer: own.gaps(seen[own.peer]) for own in chains}
 
 
 def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:

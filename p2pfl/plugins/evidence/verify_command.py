@@ -32,13 +32,18 @@ def run(options: VerifyOptions) -> int:
     experiment = _experiment(chains, trust=options.trust_code)
     recompute, reason = _recomputing(experiment)
     result = verify(chains, roster=roster, recompute=recompute)
-    more = _settings(experiment, chains)
+    more, checked, unchecked = _settings(experiment, chains), list[str](), [reason] if reason else []
+    if options.simulation is not None:
+        from p2pfl.plugins.evidence.simulated_run import compare_simulation  # noqa: PLC0415 (it imports torch)
+
+        others, checked, uncompared = compare_simulation(Path(options.simulation), chains, trust=options.trust_code)
+        more, unchecked = [*more, *others], [*unchecked, *uncompared]
     result = Verification(
         result.peers,
         result.rounds,
         tuple(sorted({*result.findings, *more})),
-        result.checked,
-        (*result.open, *([reason] if reason else [])),
+        (*result.checked, *checked),
+        (*result.open, *unchecked),
     )
     if options.crate is not None:
         write_crate(Path(options.crate), chains, result)

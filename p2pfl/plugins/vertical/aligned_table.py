@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,10 @@ import numpy.typing as npt
 from p2pfl.core.draws import draw
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
-from p2pfl.data.parties import Parties, Party
+from p2pfl.data.data_description import Field
+from p2pfl.data.parties import IN_TABLE, Parties, Party
+from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
+from p2pfl.privacy.keys import SecretSource, Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,8 @@ class StandardisedColumns:
         ``[F]`` of all encoded columns; the deviation of a constant column is 1.
     kept
         Positions of the a columns among the F encoded ones.
+    map
+        Numbers of the map whose functions the columns are, by name; none without one.
     """
 
     train: Floats
@@ -35,6 +40,7 @@ class StandardisedColumns:
     mean: Floats
     deviation: Floats
     kept: Ints
+    map: Mapping[str, Floats] = field(default_factory=dict)
 
     def spread(self, values: Floats) -> Floats:
         """Return numbers of the a columns as those of all encoded columns, 0 elsewhere, ``[F]``."""
@@ -58,6 +64,8 @@ class AlignedTable:
         n, which all know.
     seed, share
         Seed of the draw, and share of the rows that are held out.
+    source
+        Source of the secret bytes of maps.
     """
 
     parties: Parties
@@ -65,10 +73,11 @@ class AlignedTable:
     rows: int
     seed: int
     share: float
-    standardised: Callable[[str], StandardisedColumns] = field(init=False, repr=False)
+    source: Source = field(default_factory=SecretSource)
+    _columns: Callable[[str, MapOptions | None], StandardisedColumns] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "standardised", cache(self._standardised))
+        object.__setattr__(self, "_columns", cache(self._standardised))
 
     @property
     def held_out(self) -> Ints:
@@ -87,21 +96,36 @@ class AlignedTable:
         targets = self.parties.party(label).targets
         return np.asarray(targets[self.positions(label)][self.held_out if test else self.trained])
 
-    def _standardised(self, peer: str) -> StandardisedColumns:
+    def standardised(self, peer: str, options: MapOptions | None = None) -> StandardisedColumns:
+        """Return the columns of a local party, or the functions of a map of them."""
+        return self._columns(peer, options)
+
+    def _standardised(self, peer: str, options: MapOptions | None) -> StandardisedColumns:
         party, positions = self.parties.party(peer), self.positions(peer)
         known, trained = positions >= 0, positions[self.trained]
-        own = party.features[np.sort(trained[trained >= 0])]  # the same numbers whatever the common order is
-        mean, deviation = own.mean(axis=0), own.std(axis=0)
-        every = np.where(known[:, None], party.features[positions], mean)  # [n, F]
+        rows = np.sort(trained[trained >= 0])  # the same numbers whatever the common order is
+        features, kept = np.asarray(party.features, np.float64), kept_columns(party)
+        indicators = len(IN_TABLE.levels or ())
+        numbers: Mapping[str, Floats] = {}
+        if options is not None:
+            columns = MappedColumns.of(options, party.fields)
+            numbers = columns.fit(features[rows], partial(self._drawn, peer), peer=peer)
+            features = columns.apply(features, numbers)
+            kept, indicators = np.arange(features.shape[1]), 1
+        mean, deviation = features[rows].mean(axis=0), features[rows].std(axis=0)
+        every = np.where(known[:, None], features[positions], mean)  # [n, F]
         if party.may_lack:
-            every[:, -2:] = np.stack([known, ~known], axis=1)
-            mean[-2:] = every[self.trained, -2:].mean(axis=0)
-            deviation[-2:] = np.sqrt(mean[-2] * mean[-1])
+            there = np.stack([known, ~known], axis=1)
+            every[:, -indicators:] = there[:, :indicators]
+            shares = there[self.trained].mean(axis=0)
+            mean[-indicators:], deviation[-indicators:] = shares[:indicators], np.sqrt(shares.prod())
         deviation = np.where(deviation > 0, deviation, 1.0)
-        standard, kept = (every - mean) / deviation, kept_columns(party)
-        return StandardisedColumns(
-            standard[self.trained][:, kept], standard[self.held_out][:, kept], mean, deviation, kept
-        )
+        standard = (every - mean) / deviation
+        train, test = standard[self.trained][:, kept], standard[self.held_out][:, kept]
+        return StandardisedColumns(train, test, mean, deviation, kept, numbers)
+
+    def _drawn(self, peer: str, purpose: str, size: int) -> bytes:
+        return self.source.bytes(size, purpose=f"feature map, {purpose}", peer=peer)
 
 
 def kept_columns(party: Party) -> Ints:
@@ -114,16 +138,20 @@ def kept_columns(party: Party) -> Ints:
     >>> kept_columns(Party(np.zeros((1, 3)), (("17",),), Description(columns=fields))).tolist()
     [0, 2]
     """
-    columns = party.description.columns
+    return kept_features(party.description.columns, party.features.shape[1])
+
+
+def kept_features(columns: Sequence[Field] | None, features: int) -> Ints:
+    """Return the positions of encoded features, without the last level of each column; all without columns."""
     if columns is None:
-        return np.arange(party.features.shape[1])
+        return np.arange(features)
     kept = [
         level + 1 < len(each.levels or (0, 0)) or each.levels is None for each in columns for level in _levels(each)
     ]
     return np.flatnonzero(kept)
 
 
-def _levels(column: Any) -> range:
+def _levels(column: Field) -> range:
     return range(1 if column.levels is None else len(column.levels))
 
 

@@ -32,10 +32,10 @@ import numpy as np
 from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.data.parties import Parties
-from p2pfl.learning.additive import Question, Questions
+from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.matching import ABSENT, Matches, match_rows
 from p2pfl.plugins.vertical.party_roles import check_rows
-from p2pfl.plugins.vertical.private_messages import PrivateMessage, send, state
+from p2pfl.plugins.vertical.private_messages import PrivateMessage, send, state, state_several
 from p2pfl.privacy.commutative_powers import POINT_LENGTH, hash_to_point, multiply
 from p2pfl.privacy.keys import Source
 
@@ -169,14 +169,10 @@ class _Alignment:
         """Ask for the sizes and nonces of all parties."""
 
         def stated(peer: str) -> Ints:
-            words = np.zeros((len(self.ring), STATED), np.int64)
-            if peer in self.ring:
-                own = words[self.ring.index(peer)]
-                own[SIZE], own[AGREED] = len(self.parties.party(peer)), self._digest()
-                own[NONCE:] = np.frombuffer(self.secret(peer, "nonce", NONCE_BYTES), "<u4")
-            return words.ravel()
+            nonce = np.frombuffer(self.secret(peer, "nonce", NONCE_BYTES), "<u4")
+            return np.array([len(self.parties.party(peer)), self._digest(), *nonce.tolist()])
 
-        total = yield Question(stated, size=len(self.ring) * STATED)
+        total = yield from state_several(stated, size=STATED, peers=self.ring)
         words = total.reshape(len(self.ring), STATED)
         for peer, own in zip(self.ring, words.tolist(), strict=True):
             self._check_statement(peer, rows=own[SIZE], digest=own[AGREED])
@@ -223,23 +219,33 @@ class _Alignment:
             return self.choose(matches())
 
         def counts(peer: str) -> Ints:
-            if peer != helper:
-                return np.zeros(2 + len(keys), np.int64)
+            del peer
             by_key = [0] * len(keys) if hidden else matches().by_key(len(keys))
             return np.array([len(chosen()), len(matches().common), *by_key])
 
-        rows, common, *by_key = (yield Question(counts, size=2 + len(keys))).tolist()
-        if not common <= rows <= sum(self.sizes.values()) or common > min(self.sizes.values()):
-            raise PrivacyError(f"{helper} has counted more common rows than there are; choose another helper")
+        rows, common, *by_key = (yield from state_several(counts, size=2 + len(keys), peers=[helper])).tolist()
+        self._check_counts(helper, rows, common, by_key)
         check_rows(common, least=self.parties.least)
         messages = {}
         for column, peer in enumerate(self.matched_order):
             messages[peer] = yield from send(partial(_column, chosen, column), size=rows, sender=helper, to=peer)
-        yield from self._check_positions(messages)
+        yield from self._check_positions(messages, common)
         matched = () if hidden else tuple(by_key)
         return AlignedRows(
             rows, common, self.sizes, matched, lambda peer: self.unshuffle(peer, messages[peer].read(peer))
         )
+
+    def _check_counts(self, helper: str, rows: int, common: int, by_key: Sequence[int]) -> None:
+        """Refuse numbers of rows that the tables cannot have."""
+        label, both = self.sizes[self.parties.label], sum(self.sizes.values()) - common
+        of_order = {"common": common, "labelled": label, "hidden": both}[self.parties.rows]
+        matched = 0 if self.parties.rows == "hidden" else common
+        possible = 0 <= common <= min(self.sizes.values()) and min(by_key) >= 0
+        if not possible or rows != of_order or sum(by_key) != matched:
+            raise PrivacyError(
+                f"{helper} has counted {rows:,} rows, of which {common:,} are common, which the tables cannot have; "
+                "choose another data.options.helper"
+            )
 
     def _match_each_other(self) -> Questions[AlignedRows]:
         """Return the common rows of two parties, who compare, key by key, the rows that no earlier key has matched."""
@@ -352,29 +358,38 @@ class _Alignment:
     def _check_points(self, functions: Mapping[str, Sequence[Callable[[], Ints]]]) -> Questions[None]:
         """Have peers multiply what they hold at the same time, and end the run if somebody holds what is no point."""
 
-        def failures(peer: str) -> Ints:
+        def failures(peer: str) -> int:
             failed = 0
             for function in functions.get(peer, ()):
                 try:
                     function()
                 except ValueError:
                     failed += 1
-            return np.array([failed])
+            return failed
 
-        yield from _end_if_any(failures, "no points")
+        yield from self._end_if_any(failures, "no points")
 
-    def _check_positions(self, messages: Mapping[str, PrivateMessage]) -> Questions[None]:
-        """End the run if a party has received positions that are none of its rows, or one of them twice."""
+    def _check_positions(self, messages: Mapping[str, PrivateMessage], common: int) -> Questions[None]:
+        """End the run if a party has received positions that are none of its rows, one of them twice, or too few."""
 
-        def wrong(peer: str) -> Ints:
+        def wrong(peer: str) -> int:
             if peer not in messages:
-                return np.zeros(1, np.int64)
+                return 0
             positions = messages[peer].read(peer)
+            every = self.parties.rows == "hidden" or (self.parties.rows == "labelled" and peer == self.parties.label)
             known = positions[positions != ABSENT] if self.parties.rows != "common" else positions
-            valid = len(np.unique(known)) == len(known) and ((known >= 0) & (known < self.sizes[peer])).all()
-            return np.array([0 if valid else 1])
+            valid = len(np.unique(known)) == len(known) >= (self.sizes[peer] if every else common)
+            return 0 if valid and ((known >= 0) & (known < self.sizes[peer])).all() else 1
 
-        yield from _end_if_any(wrong, "no positions of rows")
+        yield from self._end_if_any(wrong, "positions that cannot be those of rows")
+
+    def _end_if_any(self, failures: Callable[[str], int], received: str) -> Questions[None]:
+        """End the run at all peers if one of them has received something wrong."""
+        peers = [*self.ring, *([] if self.helper is None else [self.helper])]
+        if (yield from state(failures, peers=peers)).any():
+            raise PrivacyError(
+                f"the alignment received {received}; a peer does not follow the protocol, so compare versions"
+            )
 
     def shuffled_values(self, peer: str) -> list[list[str | None]]:
         """Return the values of each key in the shuffled order of a party's rows."""
@@ -399,14 +414,6 @@ class _Alignment:
     def _secret(self, peer: str, what: str, size: int) -> bytes:
         """Return bytes that are drawn once, since a total may ask again for what a peer adds."""
         return self.source.bytes(size, purpose=f"alignment, {what}", peer=peer)
-
-
-def _end_if_any(failures: Callable[[str], Ints], received: str) -> Questions[None]:
-    total = yield Question(failures, size=1)
-    if total[0]:
-        raise PrivacyError(
-            f"the alignment received {received}; a peer does not follow the protocol, so compare versions"
-        )
 
 
 def _column(chosen: Callable[[], Ints], column: int) -> Ints:

@@ -15,13 +15,14 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.explanations import Explained, FittedRegression, finite
 from p2pfl.core.traits import ModelTraits
-from p2pfl.data.data_description import Description, Field
+from p2pfl.data.data_description import Description, Field, feature_names
 from p2pfl.data.parties import IN_TABLE
 from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.columns import labels_of
 from p2pfl.plugins.exact.regression.families import Response, response
 from p2pfl.plugins.exact.regression.fits import coefficients
 from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
+from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
 from p2pfl.results.models.model_description import describe_inputs
 
 NAME = "vertical_block"
@@ -57,6 +58,9 @@ class Block(TensorModel):
         True if coefficients have standard errors.
     fields
         Columns of the party.
+    map
+        Map of the columns, such as ``"fourier:100"``; empty for none. Means, deviations and coefficients are those of
+        its functions.
 
     Examples
     --------
@@ -75,6 +79,15 @@ class Block(TensorModel):
     label: bool = False
     errors: bool = True
     fields: tuple[Field, ...] | None = None
+    map: str = ""
+
+    @property
+    def mapped(self) -> MappedColumns | None:
+        """The columns that a map replaces."""
+        if not self.map:
+            return None
+        fields = self.fields or tuple(Field(name) for name in feature_names(self.features, None))
+        return MappedColumns.of(MapOptions.parse(self.map), fields)
 
     @property
     def kind(self) -> Response:
@@ -87,7 +100,10 @@ class Block(TensorModel):
         columns, numbers = ["weight", "error", "mean", "deviation"], [*FACTS]
         if self.label:
             columns, numbers = [*columns, "alone_weight"], [*numbers, "bias", "bias_error", "alone_bias"]
-        return Shapes(dict.fromkeys(columns, (self.features,)) | dict.fromkeys(numbers, (1,)))
+        mapped = self.mapped
+        width = self.features if mapped is None else len(mapped.labels)
+        shapes = {} if mapped is None else mapped.shapes
+        return Shapes(dict.fromkeys(columns, (width,)) | dict.fromkeys(numbers, (1,)) | shapes)
 
     @property
     def may_lack(self) -> bool:
@@ -126,22 +142,29 @@ class Block(TensorModel):
 
     def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the outputs of the label holder's own model, ``[n, K]``."""
-        standardised = (features - tensors["mean"]) / tensors["deviation"]
-        alone = standardised @ tensors["alone_weight"] + tensors["alone_bias"]
+        alone = self._standardised(tensors, features) @ tensors["alone_weight"] + tensors["alone_bias"]
         return self.kind.outputs(alone[:, None])
 
     def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the part of the linear predictor of each row, with the intercept at the label holder, ``[n]``."""
-        part = ((features - tensors["mean"]) / tensors["deviation"]) @ tensors["weight"]
+        part = self._standardised(tensors, features) @ tensors["weight"]
         return part + tensors["bias"] if self.label else part
+
+    def _standardised(self, tensors: Tensors, features: Floats) -> Floats:
+        """Return the columns or functions in units of their deviations."""
+        mapped = self.mapped
+        own = features if mapped is None else mapped.apply(features, tensors)
+        return (own - tensors["mean"]) / tensors["deviation"]
 
     def absent_predictor(self, tensors: Tensors) -> float:
         """Return the part of the linear predictor of a row that the party lacks; 0 unless it was trained with some."""
         if not self.may_lack:
             return 0.0
-        features = np.array(tensors["mean"])
-        features[-2:] = 0.0, 1.0
-        return float(self.predictor_of(tensors, features[None])[0])
+        row = np.array(tensors["mean"])  # of columns or functions
+        row[-1 if self.map else -2] = 0.0
+        if not self.map:
+            row[-1] = 1.0
+        return float(((row - tensors["mean"]) / tensors["deviation"]) @ tensors["weight"])
 
     def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
         """Return the coefficients of the own columns, in their units; the intercept is that at the means of all."""
@@ -150,7 +173,8 @@ class Block(TensorModel):
             return None
         scale = tensors["deviation"]
         beta, errors = tensors["weight"] / scale, tensors["error"] / scale
-        labels = labels_of(fields)
+        mapped = self.mapped
+        labels = labels_of(fields) if mapped is None else [*mapped.labels]
         if self.label:
             beta, errors = np.append(beta, tensors["bias"]), np.append(errors, tensors["bias_error"])
             labels = [*labels, "(intercept)"]
@@ -193,10 +217,13 @@ class BlockModule(TensorModule):
 
     def __init__(self, block: Block) -> None:
         super().__init__(block.shapes)
+        self.mapped = block.mapped
         self.label, self.classes, self.link = block.label, block.classes, block.kind.link
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits or predicted numbers of the label holder's own model, or the part of a linear predictor."""
+        if self.mapped is not None:
+            features = self.mapped.transform(features, {name: self.get_buffer(name) for name in self.mapped.shapes})
         standardised = (features - self.mean) / self.deviation
         if not self.label:
             return (standardised @ self.weight)[:, None]
@@ -217,6 +244,7 @@ def describe_block(block: Block, meaning: Description) -> dict[str, Any]:
         "ridge": block.ridge,
         "label": block.label,
         "errors": block.errors,
+        **({"map": block.map} if block.map else {}),
     }
     classes = None if meaning.classes is None or not block.label else list(map(str, meaning.classes))
     target = meaning.target if block.label else None
@@ -271,12 +299,13 @@ def describe_run(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         Name of the model, and public options.
     """
     raw = "columns of several parties, each of which keeps the part of the model for its own"
+    classes = options.get("family") == "binomial" or options.get("task") == "classification"
     return {
         "version": 1,
         "private": True,
         "model": {"name": name, "options": dict(options)},
-        "task": "classification" if options.get("family") == "binomial" else "regression",
-        "loss": "cross_entropy" if options.get("family") == "binomial" else "squared_error",
+        "task": "classification" if classes else "regression",
+        "loss": "cross_entropy" if classes else "squared_error",
         "data": "vertical",
         "inputs": describe_inputs(Description(raw=raw, declared=True), shape=[]),
         "outputs": {"classes": None, "class_names": None, "target": None, "mean": 0.0, "deviation": 1.0},

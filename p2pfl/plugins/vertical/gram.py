@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
-from p2pfl.core.errors import DataError
+from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, PartyRoles, check_coefficients, check_rows
 from p2pfl.plugins.vertical.private_messages import send_floats, state
@@ -161,10 +161,20 @@ def ask_design(table: JoinedTable) -> Questions[JoinedDesign]:
     ----------
     table
         Table of all columns.
+
+    Raises
+    ------
+    PrivacyError
+        A peer has altered a number of columns.
     """
     check_rows(table.rows, least=table.least)
     parties = table.roles.parties
     widths = yield from state(lambda peer: table.columns(peer).shape[1], peers=parties)
+    for party, width in zip(parties, widths.tolist(), strict=True):
+        if width < 0:
+            raise PrivacyError(
+                f"{party} comes with {width} columns, so a peer does not follow the protocol; end the run"
+            )
     design = JoinedDesign(table.roles, dict(zip(parties, widths.tolist(), strict=True)), table.rows)
     check_coefficients(design.size, table.rows)
     return design

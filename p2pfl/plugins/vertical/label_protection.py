@@ -20,6 +20,7 @@ label differential privacy, NeurIPS 2021; Patrini et al., Making deep neural net
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,12 @@ import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
+from p2pfl.data.parties import Party
+from p2pfl.experiment.accounts import beside_file
 from p2pfl.plugins.exact.regression.families import TINY, Binomial, Targets
 from p2pfl.plugins.vertical.ring import Words, keystream
+from p2pfl.privacy.keys import KEY_BYTES, Source
+from p2pfl.results.spending.account_file import AccountFile
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,22 @@ class RandomisedResponse:
         """Return the probabilities of changed labels from those of the true ones, ``[n, C]``: forward correction."""
         share, others = self.changed, self.classes - 1
         return share / others + (1 - share * self.classes / others) * probabilities
+
+
+def secret_of_labels(party: Party, source: Source, *, peer: str) -> bytes:
+    """Return 32 secret bytes for the labels of a table: the same ones whenever it is asked, if it is a file.
+
+    Parameters
+    ----------
+    party
+        Table of the label holder. The secret of a file follows from the key of its account, beside it.
+    source, peer
+        Source of the secret of columns that are dealt out for a trial, and name of the label holder.
+    """
+    if party.file is None:
+        return source.bytes(KEY_BYTES, purpose="randomised labels", peer=peer)
+    key = AccountFile(beside_file(party.file)).key()
+    return hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"p2pfl labels").digest()
 
 
 def _shares(numbers: Words) -> Floats:

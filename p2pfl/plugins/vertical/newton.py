@@ -40,6 +40,7 @@ from p2pfl.plugins.vertical.newton_steps import (
     NewtonState,
     Problem,
     ShownPredictors,
+    falling_factor,
     least_noise,
 )
 from p2pfl.plugins.vertical.private_messages import collect, publish, send_floats
@@ -174,7 +175,8 @@ class _Fit:
         units = yield from ask_units(self.blocks, every=self.every)
         gram = yield from ask_gram(self.factored)
         state: Callable[[], NewtonState] = cache(lambda: self._begun(gram() * units()[:, None] * units(), null()))
-        point, at, number, shown = null, self._before, 0, ShownPredictors(self.options.predictor_noise)
+        shown = ShownPredictors(self.options.predictor_noise, falling_factor(self.design.size, self.design.rows))
+        point, at, number = null, self._before, 0
         while True:
             state = _then(state, NewtonState.prepared)
             going, deviation = yield from publish(_decision(state), size=2, sender=solver)
@@ -186,7 +188,7 @@ class _Fit:
             [accepted] = yield from publish(_acceptance(state), size=1, sender=solver)
             shown.judge(accepted=bool(accepted))
             if accepted:
-                observed = not self.kind.canonical and number >= SCORING_STEPS
+                observed = not self.kind.canonical and (number >= SCORING_STEPS or not deviation)
                 rows = partial(self._weighted, at, observed=observed)
                 read = yield from self.weighted.ask(rows, exact=not deviation)
                 state = _stepped(state, read, units)

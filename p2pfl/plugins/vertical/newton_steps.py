@@ -16,20 +16,26 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.plugins.exact.elementary import inverse
 from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
 
-SCHEDULE = (0.3, 0.3, 0.3, 0.1, 0.03, 0.003, 0.0003, 0.0)
-"""Deviations of the noise of the predictors, in units of theirs or of 1."""
+FIRST = 0.3
+"""Deviation of the noise of the first predictors, in units of theirs."""
 
-AGAIN = (0.003, 0.0003)
-"""Further steps before the exact one, where the last one moved predictors by more than :data:`CLOSE`."""
+LAST = 3e-4
+"""Deviation of noise below which exact predictors follow; their step squares the distance that is left."""
 
-MAX_RESTARTS = 2
-"""Most times that these are taken."""
+MOVED_SHARE = 0.3
+"""Least noise of predictors as a share of the distance by which the last step has moved them."""
 
-LONGEST = (*SCHEDULE[:-1], *AGAIN * MAX_RESTARTS, 0.0)
-"""Noise of all points, if these are taken as often as may be."""
+FASTEST, SLOWEST = 0.1, 0.5
+"""Least and largest factor by which the noise falls from one point to the next."""
 
-CLOSE = 1e-2
-"""Root mean square by which a step may move predictors before the exact one, which squares the distance."""
+ERRORS_HIDDEN = 3.0
+"""Least noise of a point in units of what the noise before it has moved it by."""
+
+EVEN_POINTS = 6
+"""Number of the last points under noise that may be shown, over which it falls to :data:`LAST` whatever steps do."""
+
+MAX_NOISE = 2.0**20
+"""Largest deviation of noise that a party adds; that of predictors which move by more than any model's."""
 
 STILL = 1e-3
 """Root mean square by which the exact step may move predictors; a second one would show their change."""
@@ -46,6 +52,8 @@ ROUNDING = 1e-12
 PREDICTOR_BITS = 24
 """Fraction bits of a predictor, whose rounding is noise, too."""
 
+LEAST_NOISE = 2.0**-PREDICTOR_BITS
+"""Least deviation of the first noise, where columns say nothing of the target."""
 
 WIDE = 3.0
 """Deviation of a party's predictors beyond which its noise grows with them, as large coefficients would outweigh it."""
@@ -58,7 +66,9 @@ class ShownPredictors:
     Parameters
     ----------
     noisy
-        True for the schedule of noise, False for exact predictors.
+        True for noise, False for exact predictors.
+    factor
+        Largest factor by which the noise falls, see :func:`falling_factor`.
     points, accepted
         Number of points, and of those that were accepted.
     exact
@@ -66,6 +76,7 @@ class ShownPredictors:
     """
 
     noisy: bool
+    factor: float
     points: int = 0
     accepted: int = 0
     exact: bool = False
@@ -81,27 +92,57 @@ class ShownPredictors:
         Raises
         ------
         PrivacyError
-            The schedule has no such noise at this point, or there were all predictors that may be shown.
+            Honest peers have no such noise at this point, or there were all predictors that may be shown.
         """
         if self.points == MAX_PREDICTORS or (self.noisy and self.exact):
             raise PrivacyError(
                 f"a peer asks for further predictors after {self.points}, the last ones that this fit shows; it does "
                 "not follow the protocol, so compare versions"
             )
-        most = LONGEST[min(self.accepted, len(LONGEST) - 1)] if self.noisy else 0.0
-        first, further = len(SCHEDULE) - 1, len(AGAIN)
-        last = self.accepted >= first and (self.accepted - first) % further == 0
-        if not 0 <= deviation <= most or (self.noisy and deviation == 0 and not last):
+        last = self.accepted >= noisy_points(self.factor)
+        if not 0 <= deviation <= MAX_NOISE or (self.noisy and deviation == 0 and not last):
             raise PrivacyError(
-                f"a peer asks for predictors with noise of deviation {deviation:.3g}, where the schedule has at most "
-                f"{most:.3g}, and exact ones only at the end; it does not follow the protocol, so compare versions"
+                f"a peer asks for predictors with noise of deviation {deviation:.3g}, but noise falls by a factor of "
+                f"{self.factor:.2g} at most, and exact ones come only at the end; it does not follow the protocol, so "
+                "compare versions"
             )
         self.points, self.exact = self.points + 1, deviation == 0
-        return most
+        return FIRST * self.factor**self.accepted if self.noisy else 0.0
 
     def judge(self, *, accepted: bool) -> None:
         """Note whether the point was accepted."""
         self.accepted += accepted
+
+
+def falling_factor(coefficients: int, rows: int) -> float:
+    r"""Return the factor by which noise falls at most from one point to the next.
+
+    A step from predictors under noise of deviation s ends about :math:`s \sqrt{p / n}` away from where it would
+    end without. If the next noise were smaller than that, the label holder would see a further combination of columns
+    nearly without noise. So noise falls slowly where there are few rows.
+
+    Parameters
+    ----------
+    coefficients, rows
+        p and n.
+
+    Examples
+    --------
+    >>> [round(falling_factor(24, rows), 2) for rows in (500, 2000, 30_000)]
+    [0.5, 0.33, 0.1]
+    """
+    return min(max(ERRORS_HIDDEN * math.sqrt(coefficients / rows), FASTEST), SLOWEST)
+
+
+def noisy_points(factor: float) -> int:
+    """Return the least number of points under noise, which falls by a factor from :data:`FIRST` to :data:`LAST`.
+
+    Examples
+    --------
+    >>> [noisy_points(factor) for factor in (0.1, 0.3, 0.5)]
+    [3, 6, 10]
+    """
+    return math.ceil(math.log(LAST / FIRST) / math.log(factor))
 
 
 def least_noise(share: float, predictors: Floats) -> float:
@@ -155,7 +196,7 @@ class Problem:
     penalty
         Ridge of each coefficient, ``[p]``.
     noisy
-        True for the schedule of noise, False for exact predictors.
+        True for noise that falls, False for exact predictors.
     """
 
     gram: Floats
@@ -167,6 +208,11 @@ class Problem:
     def __post_init__(self) -> None:
         independent = np.diag(inverse(self.gram + np.diag(self.penalty))[0]) > 0
         object.__setattr__(self, "kept", np.flatnonzero(independent))
+
+    @property
+    def factor(self) -> float:
+        """Largest factor by which the noise falls."""
+        return falling_factor(len(self.gram), self.rows)
 
     @property
     def one(self) -> float:
@@ -200,14 +246,12 @@ class NewtonState:
         Inverse of the last information, ``[p, p]``.
     objective, slack
         Penalised deviance of the last accepted point, and what noise may have changed it by.
-    schedule
-        Noise of the points to come.
     going, accepted
         True if there is another point, and if the last one was accepted.
     deviation
-        Deviation of the noise of this point's predictors.
-    restarts, steps
-        How often further steps were added, and number of points so far.
+        Deviation of the noise of this point's predictors; infinite before the first point.
+    steps, agreed
+        Number of points so far, and of those that were accepted.
     moved, gain
         Root mean square by which the last step moved predictors, and by how much it lowers the deviance.
     """
@@ -218,12 +262,11 @@ class NewtonState:
     covariance: Floats
     objective: float
     slack: float = 0.0
-    schedule: tuple[float, ...] = SCHEDULE
     going: bool = True
     accepted: bool = True
-    deviation: float = 0.0
-    restarts: int = 0
+    deviation: float = math.inf
     steps: int = 0
+    agreed: int = 0
     moved: float = math.inf
     gain: float = 0.0
 
@@ -243,39 +286,49 @@ class NewtonState:
         before = np.zeros(len(problem.gram))
         before[0] = intercept / problem.one
         covariance = problem.inverse(weight * problem.gram)
-        return cls(problem, before + covariance @ score, before, covariance, deviance)
+        beta = before + covariance @ score
+        return cls(problem, beta, before, covariance, deviance, moved=problem.spread(beta))
 
     def prepared(self) -> Self:
         """Return the state in which the predictors of the next point are asked for, if there is one."""
-        schedule, restarts = self.schedule, self.restarts
         if not self.problem.noisy:
-            going = self.moved > STILL_EXACT
-            schedule = (0.0,)
-        else:
-            if schedule == (0.0,) and self.moved > CLOSE and restarts < MAX_RESTARTS:
-                schedule, restarts = (*AGAIN, 0.0), restarts + 1
-            going = bool(schedule)
-        if not going or self.steps == MAX_PREDICTORS:
+            going = self.moved > STILL_EXACT or not self.steps
+            return replace(self, going=False) if not going or self.steps == MAX_PREDICTORS else self._next(0.0)
+        if not self.deviation:
             return replace(self, going=False)
-        deviation = schedule[0] * min(1.0, self.problem.spread(self.beta)) if schedule[0] else 0.0
-        return replace(self, schedule=schedule, restarts=restarts, steps=self.steps + 1, deviation=deviation)
+        deviation, last = self._next_deviation(), self.agreed >= noisy_points(self.problem.factor)
+        return self._next(deviation) if deviation or last else replace(self, going=False, moved=math.inf)
+
+    def _next(self, deviation: float) -> Self:
+        return replace(self, steps=self.steps + 1, deviation=deviation)
+
+    def _next_deviation(self) -> float:
+        """Return the deviation of the next noise, 0 for exact predictors."""
+        noisy = MAX_PREDICTORS - self.steps - 1  # points that may still come before the exact one
+        deviation, last = self.deviation, self.agreed >= noisy_points(self.problem.factor)
+        if self.accepted:
+            fallen = self.problem.factor * deviation if self.steps else LEAST_NOISE
+            deviation = min(max(fallen, MOVED_SHARE * self.moved), MAX_NOISE)
+            if last and deviation <= LAST:
+                return 0.0
+        if 0 < noisy <= EVEN_POINTS and self.deviation > LAST:
+            deviation = min(deviation, self.deviation * (LAST / self.deviation) ** (1 / noisy))
+        return deviation if noisy else 0.0
 
     def judged(self, point: NewtonPoint) -> Self:
         """Return the state after a point, which is halved if the deviance rose by more than noise explains.
 
-        After exact predictors under the schedule of noise, it is the end.
+        After exact predictors that follow noisy ones, it is the end.
         """
         objective = point.deviance + float(self.problem.penalty @ self.beta**2)
         variance = self.deviation**2 + 4.0**-PREDICTOR_BITS
         slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(variance * point.squares)
         allowed = self.objective + self.slack + slack + ROUNDING * max(1.0, abs(self.objective))
-        if not objective <= allowed and self.problem.noisy and self.schedule == (0.0,):
-            return replace(self, accepted=False, schedule=(), moved=math.inf)
+        if not objective <= allowed and self.problem.noisy and not self.deviation:
+            return replace(self, accepted=False, moved=math.inf)
         if not objective <= allowed:
             return replace(self, beta=(self.before + self.beta) / 2, accepted=False)
-        return replace(
-            self, before=self.beta, objective=objective, slack=slack, schedule=self.schedule[1:], accepted=True
-        )
+        return replace(self, before=self.beta, objective=objective, slack=slack, agreed=self.agreed + 1, accepted=True)
 
     def stepped(self, information: Floats, score: Floats) -> Self:
         """Return the state after a step from the accepted point.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import DataTraits
@@ -19,10 +20,15 @@ from p2pfl.experiment.accounts import data_files, data_folder
 from p2pfl.experiment.composition import Composition
 from p2pfl.experiment.partitionings import Disclosure, name_of
 from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
+from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
+from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
+from p2pfl.plugins.vertical.party_network import SplitSteps
 from p2pfl.plugins.vertical.party_roles import PartyRoles
 from p2pfl.plugins.vertical.party_tables import declared_columns, vertical
+from p2pfl.plugins.vertical.split_learner import SplitLearner
+from p2pfl.plugins.vertical.split_network import SplitNetwork
 from p2pfl.plugins.vertical.vertical_components import VerticalPCA
 from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
@@ -31,8 +37,9 @@ from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predic
 from p2pfl.plugins.vertical.vertical_trees import VerticalBoosting
 from p2pfl.results import Run
 
-MODELS: Mapping[str, Callable[..., VerticalModel]] = {
-    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, VerticalBoosting)
+MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
+    kind.name: kind
+    for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, VerticalBoosting, SplitNetwork)
 }
 """Models by name."""
 
@@ -97,14 +104,17 @@ class VerticalPartitioning:
                 'data.options.rows = "hidden" aligns tables, but no model learns from rows of which nobody knows '
                 'whether they are common; set it to "common" or "labelled"'
             )
-        return VerticalLearner(
-            parties,
-            vertical_model(experiment, parties.names),
-            peers=federation.peers,
-            run=experiment.name,
-            seed=experiment.seed,
-            test=Composition.of(experiment).test_share,
-        )
+        model = vertical_model(experiment, parties.names)
+        common: dict[str, Any] = {
+            "peers": federation.peers,
+            "run": experiment.name,
+            "seed": experiment.seed,
+            "test": Composition.of(experiment).test_share,
+        }
+        if isinstance(model, SplitNetwork):
+            steps = split_steps(experiment.learning, seed=experiment.seed, absent=model.absent)
+            return SplitLearner(parties, model, **common, steps=steps, rounds=experiment.rounds)
+        return VerticalLearner(parties, model, **common)
 
     def predict(self, folder: Path, table: str, *, unaccounted: bool) -> JoinedPredictions:
         """Return the predictions for new tables of all parties.
@@ -137,6 +147,7 @@ class VerticalPartitioning:
             columns=float(np.mean([table.features.shape[1] for table in tables])) if tables else 0.0,
             keys=len(parties.keys),
             joined=parties.rows,
+            dealt=experiment.data.name != OWN_TABLES,
         )
         return run.disclosure
 
@@ -157,7 +168,30 @@ def parties_of(experiment: Experiment, federation: Federation) -> Parties:
     return federation.parties
 
 
-def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> VerticalModel:
+def split_steps(learning: LearningSettings, *, seed: int, absent: float) -> SplitSteps:
+    """Return the steps of a split network."""
+    schedule = learning.scheduling
+    recipe = Recipe(
+        learning.optimizer,
+        learning.rate,
+        learning.options,
+        schedule.name,
+        schedule.options,
+        schedule_by=schedule.by,
+        warmup=schedule.warmup,
+    )
+    return SplitSteps(
+        recipe,
+        batch=None if learning.batch == "all" else learning.batch,
+        epochs=learning.epochs,
+        steps=learning.steps,
+        seed=seed,
+        absent=absent,
+        dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
+    )
+
+
+def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> VerticalModel | SplitNetwork:
     """Return the model of an experiment, of parties of some names.
 
     Raises
@@ -168,8 +202,7 @@ def vertical_model(experiment: Experiment, parties: tuple[str, ...]) -> Vertical
     name, options = experiment.model.name, experiment.model.options
     if name not in MODELS:
         raise ExperimentError(
-            f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to '
-            f"{' or '.join(MODELS)}, whose models follow from products of columns"
+            f'model.name = "{name}" does not work with {name_of(experiment.data)}; set it to {" or ".join(MODELS)}'
         )
     kind = MODELS[name]
     given: dict[str, Any] = {}

@@ -56,7 +56,7 @@ def load_parties(source: PartySource, peers: Sequence[str], local: Sequence[str]
     for name in source.sizes:
         if name not in names:
             raise DataError(f'`sizes` names "{name}", which is no party; {nearest(name, names)}')
-    own = {peer: source.load(peer) for peer in local if peer in names}
+    own = {peer: replace(source.load(peer), name=peer) for peer in local if peer in names}
     for peer, party in own.items():
         agreed = source.sizes.get(peer, len(party))
         if agreed != len(party):
@@ -137,6 +137,7 @@ def deal_columns(
             (tuple(map(str, order.tolist())),),
             meaning,
             source.targets[order] if peer == label else None,
+            name=peer,
         )
     return replace(no_data(local), parties=Parties(names, label, helper, (ROW,), own, LEAST_ROWS))
 

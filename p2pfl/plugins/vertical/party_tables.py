@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from p2pfl.plugins.vertical.party_roles import LEAST_ROWS
 SUFFIX = ".columns.toml"
 """Ending that the name of a table gets, in place of its own, for the file that declares its columns."""
 
-DECLARED = ("target", "columns")
+DECLARED = ("target", "columns", "bottom")
 """Keys of that file."""
 
 
@@ -44,7 +44,8 @@ def vertical(
 
     Beside the table ``ada.csv``, its owner declares columns in ``ada.columns.toml``, which no other peer reads: a table
     ``[columns]`` as in ``data.options.columns`` of the data set ``table``, and ``target`` where the peer is the label
-    holder, whose target is one of the columns. The others may have columns of the same names.
+    holder, whose target is one of the columns. The others may have columns of the same names. ``bottom`` names the
+    module of its columns in a split network, if it is not the agreed one.
 
     Parameters
     ----------
@@ -122,7 +123,8 @@ def read_party(table: Path, keys: Sequence[PersonKey], *, labelled: bool, may_la
         The declaration is missing or contradicts itself, or the table does not fit it.
     """
     file = table.with_suffix(SUFFIX)
-    target, columns = _declaration(file, labelled=labelled)
+    declared = _declaration(file, labelled=labelled)
+    target, columns = declared.target, declared.columns
     fields = [field_of(name, columns[name]) for name in sorted(columns)]
     predicted = next((each for each in fields if each.name == target), None)
     features = [each for each in fields if each.name != target]
@@ -150,9 +152,10 @@ def read_party(table: Path, keys: Sequence[PersonKey], *, labelled: bool, may_la
         declared=True,
     )
     if predicted is None:
-        return Party(encoded, values, description, notes=notes)
+        return Party(encoded, values, description, None, notes, bottom=declared.bottom, file=table)
     read_target = numbers if predicted.levels is None else labels
-    return Party(encoded, values, description, read_target(cells, predicted, role="target"), notes)
+    labelled_target = read_target(cells, predicted, role="target")
+    return Party(encoded, values, description, labelled_target, notes, bottom=declared.bottom, file=table)
 
 
 def declared_columns(table: Path, keys: Any) -> Mapping[str, object] | None:
@@ -187,10 +190,18 @@ def declared_columns(table: Path, keys: Any) -> Mapping[str, object] | None:
     return {**people, **declared, **({} if target is None else {str(target): f"target, {declared.get(target)}"})}
 
 
-def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str, Any]]:
-    """Return the target and the columns that a file declares."""
+class _Declaration(NamedTuple):
+    """Target, columns and module of columns that a file declares."""
+
+    target: str | None
+    columns: Mapping[str, Any]
+    bottom: str | None
+
+
+def _declaration(file: Path, *, labelled: bool) -> _Declaration:
+    """Return what a file declares."""
     content = _read_toml(file)
-    target, columns = content.get("target"), content.get("columns")
+    target, columns, bottom = (content.get(key) for key in DECLARED)
     if not isinstance(columns, Mapping):
         raise DataError(f'{file} needs a table [columns] with a line for each feature, such as age = "number"')
     if labelled != (target is not None):
@@ -203,7 +214,9 @@ def _declaration(file: Path, *, labelled: bool) -> tuple[str | None, Mapping[str
             )
     if target is not None:
         _check_target(file, target, columns)
-    return target, columns
+    if not isinstance(bottom, str | None):
+        raise DataError(f'{file} has bottom = {bottom!r}; name a torch module as "package.module:Class"')
+    return _Declaration(target, columns, bottom)
 
 
 def _read_toml(file: Path) -> Mapping[str, Any]:

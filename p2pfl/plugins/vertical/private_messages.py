@@ -129,7 +129,7 @@ def publish(values: Callable[[], Floats], *, size: int, sender: str) -> Question
         del peer
         return np.asarray(values(), "<f8").ravel().view("<u4").astype(np.int64)
 
-    total = yield from _state_all(words, size=WORDS_PER_FLOAT * size, peers=[sender])
+    total = yield from state_several(words, size=WORDS_PER_FLOAT * size, peers=[sender])
     return total.astype("<u4").view("<f8").astype(np.float64)
 
 
@@ -148,11 +148,24 @@ def state(number: Callable[[str], int], *, peers: Sequence[str]) -> Questions[In
     PrivacyError
         A peer sees that another one has altered its integer.
     """
-    return (yield from _state_all(lambda peer: np.array([number(peer)]), size=1, peers=peers))
+    return (yield from state_several(lambda peer: np.array([number(peer)]), size=1, peers=peers))
 
 
-def _state_all(numbers: Callable[[str], Ints], *, size: int, peers: Sequence[str]) -> Questions[Ints]:
-    """Ask for some integers of each of some peers, ``[K size]``, which each of them compares with what it has added."""
+def state_several(numbers: Callable[[str], Ints], *, size: int, peers: Sequence[str]) -> Questions[Ints]:
+    """Ask for some integers that each of some peers publishes, ``[K size]``, of which each checks its own.
+
+    Parameters
+    ----------
+    numbers, size
+        Function that returns the integers of a peer ``[size]``, and their number.
+    peers
+        As of :func:`state`.
+
+    Raises
+    ------
+    PrivacyError
+        A peer sees that another one has altered its integers.
+    """
     own = dict[str, Ints]()
 
     def answer(peer: str) -> Ints:

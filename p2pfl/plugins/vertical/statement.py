@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from p2pfl.data.parties import CommonRows
 from p2pfl.experiment.partitionings import Disclosure
-from p2pfl.plugins.vertical.party_roles import MAX_PREDICTORS
+from p2pfl.plugins.vertical.feature_maps import MapOptions
+from p2pfl.plugins.vertical.party_roles import LEAST_ROWS, MAX_PREDICTORS
+from p2pfl.plugins.vertical.weighted_products import ROWS_PER_WEIGHT
 from p2pfl.privacy.paillier import MODULUS_BITS
 from p2pfl.results.formats import size
 
@@ -47,6 +49,12 @@ class VerticalRun:
         Number of keys by which rows are matched.
     joined
         Rows that the model learns from, as of :class:`~p2pfl.data.parties.Parties`.
+    maps
+        Maps of the columns of parties, as of :mod:`.feature_maps`.
+    label_epsilon
+        Privacy of each label under randomised response; ``None`` for labels as they are.
+    dealt
+        True if columns of shared data are dealt out for a trial, so that nothing is secret.
     """
 
     label: str
@@ -63,6 +71,9 @@ class VerticalRun:
     columns: float
     keys: int
     joined: CommonRows = "common"
+    maps: Mapping[str, str] = field(default_factory=dict)
+    label_epsilon: float | None = None
+    dealt: bool = False
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -117,6 +128,8 @@ class VerticalRun:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
         everybody = "numbers of rows and columns of each party, and of common rows by key"
+        if self.maps:
+            everybody += f"; the maps {listed([f'{peer} {self.maps[peer]}' for peer in sorted(self.maps)])}"
         learned["every peer"] = f"{everybody}; {self.published}"
         broker = "sizes, times and numbers of messages"
         return learned | {"the broker" + (f", {listed(self.others)}" if self.others else ""): broker}
@@ -128,7 +141,8 @@ class VerticalRun:
         if self.noisy:
             seen = (
                 f"{self.sums} of each training row, once exactly and {self.steps - 1} times under noise that shrinks, "
-                f"or {MAX_PREDICTORS - 1} times where steps are slow; anew if the round is played again"
+                f"or up to {MAX_PREDICTORS - 1} times where rows are few or steps are slow; anew if the round is "
+                "played again"
             )
         else:
             seen = f"{self.sums} of each training row, exactly at {self.steps} steps, from which columns nearly follow"
@@ -136,20 +150,25 @@ class VerticalRun:
 
     def _solved(self) -> str:
         points = f", and at {self.steps + 1} points weighted products and gradients" if self.steps else ""
-        return f"the products of all pairs of columns in units of their owners{points}; all coefficients"
+        columns = "columns and functions" if self.maps else "columns"
+        return f"the products of all pairs of {columns} in units of their owners{points}; all coefficients"
 
     def _malicious(self) -> dict[str, str]:
         """Return what peers can do that do not follow the protocol."""
         step = ", at each step" if self.steps else ""
         lies = {
             "a party that enters the indicator of one person": (
-                f"shows {self.solver} that person's row, exactly: as many people as it has columns{step}; only a "
+                f"shows {self.solver} that person's row, exactly: a few people for each of its columns{step}; only a "
                 "contract and the bound on steps answer this"
             )
         }
         if self.steps:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
+            )
+            lies[f"{self.solver}, if it sends crafted coefficients"] = (
+                f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "
+                f"1/{LEAST_ROWS // ROWS_PER_WEIGHT} of all weights, but two such sums may differ in one person"
             )
             if self.noisy:
                 lies["a peer that asks for less noise, or alters published numbers"] = (
@@ -169,9 +188,21 @@ class VerticalRun:
         lies["anybody with guessed ids"] = GUESSED_IDS
         return lies
 
+    def _width(self) -> float:
+        """Return the number of columns, or of functions, of a party on average."""
+        widths = []
+        for peer in self.parties:
+            options = MapOptions.parse(self.maps[peer]) if peer in self.maps else None
+            if options is None or options.kind == "spline":
+                widths.append(self.columns * (1 if options is None else options.functions - 1))
+            else:
+                widths.append(options.functions)
+        return sum(widths) / len(widths)
+
     def _cost(self) -> str:
         """Return the bytes and steps of a party, as the formulae of its messages give them."""
-        rows, own, rest = self.rows, self.columns, self.columns * (len(self.parties) - 1)
+        rows, own = self.rows, self._width()
+        rest = own * (len(self.parties) - 1)
         once = 2 * WORD * rows * (own + rest)
         if self.steps:
             once = WORD * rows * (3 * own + 2 * rest) + self.steps * WORD * rows * (3 + 2 * own + rest)
@@ -179,7 +210,7 @@ class VerticalRun:
         steps = f", {self.steps} steps" if self.steps else ""
         return (
             f"about {size(int(aligned))} to align and {size(int(once))} to fit{steps}, if {rows:,} rows are common and "
-            f"a party has {own:.0f} columns"
+            f"a party has {own:.0f} columns{' or functions' if self.maps else ''}"
         )
 
 

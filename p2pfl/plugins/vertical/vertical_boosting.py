@@ -381,8 +381,7 @@ class _Trees:
 
     def begin_round(self) -> _Request:
         """End the last round, and begin the next one."""
-        if self.work is not None:
-            self._end_round(self.work)
+        self._end_rounds()
         done = scalars(trees=len(self.grown))
         self.work = _LabelRound(self.model, {**self.tensors, **done}, self.own, self.margins[self.table.trained])
         drawn = self.model.sampling.samples(self.own.train, round=len(self.grown))
@@ -438,9 +437,7 @@ class _Trees:
 
     def used(self) -> Floats:
         """Return 1 for each split of another party that a tree keeps, else 0."""
-        if self.work is not None:
-            self._end_round(self.work)
-            self.work = None
+        self._end_rounds()
         used = np.zeros(len(self.owners))
         for trees in self.grown:
             feature = trees["feature"].astype(np.int64) - len(self.columns.bins.counts)
@@ -449,6 +446,7 @@ class _Trees:
 
     def end(self, kept: Bools) -> LabelTrees:
         """Return the trees, with the splits of other parties that they keep."""
+        self._end_rounds()
         trees = {name: np.concatenate([each[name] for each in self.grown]) for name in self.grown[0]}
         width = len(self.columns.bins.counts)
         foreign = trees["feature"] >= width
@@ -512,9 +510,11 @@ class _Trees:
         sides = [self.bits(self.roles.parties[self.owners[each]], self.numbers[each]) for each in numbers.tolist()]
         return np.array(sides, np.bool_).reshape(len(numbers), self.table.rows)
 
-    def _end_round(self, work: _LabelRound) -> None:
-        """Keep the trees of a round, and add their values to the margins."""
-        growth, width = work.growth, len(self.columns.bins.counts)
+    def _end_rounds(self) -> None:
+        """Keep the trees of a round that has not ended, and add their values to the margins."""
+        if self.work is None:
+            return
+        growth, width, self.work = self.work.growth, len(self.columns.bins.counts), None
         arrays = growth.arrays(self.bins, size=self.model.nodes, rate=self.model.learning_rate)
         for tree in range(growth.trees):
             for place, split in growth.kept_splits(tree).items():

@@ -147,7 +147,7 @@ class VerticalDescent(VerticalRegression):
     name: ClassVar[str] = "vertical_descent"
     with_errors: ClassVar[bool] = False
     published: ClassVar[str] = "the loss at each step"
-    statement: ClassVar[type[VerticalRun]] = DescentRun
+    run: ClassVar[type[VerticalRun]] = DescentRun
 
     family: Literal["gaussian"] = "gaussian"
     rate: float = 0.2
@@ -155,6 +155,7 @@ class VerticalDescent(VerticalRegression):
     tolerance: float = 1e-13
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.options(MODULUS_BITS)  # checks them
 
     def options(self, bits: int) -> DescentOptions:

@@ -195,7 +195,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         del row
         source = self._source
         aligned = yield from align(self.parties, source, run=f"{self.run} {round}".encode())
-        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test)
+        table = AlignedTable(self.parties, aligned.positions, aligned.rows, self.seed, self.test, source)
         self._table[:] = [table]
         fit = yield from self.model.fit(table, self.roles, source)
         scores = yield from self.model.score(table, self.roles, fit)

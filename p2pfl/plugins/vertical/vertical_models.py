@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -14,18 +15,19 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.core.explanations import Explained
-from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Party
+from p2pfl.data.sources import nearest
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.exact.regression.families import FAMILIES
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, StandardisedColumns, check_complete
 from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_run
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
+from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
-from p2pfl.plugins.vertical.party_roles import PartyRoles
+from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
 from p2pfl.plugins.vertical.private_messages import collect
 from p2pfl.plugins.vertical.statement import VerticalRun
 from p2pfl.plugins.vertical.whole import WholeFit, fit_whole, fit_whole_path, score, score_names
@@ -39,6 +41,10 @@ FRACTION = 2.0**32
 
 MAX_PREDICTOR = 2.0**20
 """Largest part of a linear predictor."""
+
+
+OwnColumns = Callable[[AlignedTable, str], StandardisedColumns]
+"""Function that returns the columns of a local party, or functions of them."""
 
 
 class FitResult(Protocol):
@@ -198,27 +204,33 @@ class VerticalModel(ColumnModel, Protocol):
         ...
 
 
-def joined_table(table: AlignedTable, roles: PartyRoles) -> JoinedTable:
+def joined_table(
+    table: AlignedTable, roles: PartyRoles, columns: OwnColumns = AlignedTable.standardised
+) -> JoinedTable:
     """Return the training rows of all parties with their standardised columns."""
     return JoinedTable(
         roles,
         len(table.trained),
-        lambda peer: table.standardised(peer).train,
+        lambda peer: columns(table, peer).train,
         lambda _: table.targets().astype(np.float64),
     )
 
 
-def joined_columns(table: AlignedTable, *, test: bool = False) -> Floats:
+def joined_columns(
+    table: AlignedTable, columns: OwnColumns = AlignedTable.standardised, *, test: bool = False
+) -> Floats:
     """Return the columns of all parties side by side, where they are in one place, ``[n, sum of a]``."""
-    parts = [table.standardised(peer) for peer in table.parties.names]
+    parts = [columns(table, peer) for peer in table.parties.names]
     return np.concatenate([each.test if test else each.train for each in parts], axis=1)
 
 
-def _sum_predictors(table: AlignedTable, roles: PartyRoles, fit: VerticalFit) -> Questions[Callable[[], Floats]]:
+def _sum_predictors(
+    table: AlignedTable, roles: PartyRoles, fit: VerticalFit, columns: OwnColumns
+) -> Questions[Callable[[], Floats]]:
     """Send the label holder the sum of the others' linear predictors of the test rows, ``[n]``."""
 
     def answer(peer: str) -> Ints:
-        part = table.standardised(peer).test @ fit.weight(peer)
+        part = columns(table, peer).test @ fit.weight(peer)
         if part.size and np.abs(part).max() >= MAX_PREDICTOR:
             raise ModelError(
                 f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; leave out "
@@ -243,10 +255,12 @@ class VerticalRegression(ABC):
         negative log-likelihood.
     alone_column
         True if a party may take part with a single column, which its linear predictors show up to a factor.
+    maps
+        Maps of the columns of parties, see :mod:`.feature_maps`, such as ``{ ada = "fourier:100" }``.
     """
 
     name: ClassVar[str]
-    statement: ClassVar[type[VerticalRun]] = VerticalRun
+    run: ClassVar[type[VerticalRun]] = VerticalRun
     with_errors: ClassVar[bool] = True
     published: ClassVar[str] = "the deviance with and without columns, and the dispersion"
     figures: ClassVar[tuple[str, ...]] = FACTS[:-1]
@@ -254,9 +268,25 @@ class VerticalRegression(ABC):
     family: Literal["gaussian", "binomial", "poisson", "gamma"]
     ridge: float = 0.0
     alone_column: bool = False
+    maps: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
+        for peer in self.maps:
+            self.map_of(peer)
+
+    @property
+    def statement(self) -> Callable[..., VerticalRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
+        return partial(self.run, maps=self.maps)
+
+    def map_of(self, peer: str) -> MapOptions | None:
+        """Return the map of a party's columns, if it has one."""
+        return MapOptions.parse(self.maps[peer]) if peer in self.maps else None
+
+    def columns(self, table: AlignedTable, peer: str) -> StandardisedColumns:
+        """Return the columns of a local party, or the functions of its map."""
+        return table.standardised(peer, self.map_of(peer))
 
     @property
     def predictors(self) -> int:
@@ -281,6 +311,13 @@ class VerticalRegression(ABC):
     def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
         """Refuse missing values, few columns, and targets that the family does not allow."""
         check_complete(peer, party)
+        for name in self.maps:
+            if name not in roles.parties:
+                raise ModelError(
+                    f'model.options.maps names "{name}", which is no party; {nearest(name, roles.parties)}'
+                )
+        if mapped := self.block(party, label=False).mapped:
+            check_coefficients(1 + len(mapped.labels), len(party))
         if peer != roles.label:
             own = party.features.shape[1] - (len(IN_TABLE.levels or ()) if party.may_lack else 0)
             roles.check_columns(peer, own, alone_column=self.alone_column)
@@ -300,7 +337,7 @@ class VerticalRegression(ABC):
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
         rows = len(table.trained)
-        fitted = yield from self.ask(joined_table(table, roles), source)
+        fitted = yield from self.ask(joined_table(table, roles, self.columns), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
@@ -329,6 +366,7 @@ class VerticalRegression(ABC):
             label=label,
             errors=self.with_errors,
             fields=party.description.columns,
+            map=self.maps.get(party.name, ""),
         )
 
     def shapes(self, party: Party, *, label: bool) -> Shapes:
@@ -338,8 +376,8 @@ class VerticalRegression(ABC):
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
         """Return the private tensors of a party, but for scores."""
-        columns = table.standardised(peer)
-        tensors = {name: np.array([fit.figures[name]]) for name in self.figures}
+        columns = self.columns(table, peer)
+        tensors = {name: np.array([fit.figures[name]]) for name in self.figures} | dict(columns.map)
         tensors |= {"weight": columns.spread(fit.weight(peer)), "error": columns.spread(fit.errors(peer))}
         tensors |= {"mean": columns.mean, "deviation": columns.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
@@ -353,10 +391,10 @@ class VerticalRegression(ABC):
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Ask for the scores of all columns together, and of those of the label holder alone."""
-        foreign = yield from _sum_predictors(table, roles, fit)
+        foreign = yield from _sum_predictors(table, roles, fit, self.columns)
 
         def scores() -> Mapping[str, Floats]:
-            own, targets = table.standardised(roles.label).test, table.targets(test=True)
+            own, targets = self.columns(table, roles.label).test, table.targets(test=True)
             predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
             together = score(predictor, targets, family=self.family)
             alone = score(self._alone(table).predictor(own), targets, family=self.family)
@@ -379,18 +417,21 @@ class VerticalRegression(ABC):
 
     def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> Explained | None:
         """Return the coefficients of the columns of a party."""
-        fields = party.description.columns or tuple(Field(name) for name in party.columns)
-        return self.block(party, label=label).explained(tensors, fields=fields, classes=())
+        return self.block(party, label=label).explained(tensors, fields=party.fields, classes=())
 
     def pooled(
         self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
-        whole = self._fitted(joined_columns(table), table.targets())
-        scores = score(whole.predictor(joined_columns(table, test=True)), table.targets(test=True), family=self.family)
+        whole = self._fitted(joined_columns(table, self.columns), table.targets())
+        scores = score(
+            whole.predictor(joined_columns(table, self.columns, test=True)),
+            table.targets(test=True),
+            family=self.family,
+        )
         if {*own} != {*table.parties.names}:
             return scores, None
-        learned = np.concatenate([own[peer]["weight"][table.standardised(peer).kept] for peer in table.parties.names])
+        learned = np.concatenate([own[peer]["weight"][self.columns(table, peer).kept] for peer in table.parties.names])
         known = whole.errors[:-1] > 0
         away = np.abs(learned - whole.weight)
         if not self.with_errors:
@@ -400,7 +441,7 @@ class VerticalRegression(ABC):
 
     def _alone(self, table: AlignedTable) -> WholeFit:
         """Return the model of the label holder's columns alone; NaN where they determine none."""
-        return self._fitted(table.standardised(table.parties.label).train, table.targets())
+        return self._fitted(self.columns(table, table.parties.label).train, table.targets())
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         try:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import PrivacyError
 from p2pfl.learning.additive import Questions
 from p2pfl.plugins.vertical.gram import FactoredColumns, weight_bits
 from p2pfl.plugins.vertical.private_messages import send_floats
@@ -25,6 +26,9 @@ from p2pfl.plugins.vertical.ring import Words, fixed_point, limb_bits, multiply,
 
 MAX_PAIRED_COLUMNS = 32
 """Columns of a party beyond which products of pairs are more numbers than shares of all steps."""
+
+ROWS_PER_WEIGHT = 5
+"""Common rows, of those that must be there at least, for each person whose weights could make up a sum alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,33 @@ class RowWeights:
     weights: Floats
     score_bound: float | None = None
     weight_bound: float | None = None
+
+    def checked(self, owner: str, *, least: float) -> RowWeights:
+        """Return the same, unless one person has much of the weights or scores in the sums; called at their owner.
+
+        Sums then show the row of this person, which a solver can bring about by the coefficients that it sends.
+
+        Parameters
+        ----------
+        owner
+            Name of the label holder.
+        least
+            Least sum of the magnitudes, in units of the largest one.
+
+        Raises
+        ------
+        PrivacyError
+            A sum is smaller.
+        """
+        for values, name in ((self.weights, "weights"), (self.scores, "residuals")):
+            sizes = np.abs(values)
+            if not sizes.sum() >= least * sizes.max(initial=0.0):
+                raise PrivacyError(
+                    f"{owner} sends no sums in which one person has more than 1/{least:.0f} of all {name}, as they "
+                    "come close to that person's row; set model.options.ridge, merge rare levels, or leave out the "
+                    "column that tells the class"
+                )
+        return self
 
 
 class OpenedPart(NamedTuple):
@@ -123,7 +154,8 @@ class WeightedProducts:
         exact
             True for weights of twice as many bits.
         """
-        step = _WeightedStep(self, cache(weighted), exact=exact)
+        least = self.factored.blocks.table.least / ROWS_PER_WEIGHT
+        step = _WeightedStep(self, cache(lambda: weighted().checked(self.label, least=least)), exact=exact)
         told = yield from send_floats(
             step.told, size=step.width + 2 + step.width + step.width**2, sender=self.label, to=self.design.roles.solver
         )

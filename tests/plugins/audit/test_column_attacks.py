@@ -43,6 +43,11 @@ def test_noisy_predictors_give_columns_away_less_than_exact_ones():
 
 
 @pytest.mark.slow
+def test_the_shipped_trial_stays_within_the_bound_although_its_rows_are_few():
+    assert not claims_of("columns")[PREDICTORS].broken
+
+
+@pytest.mark.slow
 def test_one_person_as_a_column_shows_their_row_and_guesses_are_refused():
     claims = claims_of(LINEAR)
     assert PREDICTORS not in claims  # of a linear model the label holder sees none of the training rows

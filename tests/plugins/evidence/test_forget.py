@@ -240,7 +240,7 @@ def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip
         witness = Witness(Chain(old / "peers" / f"{peer}.evidence.jsonl", identity))
         if peer == "peer0":
             witness.take(np.arange(3), attempt=0, number=0, participants=["peer0", "peer1"])
-        witness.play(torch.zeros(2), round=0, spent=None)
+        witness.play(torch.zeros(2), round=0, spent=None, incarnations={})
     (old / "peers" / "peer2.evidence.jsonl").write_text("damaged")
     (old / "peers" / "peer0.json").write_text("{}")  # trees for XGBoost
     (old / "peers" / "peer0.accuses-peer1.json").write_text("{}")

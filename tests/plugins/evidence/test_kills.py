@@ -1,6 +1,7 @@
 """Evidence of honest peers that are killed and go on: it agrees, and says where they were stopped."""
 
 import asyncio
+import shutil
 
 import msgspec
 import pytest
@@ -9,7 +10,8 @@ from p2pfl.experiment import read
 from p2pfl.experiment.schema import GossipSettings
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.evidence.verification import find_chains, verify
-from p2pfl.results.evidence import PeerBegan
+from p2pfl.privacy.keys import Identity, SeededSource
+from p2pfl.results.evidence import Chain, PeerBegan, RoundPlayed, RowSent, read_chain
 from restarts import RestartablePeers
 from swarms import SMALL
 
@@ -38,6 +40,74 @@ async def test_a_run_of_honest_peers_verifies_after_twenty_kills(tmp_path, algor
     result = verify(chains)
     assert result.findings == ()
     assert result.rounds == 3 * KILLS
+
+
+LATE = ["topology.kind=complete", "topology.peers=4", "rounds=20", "transport.quorum=0.5", "transport.gather=0.5"]
+
+
+async def until_round(lives, name, round):
+    await lives.until(lambda now: now[name].mailbox.gossip_step >= (round, 0))
+
+
+@pytest.fixture
+async def restored(tmp_path):
+    """Folder of a run in which a peer lost its disk, and went on from a backup of an earlier round."""
+    folder, backup = tmp_path / "run" / "peers", tmp_path / "backup"
+    folder.mkdir(parents=True)
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(read(SMALL, changes=LATE), MemoryTransport(), folder)
+        lives.start()
+        await until_round(lives, "peer3", 4)
+        await lives.kill("peer3")
+        shutil.copytree(folder, backup)
+        lives.start("peer3", resume=True)
+        await until_round(lives, "peer3", 10)
+        await lives.kill("peer3")
+        for path in folder.glob("peer3.*"):
+            path.unlink()
+        for path in backup.glob("peer3.*"):
+            shutil.copy(path, folder)
+        lives.start("peer3", resume=True)
+        await lives.end()
+    return tmp_path / "run"
+
+
+async def test_a_peer_that_went_on_from_a_backup_is_no_liar_and_its_lost_rounds_are_named(restored):
+    result = verify(find_chains([restored]))
+    assert result.findings == ()
+    (sentence,) = [each for each in result.open if "older copy" in each]
+    assert sentence.startswith("peer3 went on from an older copy of its files, so it has no evidence of rounds")
+    assert sentence.endswith("of which others received its rows")
+
+
+async def test_a_restart_that_nobody_saw_hides_no_round(restored):
+    path = restored / "peers" / "peer2.evidence.jsonl"
+    facts = [entry.fact for _, entry in read_chain(path)]
+    kept = [fact for fact in facts if not (isinstance(fact, RowSent | RoundPlayed) and fact.round in {6, 7})]
+    place = next(number for number, fact in enumerate(kept) if isinstance(fact, RowSent) and fact.round == 8)
+    began = msgspec.structs.replace(facts[0], incarnation=facts[0].incarnation + 1000)
+    path.unlink()
+    chain = Chain(path, Identity.generate(SeededSource(1), peer="peer2"))
+    for fact in [*kept[:place], began, *kept[place:]]:
+        chain.append(fact)
+    findings = {(each.peer, each.round) for each in verify(find_chains([restored])).findings}
+    assert findings >= {("peer2", 6), ("peer2", 7)}
+
+
+async def test_the_evidence_of_a_peer_that_joins_late_agrees(tmp_path):
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(read(SMALL, changes=LATE), MemoryTransport(), folder)
+        lives.start("peer0", "peer1", "peer2")
+        await until_round(lives, "peer0", 4)
+        lives.start("peer3")
+        await lives.end()
+    chains = find_chains([tmp_path])
+    result = verify(chains)
+    assert result.findings == ()
+    assert min(chains[3].played) > 3
+    assert {*chains[0].played} == {*range(20)}
 
 
 KINDS = {

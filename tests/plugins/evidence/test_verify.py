@@ -31,6 +31,7 @@ GOSSIP = {
     "privacy": {"mode": "independent", "clip": 1.0, "noise": 0.5},
     "trust": {"keys": "keys"},
 }
+AVERAGES = {key: value for key, value in GOSSIP.items() if key != "privacy"} | {"name": "averages"}
 EXACT = {
     "name": "totals",
     "rounds": 20,
@@ -52,7 +53,7 @@ EXACT = {
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """Folder with the run directories of live peers, ``gossip`` and ``totals``, and their roster."""
+    """Folder with the run directories of live peers, ``gossip``, ``averages`` and ``totals``, and their roster."""
     home = tmp_path_factory.mktemp("played")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
@@ -61,7 +62,7 @@ def played(tmp_path_factory):
             ages, answers = rng.integers(20, 80, 60), np.where(rng.random((60, 2)) < 0.5, ["f", "no"], ["m", "yes"])
             rows = [f"{age},{sex},{ill}" for age, (sex, ill) in zip(ages, answers, strict=True)]
             (home / f"{peer}.csv").write_text("\n".join(["age,sex,ill", *rows]))
-        for experiment in (GOSSIP, EXACT):
+        for experiment in (GOSSIP, AVERAGES, EXACT):
             name = experiment["name"]
             (home / f"{name}.toml").write_bytes(tomli_w.dumps(experiment).encode())
             assert main(["run", f"{name}.toml", "--no-baselines"]) == 0
@@ -97,6 +98,35 @@ def verified(folder, capsys, *arguments):
 @pytest.mark.parametrize("name", ["gossip", "totals"])
 def test_the_evidence_of_an_honest_run_agrees(played, capsys, name):
     assert verified(played / name, capsys, "--roster", played / "roster.toml") == (0, [])
+
+
+@pytest.mark.parametrize("name", ["averages", "totals"])
+def test_the_evidence_of_a_live_run_agrees_with_its_simulation_alone(played, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(played)
+    precision = "to the bit" if name == "totals" else "to "
+    simulate = ["simulate", f"{name}.toml", "--no-baselines", "--unaccounted"]
+    for folder, change in (("same", "seed=0"), ("other", "seed=3")):
+        assert main([*simulate, "--runs", str(tmp_path / folder), "--set", change]) == 0
+    (simulation,), (other,) = (tmp_path / "same").iterdir(), (tmp_path / "other").iterdir()
+    capsys.readouterr()
+    assert main(["verify", name, "--simulation", str(simulation)]) == 0
+    assert f"the models of the simulation, {precision}" in capsys.readouterr().err
+    status, findings = verified(name, capsys, "--simulation", other)
+    assert status == 1
+    assert {each["sentence"] for each in findings} == {"it began with another experiment than the simulation"}
+    changed = simulation / "peers" / f"{LIAR}.safetensors"
+    save_file({key: values + 0.5 for key, values in load_file(changed).items()}, changed)
+    status, findings = verified(name, capsys, "--simulation", simulation)
+    assert status == 1
+    assert [each["peer"] for each in findings] == [LIAR]
+
+
+def test_models_under_private_noise_are_not_those_of_a_simulation(played, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(played)
+    assert main(["simulate", "gossip.toml", "--no-baselines", "--runs", str(tmp_path)]) == 0
+    (simulation,) = tmp_path.iterdir()
+    assert main(["verify", "gossip", "--simulation", str(simulation)]) == 0
+    assert "private noise is drawn anew in a simulation" in capsys.readouterr().err
 
 
 def test_evidence_has_no_sample_and_no_secret(played):

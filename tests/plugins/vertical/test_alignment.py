@@ -1,6 +1,7 @@
 """Common rows of parties who do not learn whom another party has."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from p2pfl.core.errors import DataError, PrivacyError
 from p2pfl.learning.additive import add_up, answer_questions
 from p2pfl.plugins.vertical import alignment
 from p2pfl.plugins.vertical.alignment import align, align_openly
-from p2pfl.plugins.vertical.matching import match_rows
+from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.privacy.commutative_powers import hash_to_point, multiply
 from p2pfl.privacy.keys import SecretSource, SeededSource
 
@@ -294,7 +295,47 @@ def test_points_of_low_order_end_the_run(helper, monkeypatch):
 
 def test_a_helper_that_counts_more_rows_than_there_are_ends_the_run(monkeypatch):
     monkeypatch.setattr(alignment._Alignment, "choose", lambda *_: np.zeros((99, 2), np.int64))
-    refusing(parties(drawn(2)), r"helper has counted more common rows than there are; choose another", PrivacyError)
+    refusing(
+        parties(drawn(2)),
+        r"helper has counted 99 rows, of which \d are common, which the tables .*; choose",
+        PrivacyError,
+    )
+
+
+@pytest.mark.parametrize("rows", ["common", "labelled", "hidden"])
+@pytest.mark.parametrize(
+    ("number", "place", "added"),
+    [(0, 0, 1), (0, 0, -3), (0, 1, 1), (0, 2, 1), (3, 0, -9), (3, 1, 2), (3, 2, -1), (-1, 0, 1)],
+    ids=["rows", "fewer", "agreed", "nonce", "order", "common", "by key", "positions"],
+)
+def test_who_alters_what_a_peer_states_ends_the_run_in_a_sentence(rows, number, place, added):
+    """The sizes and nonces that parties state, what the helper counts, and that no positions are wrong."""
+    given = parties(drawn(2), label="bob", rows=rows)
+    peers, count = [*given.names, given.helper], 6
+    numbers = iter(range(count))
+
+    def total(question):
+        answer = add_up(question, peers).copy()
+        if question.to is None and next(numbers) == number % count:
+            answer[place] += added
+        return answer
+
+    with pytest.raises(PrivacyError, match=r"all peers have received other numbers than \w+ has published"):
+        answer_questions(align(given, SeededSource(1), run=b""), total)
+
+
+def test_a_helper_that_claims_more_common_rows_than_a_party_has_positions_for_ends_the_run(monkeypatch):
+    """With all rows of the label holder, nothing else shows that fewer than `least` are common."""
+    tables = {"ada": [[*map(str, range(40, 100))]], "bob": [[*map(str, range(60))]]}
+    given = parties(tables, label="bob", rows="labelled", least=50)
+    refusing(given, "have 20 rows in common, fewer than data.options.least = 50")
+
+    def lying(tokens):
+        matches = match_rows(tokens)
+        return replace(matches, key=np.where(np.arange(len(matches.key)) < 60, 0, ABSENT))
+
+    monkeypatch.setattr(alignment, "match_rows", lying)
+    refusing(given, "received positions that cannot be those of rows", PrivacyError)
 
 
 def test_a_party_that_comes_with_too_many_rows_is_refused(monkeypatch):
@@ -304,7 +345,9 @@ def test_a_party_that_comes_with_too_many_rows_is_refused(monkeypatch):
 
 def test_positions_that_are_none_end_the_run(monkeypatch):
     monkeypatch.setattr(alignment, "_column", lambda chosen, column: np.zeros(len(chosen()), np.int64) + 3 * column)
-    refusing(parties(drawn(2)), r"received no positions of rows; a peer does not follow", PrivacyError)
+    refusing(
+        parties(drawn(2)), r"received positions that cannot be those of rows; a peer does not follow", PrivacyError
+    )
 
 
 def test_each_answer_is_the_same_however_often_a_total_asks():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from sklearn.preprocessing import SplineTransformer
 from statsmodels.api import Logit
 
 from p2pfl import simulate
@@ -96,6 +97,22 @@ def test_coefficients_and_predictions_are_those_of_the_joined_table_with_indicat
     people = [int(line.split(",")[0]) for line in (tmp_path / "bob.csv").read_text().splitlines()[1:]]
     assert predicted.values.tolist() == pytest.approx(fitted[people].tolist(), rel=1e-6)
     assert {*predicted.parties} == {"ada bob", "ada bob eve", "bob eve"}
+
+
+def test_splines_of_a_party_that_lacks_rows_predict_as_those_of_the_joined_table(clinic, tmp_path):
+    settings, columns, target = clinic
+    options = {"family": "gaussian", "maps": {"ada": "spline:5"}}
+    run = simulate(settings | {"model": {"name": "glm", "options": options}}, folder=tmp_path / "run")
+    there = np.isin(np.arange(200), list(KNOWN["ada"]))
+    splines = SplineTransformer(n_knots=3, degree=3).fit(columns[:200, :2][there]).transform(columns[:200, :2])
+    design = np.hstack([joined_design(columns), np.where(there[:, None], splines, 0.0)])
+    fitted = design @ np.linalg.lstsq(design, target[:200], rcond=None)[0]
+    (tmp_path / "asked").mkdir()
+    for peer in KNOWN:
+        (tmp_path / "asked" / f"{peer}.csv").write_text((tmp_path / f"{peer}.csv").read_text())
+    predicted = predict_together(run, f"{tmp_path}/asked/{{peer}}.csv")
+    people = [int(line.split(",")[0]) for line in (tmp_path / "bob.csv").read_text().splitlines()[1:]]
+    assert predicted.values.tolist() == pytest.approx(fitted[people].tolist(), rel=1e-6)
 
 
 def test_a_logistic_regression_is_that_of_the_joined_table_with_indicators(clinic, tmp_path):

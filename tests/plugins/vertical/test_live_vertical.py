@@ -14,6 +14,7 @@ from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from restarts import RestartablePeers
 from vertical_experiments import LINEAR, PARTIES, changed
+from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,12 @@ DESCENT = changed(
     topology={"peers": ["ada", "bob", "cleo"]}, model={"name": "vertical_descent", "options": {"steps": 2}}
 )
 
-EXPERIMENTS = {"descent": DESCENT, "linear": LINEAR, "logistic": LOGISTIC, "linear, two": alone(LINEAR)}
+SPLIT = changed(
+    data={"name": "breast_cancer"},
+    model={"name": "split_network", "options": {"label_epsilon": 2.0, "absent": 0.2}},
+    learning={"batch": 64, "steps": 6, "optimizer": "adam", "rate": 0.01},
+) | {"rounds": 3}
+EXPERIMENTS = {"split": SPLIT, "descent": DESCENT, "linear": LINEAR, "logistic": LOGISTIC, "linear, two": alone(LINEAR)}
 EXPERIMENTS |= {"logistic, two": pytest.param(alone(LOGISTIC), marks=pytest.mark.nightly)}  # a minute without gmpy2
 
 
@@ -75,3 +81,21 @@ async def test_peers_that_are_killed_while_they_fit_go_on_and_end_with_the_same_
         end = ended[name]
         weight = end.peer.plan.saved(end.state.rows[0], peer=name)["weight"].numpy()
         assert weight == pytest.approx(wanted[name]["weight"].numpy(), rel=1e-9)
+
+
+@pytest.mark.parametrize("killed", [["eve"], ["bob"], ["cleo"]], ids=["feature holder", "label holder", "helper"])
+async def test_a_killed_party_of_a_split_network_goes_on_from_its_own_checkpoint(tmp_path, killed):
+    experiment = read(SPLIT | {"transport": {"patience": 4.0}})
+    async with asyncio.timeout(120):
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        await wait_until(lambda: all(lives.records.values()), "the first round is over")
+        await lives.kill(*killed)
+        await asyncio.gather(*(task for task in lives.tasks.values() if not task.done()), return_exceptions=True)
+        lives.start(resume=True)
+        ended = await lives.end()
+    wanted = simulate(experiment, source=SeededSource(5), baselines=False).models
+    for name in PARTIES:
+        kept = ended[name].peer.plan.saved(ended[name].state.rows[0], peer=name)
+        for tensor, value in wanted[name].items():
+            assert np.array_equal(kept[tensor].numpy(), value.numpy()), (name, tensor)

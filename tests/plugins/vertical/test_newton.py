@@ -6,7 +6,7 @@ import statsmodels.api as sm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.errors import DataError, LearningError, ModelError, PrivacyError
 from p2pfl.plugins.vertical import weighted_products
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.privacy.keys import SecretSource, SeededSource
@@ -67,7 +67,7 @@ def test_a_noisy_fit_is_that_of_the_joined_table(family, roles):
     parts = split(features, roles)
     fit = play(asked(parts, target, roles, family=family), roles)
     check(fit, parts, target, family)
-    assert fit.figures["steps"] in {8, 10, 12}
+    assert 5 <= fit.figures["steps"] <= 10
 
 
 @pytest.mark.parametrize("roles", [ALONE, FOUR], ids=["without a helper", "four"])
@@ -126,7 +126,7 @@ def test_the_label_holder_receives_its_own_coefficients_and_sums_of_predictors_a
     parts = split(features, PAIR)
     fit, views = overheard(asked(parts, target, PAIR, source=SeededSource(2)), PAIR)
     points = [view for view in views["bob"] if len(view) == 300]
-    assert len(points) == fit.figures["steps"] == 8
+    assert len(points) == fit.figures["steps"] < 14
     exact = (parts["ada"] - parts["ada"].mean(axis=0)) @ fit.own("ada")["coefficients"]
     assert np.allclose(np.array(points[-1]) / 2**24, exact, atol=0.02)
     noise = [(np.array(point) / 2**24 - exact).std() for point in points]
@@ -148,8 +148,7 @@ def test_noise_of_a_predictor_has_its_deviation_and_the_last_one_has_none(roles)
     whole = np.column_stack([np.ones(2000), whole - whole.mean(axis=0)])
     mean = target.mean()
     first = np.linalg.solve(whole.T @ whole * mean * (1 - mean), whole.T @ (target - mean))
-    spread = min(1.0, (whole @ first).std())
-    assert noise.std() == pytest.approx(0.3 * spread * np.sqrt(2), rel=0.1)
+    assert noise.std() == pytest.approx(0.3 * (whole @ first).std() * np.sqrt(2), rel=0.1)
     assert abs(noise.mean()) < 0.05
     assert (seen[0] - seen[1])[-1].std() < 1e-3
 
@@ -181,12 +180,16 @@ def test_noise_is_drawn_once_for_each_point_and_party():
     assert {peer for _, peer, _ in noise} == {"ada", "eve"}
 
 
-def test_classes_that_columns_separate_are_refused():
+@pytest.mark.parametrize("noise", [True, False])
+@pytest.mark.parametrize("error", [PrivacyError, LearningError])
+def test_classes_that_columns_separate_are_refused(error, noise):
+    """Near the border of a column few people have weights; of a column that is the class, all have the same."""
     features, _ = drawn("binomial", rows=300)
     target = (features[:, 1] > np.median(features[:, 1])).astype(np.int64)
-    for noise in (True, False):
-        with pytest.raises(LearningError, match=r"model\.options\.ridge"):
-            play(asked(split(features, PAIR), target, PAIR, predictor_noise=noise), PAIR)
+    if error is LearningError:
+        features = np.tile(target[:, None], 4)
+    with pytest.raises(error, match=r"set model\.options\.ridge"):
+        play(asked(split(features, PAIR), target, PAIR, predictor_noise=noise), PAIR)
 
 
 def test_targets_and_families_that_do_not_fit_are_refused():
@@ -234,6 +237,21 @@ def test_noisy_predictors_give_columns_away_hardly_more_than_the_final_one(name,
     assert noisy[0] < noisy[1]
     assert noisy[2] <= noisy[1] + 0.10
     assert plain[2] >= plain[1] + exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [200, 400, 1000])
+def test_noise_that_falls_slowly_hides_the_columns_of_few_people(rows):
+    """With noise that fell tenfold at each step, all predictors told .17 more than the last one at 400 rows."""
+    rises = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        parts = {"ada": rng.normal(size=(rows, 4)), "bob": rng.normal(size=(rows, 2))}
+        eta = parts["ada"] @ [0.6, -0.8, 0.8, 0.1] + parts["bob"] @ [0.7, 0.2]
+        target = (rng.random(rows) < 1 / (1 + np.exp(-eta))).astype(np.int64)
+        _, last, everything = leak_of(parts, target, seed=seed)
+        rises.append(everything - last)
+    assert np.mean(rises) <= 0.10
 
 
 @pytest.mark.slow

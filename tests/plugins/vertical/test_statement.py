@@ -26,6 +26,12 @@ def test_of_a_glm_the_label_holder_sees_one_exact_and_seven_noisy_predictors():
     assert "nobody shows more than 14 predictors of a row" in learned["bob, if it sends crafted residuals"]
 
 
+def test_coefficients_single_out_no_few_people_in_one_sum():
+    learned = LOGISTIC.disclosure.learned["cleo, if it sends crafted coefficients"]
+    assert "bob sends none in which one person has more than 1/10 of all weights" in learned
+    assert "cleo, if it sends crafted coefficients" not in LINEAR.disclosure.learned
+
+
 def test_less_noise_than_the_schedule_has_is_a_lie_that_gains_nothing():
     lie = "a peer that asks for less noise, or alters published numbers"
     assert "gains nothing: each owner bounds its noise" in LOGISTIC.disclosure.learned[lie]

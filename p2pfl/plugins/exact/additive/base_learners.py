@@ -90,12 +90,12 @@ def splines(values: Floats, *, low: float, high: float, size: int) -> Floats:
     first = np.clip(np.floor(place), 0, intervals - 1).astype(np.int64)
     rest = place - first
     basis = np.zeros((len(values), size))
-    for offset, weight in enumerate(_spline_weights(rest)):
+    for offset, weight in enumerate(spline_weights(rest)):
         basis[np.arange(len(values)), first + offset] = weight
     return basis
 
 
-def _spline_weights(rest: Any) -> tuple[Any, Any, Any, Any]:
+def spline_weights(rest: Any) -> tuple[Any, Any, Any, Any]:
     """Return the values of the four splines that are not zero, by the share of the interval, an array or a tensor."""
     return (
         (1 - rest) ** 3 / 6,
@@ -213,7 +213,7 @@ class AdditiveModel(TensorModule):
         place = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
         first = place.floor().clamp(0, intervals - 1)
         rest = place - first
-        weights = _spline_weights(rest)
+        weights = spline_weights(rest)
         return sum(
             (weight * own[first.long() + offset] for offset, weight in enumerate(weights)), torch.zeros_like(values)
         )

@@ -1,0 +1,63 @@
+"""The audit's attack on the totals of two runs, one without a person: it reads the row to the last digits."""
+
+import numpy as np
+import pytest
+
+from p2pfl.experiment import plan, read
+from p2pfl.plugins.audit.attacks import model_differences
+from p2pfl.plugins.audit.attacks.model_differences import subtract_models
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Function that plans a model of three tables."""
+
+    def resolve(model, **options):
+        for number in range(3):
+            rng = np.random.default_rng(number)
+            rows = [f"{rng.integers(20, 80)},{rng.choice(['f', 'm'])},{rng.choice(['no', 'yes'])}" for _ in range(40)]
+            (tmp_path / f"peer{number}.csv").write_text("\n".join(["age,sex,ill", *rows]))
+        columns = {"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]}
+        data = {"path": str(tmp_path / "{peer}.csv"), "target": "ill", "columns": columns}
+        if options.get("family") == "gaussian":
+            data |= {"target": "age", "columns": {"age": "number", "sex": ["f", "m"]}}
+        table = {
+            "topology": {"kind": "complete", "peers": 3},
+            "data": {"name": "table", "options": data},
+            "model": {"name": model, "options": options},
+            "learning": {"algorithm": "exact"},
+            "privacy": {"mode": "pairwise"},
+        }
+        return plan(read(table))
+
+    return resolve
+
+
+@pytest.mark.parametrize("family", ["binomial", "gaussian"])
+def test_the_row_and_the_target_of_who_left_follow_from_two_regressions(planned, family):
+    (claim,) = subtract_models(planned("glm", family=family))
+    assert claim.measured < 1e-12
+    assert not claim.broken
+    assert "(12 people tried; error of the row)" in claim.sentence
+
+
+def test_the_bins_and_the_class_of_who_left_follow_from_two_first_trees(planned):
+    (claim,) = subtract_models(planned("boosting"))
+    assert (claim.measured, claim.broken) == (0, False)
+
+
+@pytest.mark.parametrize("model", ["glm", "boosting"])
+def test_totals_of_other_people_are_not_their_row(planned, monkeypatch, model):
+    def other(learner, owner, position):
+        train = learner.federation.train
+        return without(learner, owner, (position + 1) % len(train[owner]))
+
+    without = model_differences._without
+    monkeypatch.setattr(model_differences, "_without", other)
+    (claim,) = subtract_models(planned(model))
+    assert claim.broken
+
+
+def test_models_that_do_not_follow_from_exact_totals_are_not_attacked():
+    table = {"topology": {"kind": "complete", "peers": 3}, "data": {"name": "wine"}}
+    assert subtract_models(plan(read(table | {"privacy": {"mode": "pairwise"}}))) == []
