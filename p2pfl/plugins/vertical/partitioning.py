@@ -98,11 +98,11 @@ class VerticalPartitioning:
         ExperimentError
             The model or an option does not work with columns at different peers.
         """
-        parties = parties_of(experiment, federation)
-        if parties.rows == "hidden":
+        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        if parties.rows == "hidden" and not (isinstance(model, VerticalGLM) and model.family == "gaussian"):
             raise ExperimentError(
-                'data.options.rows = "hidden" aligns tables, but no model learns from rows of which nobody knows '
-                'whether they are common; set it to "common" or "labelled"'
+                'data.options.rows = "hidden" works with model.name = "glm" and family = "gaussian" alone, as other '
+                'models would show who is common by what they send of each row; set it to "common" or "labelled"'
             )
         model = vertical_model(experiment, parties.names)
         common: dict[str, Any] = {

@@ -93,7 +93,7 @@ class VerticalRun:
         return Disclosure(self._statement(), self._learned() | self._malicious() | {"bytes": self._cost()})
 
     def _statement(self) -> str:
-        rows = "row" if self.steps else "test row" if self.tested else ""
+        rows = "row" if self.steps else "test row" if self.tested and self.joined != "hidden" else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
         return (
             f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}; this holds if {self._assumption()}"
@@ -114,9 +114,12 @@ class VerticalRun:
 
     def _learned(self) -> dict[str, str]:
         """Return what peers learn that follow the protocol."""
-        labelled = self.joined == "labelled"
-        own_rows = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
-        label_rows = f"which of its rows {listed(self.features)} lack, by their predictors" if labelled else own_rows
+        own_rows = label_rows = "which of its rows all have"
+        if self.joined == "labelled":
+            own_rows = f"which of its rows {self.label} has"
+            label_rows = f"which of its rows {listed(self.features)} lack, by their predictors"
+        elif self.joined == "hidden":
+            own_rows = label_rows = "how many people are in both tables, and not who"
         learned = {f"{self.label}, the label holder": "; ".join([label_rows, *self._of_label()])}
         own = self.received
         if self.steps:
@@ -127,7 +130,8 @@ class VerticalRun:
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
-        everybody = "numbers of rows and columns of each party, and of common rows by key"
+        hidden = self.joined == "hidden"
+        everybody = "numbers of rows and columns of each party, and of common rows" + ("" if hidden else " by key")
         if self.maps:
             everybody += f"; the maps {listed([f'{peer} {self.maps[peer]}' for peer in sorted(self.maps)])}"
         learned["every peer"] = f"{everybody}; {self.published}"
@@ -136,6 +140,9 @@ class VerticalRun:
 
     def _of_label(self) -> list[str]:
         tested = [f"{self.sums} of each test row"] if self.tested else []
+        if self.joined == "hidden":
+            alone = "the coefficients of its columns alone on the common rows"
+            return [self.received, alone, *(["the scores of test rows"] if self.tested else [])]
         if not self.steps:
             return [self.received, *tested]
         if self.noisy:
@@ -162,6 +169,10 @@ class VerticalRun:
                 "contract and the bound on steps answer this"
             )
         }
+        if self.joined == "hidden":
+            lies["a party with a column that is 1 for one of its people"] = (
+                "reads whether they are in the other table: the column has no coefficient if they are not"
+            )
         if self.steps:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
@@ -206,6 +217,8 @@ class VerticalRun:
         once = 2 * WORD * rows * (own + rest)
         if self.steps:
             once = WORD * rows * (3 * own + 2 * rest) + self.steps * WORD * rows * (3 + 2 * own + rest)
+        if self.joined == "hidden":
+            once += WORD * rows * own * (own + 1)  # products of pairs of columns of both parties
         aligned = self.keys * KEY_BYTES * rows * (len(self.parties) + 1)
         steps = f", {self.steps} steps" if self.steps else ""
         return (
