@@ -98,13 +98,13 @@ class VerticalPartitioning:
         ExperimentError
             The model or an option does not work with columns at different peers.
         """
-        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        parties = parties_of(experiment, federation)
+        model = vertical_model(experiment, parties.names)
         if parties.rows == "hidden" and not (isinstance(model, VerticalGLM) and model.family == "gaussian"):
             raise ExperimentError(
                 'data.options.rows = "hidden" works with model.name = "glm" and family = "gaussian" alone, as other '
                 'models would show who is common by what they send of each row; set it to "common" or "labelled"'
             )
-        model = vertical_model(experiment, parties.names)
         common: dict[str, Any] = {
             "peers": federation.peers,
             "run": experiment.name,
