@@ -23,6 +23,7 @@ from p2pfl.experiment.parts.option_tables import checked_options, parameter_type
 from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.party_network import SplitSteps
 from p2pfl.plugins.vertical.party_roles import PartyRoles
@@ -39,7 +40,15 @@ from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
     kind.name: kind
-    for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, VerticalBoosting, SplitNetwork)
+    for kind in (
+        VerticalGLM,
+        VerticalLasso,
+        VerticalPCA,
+        VerticalKernel,
+        VerticalDescent,
+        VerticalBoosting,
+        SplitNetwork,
+    )
 }
 """Models by name."""
 

@@ -264,6 +264,41 @@ class DescentRun(VerticalRun):
         )
 
 
+class KernelRun(VerticalRun):
+    """Public facts of a run in which the label holder receives sums of distances."""
+
+    def _statement(self) -> str:
+        return (
+            f"no row leaves its owner; {self.label} receives the sums of the squared distances of "
+            f"{listed(self.features)} between all pairs of rows, and can compute the columns of everybody if it knows "
+            "those of as many people as there are columns; this holds if all peers follow the protocol"
+        )
+
+    def _learned(self) -> dict[str, str]:
+        learned = super()._learned()
+        seen = f"sums of the squared distances of {listed(self.features)} between all pairs of rows"
+        own_rows = learned[f"{self.label}, the label holder"].partition("; ")[0]
+        learned[f"{self.label}, the label holder"] = (
+            f"{own_rows}; {seen}: with as many known people as the others have columns, and one more, the columns of "
+            "everybody in units of their deviations"
+        )
+        return learned
+
+    def _solved(self) -> str:
+        return "nothing of the model"
+
+    def _malicious(self) -> dict[str, str]:
+        return {
+            f"{self.label} and a party, if they conspire": "read the distances of the others alone",
+            "anybody with guessed ids": GUESSED_IDS,
+        }
+
+    def _cost(self) -> str:
+        aligned = self.keys * KEY_BYTES * self.rows * (len(self.parties) + 1)
+        pairs = WORD * self.rows * (self.rows + 1) // 2
+        return f"about {size(int(aligned))} to align and {size(pairs)} of distances, if {self.rows:,} rows are common"
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names in words.
 

@@ -15,6 +15,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
 from p2pfl.plugins.vertical.block import Block
+from p2pfl.plugins.vertical.kernel_block import KernelBlock
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.plugins.vertical.tree_block import TreeBlock
@@ -63,7 +64,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block | TreeBlock
+    block: Block | KernelBlock | TreeBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -72,14 +73,22 @@ class PartyFile:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def predictor(self) -> Floats:
+        """What the party adds to the prediction of each row.
+
+        A part of the linear predictor, ``[n]``; of a kernel, squared distances ``[n, m]``; of trees, sides of splits
+        ``[n, S]``.
+        """
+        return self.block.predictor_of(self.tensors, self.features)
+
     def predictor_at(self, rows: Ints) -> Floats:
-        """Return what the party adds to predictions of some rows, ``[n]`` or ``[n, S]``; -1 for a person it lacks."""
-        absent = self.block.absent_predictor(self.tensors)
-        added = np.tile(absent, (len(rows), *[1] * np.ndim(absent)))
-        there = rows != ABSENT
-        if there.any():
-            added[there] = self.block.predictor_of(self.tensors, self.features)[rows[there]]
-        return added
+        """Return what the party adds to predictions of some rows, of which -1 stands for a person whom it lacks."""
+        absent = np.asarray(self.block.absent_predictor(self.tensors))
+        if not len(self):
+            return np.broadcast_to(absent, (len(rows), *absent.shape))
+        there = (rows != ABSENT).reshape(-1, *[1] * absent.ndim)
+        return np.where(there, self.predictor[rows], absent)
 
 
 def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> JoinedPredictions:
@@ -150,7 +159,8 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     features = predictor.module.inputs(columns).numpy()
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-    return PartyFile(cast("Block | TreeBlock", predictor.saved.exact), tensors, features, values, predictor.saved.names)
+    block = cast("Block | KernelBlock | TreeBlock", predictor.saved.exact)
+    return PartyFile(block, tensors, features, values, predictor.saved.names)
 
 
 def _is_block(path: Path) -> bool:
@@ -158,14 +168,14 @@ def _is_block(path: Path) -> bool:
     import safetensors  # noqa: PLC0415 (as readers of models do)
 
     with safetensors.safe_open(path, "pt") as file:
-        about = (file.metadata() or {}).get("p2pfl", "")
-        return any(f'"name": "{name}"' in about for name in (Block.name, TreeBlock.name))
+        described = (file.metadata() or {}).get("p2pfl", "")
+    return any(f'"name": "{kind.name}"' in described for kind in (Block, KernelBlock, TreeBlock))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
     """Return the predictions of all rows of the label holder."""
     own = files[label]
-    foreign: Floats | float = 0.0
+    foreign = np.zeros_like(own.predictor)
     everybody = np.ones(len(own), bool)
     known: list[list[str]] = [[label] for _ in everybody]
     for peer, party in files.items():
@@ -189,7 +199,7 @@ def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]
     own
         File of the label holder.
     foreign
-        Sums of what the others add, ``[n]`` linear predictors or ``[n, S]`` sides of splits.
+        Sums of what the others add, of the shape of :attr:`PartyFile.predictor`.
     known
         Names of the parties that know the person, by row; empty where the label holder's own model predicts.
     """
