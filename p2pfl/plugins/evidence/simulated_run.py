@@ -57,8 +57,8 @@ def compare_simulation(
         elif experiment.learning.algorithm == "exact":
             if tensors_digest(models[own.peer]) != own.ended.model:
                 differences.append(Difference(own.peer, -1, "its model is not that of the simulation"))
-        elif (path := own.folder / "peers" / f"{own.peer}.safetensors").is_file():
-            share = _largest_difference(_load(path), models[own.peer])
+        elif own.model.is_file():
+            share = _largest_difference(_load(own.model), models[own.peer])
             largest = max(largest, share)
             if not share <= TOLERANCE:
                 differences.append(
