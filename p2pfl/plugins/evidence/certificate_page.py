@@ -204,4 +204,4 @@ def _capitalised(phrases: Sequence[str]) -> list[str]:
 
 
 def _who_left(certificate: Certificate) -> str:
-    return ", ".join([*certificate.peers, *(each.who for each in certificate.withdrawals)])
+    return ", ".join([*certificate.peers, *(each.who for each in certificate.withdrawals)]) or "people of other peers"
