@@ -1,10 +1,15 @@
-"""Cost of the check of small cells: totals, bytes and seconds of the slowest peer in round 0, with and without it.
+"""Cost of the check of small cells: totals, bytes and seconds of the slowest peer in round 0, without and with it.
 
-python -m benchmarks.small_cells
+python -m benchmarks.small_cells [--repeats 5]
+
+Both sides run in turn in one process; bytes are the same each time, seconds are medians, and the cost is the median of
+the differences of neighbours.
 """
 
 from __future__ import annotations
 
+import argparse
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -74,7 +79,13 @@ def main() -> None:
             (4, 10),
         ),
         (
-            "cox, width = auto",
+            "cox, 4 cells",
+            lambda least: Cox(features=3, classes=None, horizon=364.0, width=91.0, least=least, fields=tuple(patients)),
+            lambda peers: federation(patients, times, classes=None, peers=peers),
+            (4, 10),
+        ),
+        (
+            "cox, width = auto, 26 cells without",
             lambda least: Cox(
                 features=3,
                 classes=None,
@@ -93,12 +104,20 @@ def main() -> None:
             (4,),
         ),
     ]
-    print(f"{'model':34} {'peers':>5} {'least':>5} {'totals':>6} {'kB':>8} {'s':>6}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"{'':40} {'without':>23} {'with the check':>23} {'cost':>15}")
+    heads = f" {'totals':>7} {'kB':>7} {'s':>7}"
+    print(f"{'model':34} {'peers':>5}{heads}{heads} {'kB':>7} {'s':>7}")
     for name, model, data, counts in cases:
         for peers in counts:
-            for least in (1, 5):
-                totals, size, seconds = cost(model(least), data(peers))
-                print(f"{name:34} {peers:5} {least:5} {totals:6} {size / 1000:8.0f} {seconds:6.2f}")
+            own = data(peers)
+            pairs = [(cost(model(1), own), cost(model(5), own)) for _ in range(repeats)]
+            sides = [(*side[0][:2], statistics.median(each[2] for each in side)) for side in zip(*pairs, strict=True)]
+            columns = "".join(f" {totals:7} {size / 1000:7.0f} {seconds:7.3f}" for totals, size, seconds in sides)
+            more = statistics.median(checked[2] - plain[2] for plain, checked in pairs)
+            print(f"{name:34} {peers:5}{columns} {(sides[1][1] - sides[0][1]) / 1000:7.0f} {more:7.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ from p2pfl.privacy.keys import Identity, sign_text, verify_text
 SUFFIX = ".evidence.jsonl"
 """Ending of the name of a chain, beside the model of its peer."""
 
+KEY_SUFFIX = ".evidence.key"
+"""Ending of the name of the key of a peer's digests, which stays with its owner."""
+
 DOMAIN = "evidence"
 
 GossipStep = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\Z")]
@@ -67,6 +70,9 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
         Keyed digest of the samples, whose key stays with the owner; null without samples.
     charge
         What a round costs at most, in units of the accountant; null without a guarantee.
+    public
+        True if the parameters follow from public totals. Otherwise the digests of parameters have the key of the data,
+        as without one they would confirm a guess of a sample.
     """
 
     peer: str
@@ -80,6 +86,7 @@ class PeerBegan(msgspec.Struct, frozen=True, tag="began", kw_only=True):
     roster: str
     data: str | None
     charge: str | None
+    public: bool = False
 
 
 class RowSent(msgspec.Struct, frozen=True, tag="sent"):
@@ -150,7 +157,7 @@ class RoundPlayed(msgspec.Struct, frozen=True, tag="played", kw_only=True):
     totals
         Totals of the round, in the order in which they were taken.
     row
-        Digest of the parameters after the round.
+        Digest of the parameters after the round, keyed unless they are public.
     spent
         Epsilon spent so far; null without a guarantee.
     incarnations
@@ -171,7 +178,7 @@ class PeerEnded(msgspec.Struct, frozen=True, tag="ended"):
     Attributes
     ----------
     rounds, model
-        How many rounds it has, and the digest of the tensors of its model.
+        How many rounds it has, and the digest of the tensors of its model, keyed unless they are public.
     """
 
     rounds: int
@@ -297,10 +304,12 @@ class Witness:
     ----------
     chain
         Its chain.
+    key
+        Key of the digests of its parameters, 32 bytes; ``None`` where these are public.
     """
 
-    def __init__(self, chain: Chain) -> None:
-        self.chain = chain
+    def __init__(self, chain: Chain, *, key: bytes | None = None) -> None:
+        self.chain, self.key = chain, key
         self._received: dict[str, dict[str, str]] = defaultdict(dict)
         self._totals: list[TotalTaken] = []
 
@@ -333,7 +342,7 @@ class Witness:
                 round=round,
                 received=received,
                 totals=tuple(self._totals),
-                row=row_digest(row, None),
+                row=row_digest(row, None, key=self.key),
                 spent=spent,
                 incarnations=dict(sorted(incarnations.items())),
             )
@@ -343,11 +352,18 @@ class Witness:
 
     def end(self, tensors: Mapping[str, torch.Tensor], *, rounds: int) -> None:
         """Note the model with which the peer ends."""
-        self.chain.append(PeerEnded(rounds, tensors_digest(tensors)))
+        self.chain.append(PeerEnded(rounds, tensors_digest(tensors, key=self.key)))
 
 
-def row_digest(row: torch.Tensor, mass: float | None) -> str:
+def row_digest(row: torch.Tensor, mass: float | None, *, key: bytes | None = None) -> str:
     """Return the digest of a row ``[P]`` as it travels, and of its weight; integers count by their values.
+
+    Parameters
+    ----------
+    row, mass
+        The row, and its weight.
+    key
+        Key of 32 bytes, without which nobody can confirm a guess of the row; ``None`` for a digest of all.
 
     Examples
     --------
@@ -356,15 +372,20 @@ def row_digest(row: torch.Tensor, mass: float | None) -> str:
     """
     numbers = row.detach().cpu().contiguous()
     numbers = numbers if numbers.is_floating_point() else numbers.to(torch.int64)
-    hashed = blake3.blake3(f"{numbers.dtype} {mass!r} ".encode())
+    hashed = _hash(key)
+    hashed.update(f"{numbers.dtype} {mass!r} ".encode())
     if numbers.numel():
         hashed.update(numbers.view(torch.uint8).numpy().data)
     return hashed.hexdigest()
 
 
-def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return the digest of the tensors of a model by name."""
-    hashed = blake3.blake3()
+def _hash(key: bytes | None) -> blake3.blake3:
+    return blake3.blake3() if key is None else blake3.blake3(key=key)
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor], *, key: bytes | None = None) -> str:
+    """Return the digest of the tensors of a model by name, with a key as :func:`row_digest` takes one."""
+    hashed = _hash(key)
     for name, tensor in sorted(tensors.items()):
         numbers = tensor.detach().cpu().contiguous()
         hashed.update(f"{name} {numbers.dtype} {[*numbers.shape]} ".encode())

@@ -11,6 +11,7 @@ import p2pfl
 from p2pfl.experiment import Plan, plain
 from p2pfl.experiment.approval import experiment_digest
 from p2pfl.experiment.file.own_code import code_digests
+from p2pfl.learning import learner_traits
 from p2pfl.network.peer.start import PeerStart
 from p2pfl.privacy.keys import KEY_BYTES, key_text
 from p2pfl.results.evidence import Chain, PeerBegan, Witness, data_commitment
@@ -33,7 +34,9 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
     samples = digests(plan.federation).get("peers", {}).get(start.name)
     experiment = plan.experiment
     statement = promise(experiment, plan.protection, spent=None)["statement"]
-    witness = Witness(Chain(store.evidence, start.identity, disk=store.disk))
+    public = plan.asked.algorithm.additive and not learner_traits(plan.learner).private
+    chain = Chain(store.evidence, start.identity, disk=store.disk)
+    witness = Witness(chain, key=None if public else secret)
     witness.begin(
         PeerBegan(
             peer=start.name,
@@ -47,6 +50,7 @@ def begin_evidence(start: PeerStart, plan: Plan) -> Witness | None:
             roster=start.me.facts.get("roster", ""),
             data=None if samples is None else data_commitment(samples, secret),
             charge=repr(plan.protection.cost) if plan.claims else None,
+            public=public,
         )
     )
     return witness

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-from p2pfl.plugins.evidence.certificate import PROMISE, Certificate
-from p2pfl.results.facts import Block, FactTable, Note, Section, pairs
+from p2pfl.plugins.evidence.certificate import FILE, PROMISE, Certificate, EmptiedFile
+from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Section, pairs
 from p2pfl.results.formats import count_of
 from p2pfl.results.pages.rendering import page
 
@@ -15,6 +16,23 @@ DATA_WORDS = {
     None: "were not compared with those of the old run",
 }
 """Whether the training samples of a peer that remains are those of the old run."""
+
+LEARNED_WORDS = {
+    "explained": "coefficients, tests and importances",
+    "statistics": "means and deviations of features",
+}
+"""What the keys of a summary have, in words."""
+
+RECIPIENTS = (
+    "Give this certificate to all who have received the old model, and ask them to delete it (GDPR, article 19)."
+)
+
+NO_PROMISE = (
+    "It does not promise that nobody kept a copy, that the old and the new models together do not show who left, or "
+    "that a model is anonymous."
+)
+
+ACCEPTED = "Whoever has both the old and the new model learns this, which was accepted:"
 
 
 def sentences(certificate: Certificate) -> Iterator[str]:
@@ -31,7 +49,7 @@ def sentences(certificate: Certificate) -> Iterator[str]:
     if certificate.deleted:
         yield f"{count_of(len(certificate.deleted), 'file')} of the old run were deleted"
     for emptied in certificate.emptied:
-        yield f"{', '.join(emptied.keys)} of {emptied.path} of the old run were deleted"
+        yield f"{_emptied(emptied)} in {emptied.path} of the old run were deleted"
     for each in certificate.undone:
         yield f"not done: {each}"
     if certificate.signer:
@@ -39,15 +57,8 @@ def sentences(certificate: Certificate) -> Iterator[str]:
 
 
 def certificate_page(certificate: Certificate) -> str:
-    """Return a certificate as a page."""
+    """Return a certificate as a page, whose first lines a data protection officer reads without the rest."""
     withdrawn = [(each.peer, each.people, each.digest) for each in certificate.withdrawals]
-    names = sorted(certificate.models_before.keys() | certificate.models_after.keys())
-    models = [
-        (name, certificate.models_before.get(name, "none")[:16], certificate.models_after.get(name, "none")[:16])
-        for name in names
-    ]
-    deleted = [(each.path, each.sha256) for each in certificate.deleted]
-    deleted += [(f"{each.path}: {', '.join(each.keys)}", each.sha256) for each in certificate.emptied]
     sections: list[Section] = [
         (
             "what",
@@ -57,63 +68,140 @@ def certificate_page(certificate: Certificate) -> str:
                     "",
                     {
                         "who": _who_left(certificate),
-                        "old run": certificate.run,
-                        "replay": certificate.replay,
                         "asked by": certificate.request or "not stated",
-                        "date": certificate.date,
-                        "signed": certificate.signed,
+                        "erased on": _date(certificate),
+                        "run that had the data": certificate.run,
+                        "run that never had them": certificate.replay,
                         "GDPR, article": ", ".join(certificate.law),
                     },
                 ),
-                FactTable("People", ("owner", "people", "keyed hash of their keys"), withdrawn, text=3)
+                FactTable("People, by a hash of their identifiers", ("owner", "people", "hash"), withdrawn, text=3)
+                if withdrawn
+                else None,
+                "The owner keeps the key of the hash, withdrawn.key, and can prove with it whose identifiers these are."
                 if withdrawn
                 else None,
             ],
         ),
+        ("how", "How the new models were made", _method(certificate)),
+        ("deleted", "What was deleted", _deleted(certificate)),
         (
-            "how",
-            "How",
+            "remains",
+            "What remains",
             [
-                PROMISE,
-                pairs(
-                    "",
-                    {
-                        "method": certificate.method,
-                        "rounds played again": str(certificate.rounds),
-                        "equal": certificate.precision,
-                        "experiment before (SHA-256)": certificate.experiment_before,
-                        "experiment after": certificate.experiment_after,
-                        "starts from": f"the model {certificate.start}" if certificate.start else "the seed",
-                    },
-                ),
-                FactTable("Models", ("file", "before (SHA-256)", "after"), models, text=3),
-                FactTable(
-                    "Data of those who remain",
-                    ("peer", "training samples"),
-                    [(peer, DATA_WORDS[same]) for peer, same in certificate.data.items()],
-                    text=2,
-                ),
+                Bullets([*map(Happening, _capitalised(certificate.remains))]),
+                RECIPIENTS,
+                *([Note(ACCEPTED, style="warning")] if certificate.accepted else []),
+                Bullets([*map(Happening, _capitalised(certificate.accepted))]) if certificate.accepted else None,
             ],
         ),
         (
-            "deleted",
-            "Deleted",
-            [FactTable("", ("file of the old run", "SHA-256 before"), deleted, text=2) if deleted else "Nothing."],
-        ),
-        ("remains", "What remains", _capitalised([*certificate.remains, *certificate.accepted])),
-        (
             "undone",
-            "Not done",
-            _capitalised(certificate.undone) or ["Nothing is open."],
+            "What was not done",
+            [
+                Bullets([*map(Happening, _capitalised(certificate.undone))])
+                if certificate.undone
+                else "Nothing is open."
+            ],
         ),
-        ("sign", "Signatures", [Note("", style="signature"), Note("", style="signature")]),
+        (
+            "promise",
+            "What this certificate promises",
+            [
+                PROMISE,
+                NO_PROMISE,
+            ],
+        ),
+        (
+            "sign",
+            "Signatures",
+            [
+                _signed(certificate),
+                Note("", style="signature"),
+                Note("", style="signature"),
+            ],
+        ),
     ]
-    return page(f"Certificate of erasure: {_who_left(certificate)}", sections)
+    head = [Note(_verdict(certificate), style="warning" if certificate.undone else "verdict")]
+    return page(f"Certificate of erasure: {_who_left(certificate)}", sections, head=head)
 
 
-def _capitalised(phrases: Sequence[str]) -> list[Block]:
+def _verdict(certificate: Certificate) -> str:
+    """Return in plain words what was done."""
+    rounds = count_of(certificate.rounds, "round")
+    files = len(certificate.deleted) + len(certificate.emptied)
+    gone = f"What the old run had learned was deleted ({count_of(files, 'file')})."
+    return (
+        f"{_who_left(certificate)} left {certificate.run}. All {rounds} of the training were played again as if their "
+        f"data had never been there. {gone if files else 'Nothing of the old run was deleted.'}"
+    )
+
+
+def _method(certificate: Certificate) -> list[Block | None]:
+    names = sorted(certificate.models_before.keys() | certificate.models_after.keys())
+    models = [
+        (name, certificate.models_before.get(name, "none")[:16], certificate.models_after.get(name, "none")[:16])
+        for name in names
+    ]
+    return [
+        pairs(
+            "",
+            {
+                "method": "all rounds were played again without the data",
+                "rounds": str(certificate.rounds),
+                "equal to models that never had the data": certificate.precision,
+                "started from": f"the model {certificate.start}" if certificate.start else "the same random numbers",
+                "settings before (SHA-256)": certificate.experiment_before or "unknown",
+                "settings after": certificate.experiment_after,
+            },
+        ),
+        FactTable(
+            "Models, by the first digits of the SHA-256 of each file", ("file", "before", "after"), models, text=3
+        ),
+        FactTable(
+            "Data of those who remain",
+            ("peer", "training samples"),
+            [(peer, DATA_WORDS[same]) for peer, same in certificate.data.items()],
+            text=2,
+        )
+        if certificate.data
+        else None,
+    ]
+
+
+def _signed(certificate: Certificate) -> str:
+    """Return who signed, and how to check it."""
+    if not certificate.signer:
+        return f"Nobody has signed the file {FILE} yet."
+    return (
+        f"The file {FILE} is signed {certificate.signed}. Compare this fingerprint with that of the officer's key. The "
+        f"command p2pfl forget --check {certificate.replay} verifies the signature, the new models and the deletion."
+    )
+
+
+def _deleted(certificate: Certificate) -> list[Block | None]:
+    rows = [(each.path, "the whole file", each.sha256) for each in certificate.deleted]
+    rows += [(each.path, _emptied(each), each.sha256) for each in certificate.emptied]
+    table = FactTable("", ("file of the old run", "deleted", "SHA-256 before"), rows, text=3)
+    return [table if rows else "Nothing."]
+
+
+def _emptied(file: EmptiedFile) -> str:
+    return ", ".join(LEARNED_WORDS.get(key, key) for key in file.keys)
+
+
+def _date(certificate: Certificate) -> str:
+    """Return the date as people write it; as it stands where it is none."""
+    try:
+        date = datetime.fromisoformat(certificate.date)
+    except ValueError:
+        return certificate.date
+    return f"{date.day} {date:%B %Y, %H:%M %Z}"
+
+
+def _capitalised(phrases: Sequence[str]) -> list[str]:
     return [f"{each[0].upper()}{each[1:]}." for each in phrases]
 
 
 def _who_left(certificate: Certificate) -> str:
-    return ", ".join([*certificate.peers, *(each.who for each in certificate.withdrawals)])
+    return ", ".join([*certificate.peers, *(each.who for each in certificate.withdrawals)]) or "people of other peers"

@@ -20,7 +20,6 @@ import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.plugins.evidence.certificate import file_digest
 from p2pfl.plugins.evidence.verification import PeerEvidence, Verification
-from p2pfl.results.evidence import SUFFIX
 
 METADATA = "ro-crate-metadata.json"
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
@@ -51,11 +50,13 @@ def write_crate(folder: Path, chains: Sequence[PeerEvidence], result: Verificati
     """
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a new folder")
-    copied = {f"{own.peer}{SUFFIX}": own.folder / "peers" / f"{own.peer}{SUFFIX}" for own in chains}
+    copied = {own.path.name: own.path for own in chains}
     for own in chains:
         for name in RECORDS:
             if (own.folder / name).is_file():
                 copied.setdefault(name, own.folder / name)
+    if links := [path for path in copied.values() if path.is_symlink()]:
+        raise InputError(f"{links[0]} is a link, which no run directory has; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in copied.items():

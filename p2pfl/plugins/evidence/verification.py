@@ -13,9 +13,11 @@ from typing import TypeVar
 import msgspec
 
 from p2pfl.core.errors import InputError
-from p2pfl.privacy.keys import Roster, key_text
+from p2pfl.core.files import read_bounded
+from p2pfl.privacy.keys import KEY_BYTES, Roster, key_text
 from p2pfl.results.evidence import (
     FIRST,
+    KEY_SUFFIX,
     SUFFIX,
     EvidenceEntry,
     PeerBegan,
@@ -66,14 +68,14 @@ class PeerEvidence:
 
     Parameters
     ----------
-    peer, folder
-        Its name, and the run directory in which the chain was found.
+    peer, path
+        Its name, and the file of its chain.
     lines, entries
         Lines of the chain, and the entries in them.
     """
 
     peer: str
-    folder: Path
+    path: Path
     lines: Sequence[bytes]
     entries: Sequence[EvidenceEntry]
 
@@ -89,7 +91,33 @@ class PeerEvidence:
         chain = read_chain(path)
         if not chain:
             raise InputError(f"{path} has no entries; ask its peer for the whole file")
-        return cls(path.name.removesuffix(SUFFIX), path.parent.parent, *map(tuple, zip(*chain, strict=True)))
+        return cls(path.name.removesuffix(SUFFIX), path, *map(tuple, zip(*chain, strict=True)))
+
+    @property
+    def folder(self) -> Path:
+        """Run directory of the chain."""
+        return self.path.parent.parent
+
+    @property
+    def model(self) -> Path:
+        """File of the model of the peer, which may be absent."""
+        return self.path.with_name(f"{self.peer}.safetensors")
+
+    @property
+    def key(self) -> bytes | None:
+        """Key of the digests of the parameters; ``None`` where these are public, or the key stayed with its owner."""
+        path = self.path.with_name(f"{self.peer}{KEY_SUFFIX}")
+        return read_bounded(path, largest=KEY_BYTES) if not self.public and path.is_file() else None
+
+    @property
+    def public(self) -> bool:
+        """True if the parameters follow from public totals, by the account of the peer."""
+        return all(began.public for began in self.beginnings)
+
+    @property
+    def opens_model(self) -> bool:
+        """True if the file of the model can be compared with the evidence."""
+        return self.ended is not None and self.model.is_file() and (self.public or self.key is not None)
 
     @property
     def beginnings(self) -> list[PeerBegan]:
@@ -131,11 +159,11 @@ class PeerEvidence:
         confirmed
             Incarnations that others have seen: a restart that nobody saw was written into the chain later.
         """
-        gaps, last, restarted = list[range](), -1, False
+        gaps, played, last, restarted = list[range](), self.played, -1, False
         for entry in self.entries:
             if isinstance(entry.fact, RowSent | RoundPlayed):
                 if restarted:
-                    gaps.append(range(last + (last in self.played), entry.fact.round))
+                    gaps.append(range(last + (last in played), entry.fact.round))
                 last, restarted = entry.fact.round, False
             elif isinstance(entry.fact, PeerBegan):
                 restarted |= entry.number > 0 and entry.fact.incarnation in confirmed
@@ -223,8 +251,8 @@ def verify(
     findings = [finding for own in chains for finding in _chain(own, roster)]
     findings += _agreement(chains)
     findings += [finding for own in chains for finding in _rounds(own)]
-    rows, gaps = [*_rows(chains)], _gaps(chains)
-    missing = [each for each in rows if any(each.round in gap for gap in gaps[each.peer])]
+    rows, gaps = [*_rows(chains), *_participations(chains)], _gaps(chains)
+    missing = {each for each in rows if any(each.round in gap for gap in gaps[each.peer])}
     findings += [each for each in rows if each not in missing]
     findings += _totals(chains)
     findings += _charges(chains)
@@ -234,7 +262,7 @@ def verify(
         "what peers sent and received": any(played.received for played in rounds_played),
         "totals": any(played.totals for played in rounds_played),
         "charges": any(played.spent is not None for played in rounds_played),
-        "model files": any(_model_path(own).is_file() for own in chains),
+        "model files": any(own.opens_model for own in chains),
     }
     checked = ["chains and signatures", *(name for name, there in noted.items() if there)]
     unchecked = []
@@ -256,11 +284,19 @@ def verify(
         for round in sorted(own.interrupted)
         if round < max(own.played, default=-1)
     ]
+    unchecked += [
+        f"the evidence of {own.peer} stops after {1 + max(own.played, default=-1)} rounds, without an end"
+        for own in chains
+        if own.ended is None
+    ]
+    closed = [own.peer for own in chains if own.ended is not None and own.model.is_file() and not own.opens_model]
+    if closed:
+        unchecked.append(f"the models of {', '.join(closed)} need the keys of their owners, NAME{KEY_SUFFIX}")
     for peer in sorted({each.peer for each in missing}):
         rounds = sorted({each.round for each in missing if each.peer == peer})
         unchecked.append(
             f"{peer} went on from an older copy of its files, so it has no evidence of rounds {rounds[0]} to "
-            f"{rounds[-1]}, of which others received its rows"
+            f"{rounds[-1]}, in which others received its rows or totals"
         )
     if absent := sorted(named - {own.peer for own in chains}):
         unchecked.append(f"the evidence of {', '.join(absent)} was not given")
@@ -382,17 +418,36 @@ def _totals(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
                     total.read()
                 except InputError as error:
                     yield Difference(own.peer, round, str(error))
-    for (round, attempt, number), totals in taken.items():
+    for (round, _, number), totals in taken.items():
         yield from _minority(
             {peer: {total.digest} for peer, total in totals.items()}, f"another total {number}", round=round
         )
         members = {peer: {total.participants} for peer, total in totals.items()}
         yield from _minority(members, f"other participants of total {number}", round=round)
-        for peer in next(iter(totals.values())).participants:
-            theirs = next((own.played.get(round) for own in chains if own.peer == peer), None)
-            slots = None if theirs is None else {(each.attempt, each.number) for each in theirs.totals}
-            if slots is not None and (attempt, number) not in slots:
-                yield Difference(peer, round, f"it took part in total {number}, which is not in its evidence")
+
+
+def _participations(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
+    """Yield totals in which a peer took part, by the evidence of others and not by its own."""
+    by_peer = {own.peer: own for own in chains}
+    taken = {
+        (round, total.attempt, total.number, peer)
+        for own in chains
+        for round, played in own.played.items()
+        for total in played.totals
+        for peer in total.participants
+    }
+    for round, attempt, number, peer in sorted(taken):
+        own = by_peer.get(peer)
+        if own is None or _stopped_in(own, round):
+            continue
+        played = own.played.get(round)
+        if played is None or (attempt, number) not in {(each.attempt, each.number) for each in played.totals}:
+            yield Difference(peer, round, f"it took part in total {number}, which is not in its evidence")
+
+
+def _stopped_in(own: PeerEvidence, round: int) -> bool:
+    """Return whether a peer says that it was stopped in a round, or ends with it and says nothing."""
+    return round in own.interrupted or (own.ended is None and round == 1 + max(own.played, default=-1))
 
 
 def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
@@ -404,28 +459,28 @@ def _charges(chains: Sequence[PeerEvidence]) -> Iterator[Difference]:
             if played.spent is not None and played.spent < last:
                 yield Difference(own.peer, round, "what it has spent falls")
             last = played.spent or last
-            if len(own.beginnings) == 1:  # a restart may have been charged for a round that it played again
-                spent[round, count][own.peer] = {played.spent}
+            spent[round, count][own.peer] = {played.spent}
+    restarted = {own.peer for own in chains if len(own.beginnings) > 1}  # each charged for what it played again
     for (round, _), by_peer in spent.items():
-        yield from _minority(by_peer, "another charge", round=round)
-
-
-def _model_path(own: PeerEvidence) -> Path:
-    return own.folder / "peers" / f"{own.peer}.safetensors"
+        others = {peer: charges for peer, charges in by_peer.items() if peer not in restarted}
+        yield from _minority(others, "another charge", round=round)
+        least = min((charge for charges in others.values() for charge in charges if charge is not None), default=0.0)
+        for peer in restarted & by_peer.keys():
+            if any((charge or 0.0) < least for charge in by_peer[peer]):
+                yield Difference(peer, round, "it has spent less than the others, although it began again")
 
 
 def _model(own: PeerEvidence) -> Iterator[Difference]:
     """Yield a model file that is not the one with which its peer ended."""
-    path = _model_path(own)
-    if own.ended is None or not path.is_file():
+    if own.ended is None or not own.opens_model:
         return
     from safetensors import SafetensorError  # noqa: PLC0415 (only where there is a model)
     from safetensors.torch import load_file  # noqa: PLC0415 (it imports torch)
 
     try:
-        tensors = load_file(path)
+        tensors = load_file(own.model)
     except SafetensorError:
         yield Difference(own.peer, -1, "the file of its model is damaged")
         return
-    if tensors_digest(tensors) != own.ended.model:
+    if tensors_digest(tensors, key=own.key) != own.ended.model:
         yield Difference(own.peer, -1, "the file of its model is not the model with which it ended")

@@ -16,6 +16,7 @@ from p2pfl.core.errors import DataError
 from p2pfl.data.data_description import Field
 from p2pfl.data.parties import IN_TABLE, Parties, Party
 from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
+from p2pfl.plugins.vertical.matching import ABSENT
 from p2pfl.privacy.keys import SecretSource, Source
 
 
@@ -91,10 +92,15 @@ class AlignedTable:
         return np.setdiff1d(np.arange(self.rows), self.held_out)
 
     def targets(self, *, test: bool = False) -> npt.NDArray[Any]:
-        """Return the targets of the training or test rows; asked at the label holder alone."""
+        """Return the targets of the training or test rows; asked at the label holder alone; 0 of rows it lacks."""
         label = self.parties.label
         targets = self.parties.party(label).targets
-        return np.asarray(targets[self.positions(label)][self.held_out if test else self.trained])
+        known = np.where(self.present(label), targets[self.positions(label)], 0)
+        return np.asarray(known[self.held_out if test else self.trained])
+
+    def present(self, peer: str) -> npt.NDArray[np.bool_]:
+        """Return whether a local party has each row, ``[n]``."""
+        return np.asarray(self.positions(peer) != ABSENT)
 
     def standardised(self, peer: str, options: MapOptions | None = None) -> StandardisedColumns:
         """Return the columns of a local party, or the functions of a map of them."""
@@ -102,8 +108,8 @@ class AlignedTable:
 
     def _standardised(self, peer: str, options: MapOptions | None) -> StandardisedColumns:
         party, positions = self.parties.party(peer), self.positions(peer)
-        known, trained = positions >= 0, positions[self.trained]
-        rows = np.sort(trained[trained >= 0])  # the same numbers whatever the common order is
+        known, trained = self.present(peer), positions[self.trained]
+        rows = np.sort(trained[trained != ABSENT])  # the same numbers whatever the common order is
         features, kept = np.asarray(party.features, np.float64), kept_columns(party)
         indicators = len(IN_TABLE.levels or ())
         numbers: Mapping[str, Floats] = {}

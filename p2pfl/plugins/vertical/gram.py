@@ -33,6 +33,9 @@ class JoinedTable:
         Functions that return the columns ``[n, a]`` of a party, and the target ``[n]`` of the label holder; private.
     least
         Least number of common rows.
+    presence
+        Function that returns whether a party has each row, ``[n]``, where the common rows are hidden; columns of others
+        are zero, and their own means are off already.
     """
 
     roles: PartyRoles
@@ -40,6 +43,7 @@ class JoinedTable:
     columns: PrivateFloats
     target: PrivateFloats
     least: int = LEAST_ROWS
+    presence: PrivateFloats | None = None
 
 
 @dataclass(frozen=True)
@@ -137,10 +141,11 @@ class Blocks:
     def _prepared(self, party: str) -> Columns:
         """Return the columns of a party."""
         design, own = self.design, np.asarray(self.table.columns(party), np.float64)
+        presence = np.ones(len(own)) if self.table.presence is None else self.table.presence(party)
         parts = [own]
         if party == design.roles.label:
             target = np.asarray(self.table.target(party), np.float64)
-            parts = [np.ones((design.rows, 1)), own, target.reshape(-1, 1)]
+            parts = [presence[:, None], own, target.reshape(-1, 1)]
         if any(len(part) != design.rows for part in parts):
             lengths = sorted({len(part) for part in parts} - {design.rows})
             raise DataError(f"{party} has {lengths[0]} of {design.rows} common rows; align the tables again")
@@ -148,10 +153,15 @@ class Blocks:
         means = whole.mean(axis=0)
         if party == design.roles.label:
             means[0] = 0.0
+        if self.table.presence is not None:
+            means[:] = 0.0
+            if party == design.roles.label:
+                means[-1] = whole[presence > 0, -1].mean()
         bits = limb_bits(design.rows)
-        columns = fixed_point(whole - means, bits=2 * bits)
+        centred = (whole - means) * presence[:, None]
+        columns = fixed_point(centred, bits=2 * bits)
         high, low = columns.limbs(bits)
-        return Columns(whole - means, means, columns.exponents, high, low, bits)
+        return Columns(centred, means, columns.exponents, high, low, bits)
 
 
 def ask_design(table: JoinedTable) -> Questions[JoinedDesign]:

@@ -237,9 +237,25 @@ def fit_linear(table: JoinedTable, source: Source, *, ridge: float = 0.0) -> Que
     """
     check_ridge(ridge)
     design = yield from ask_design(table)
-    blocks, roles, every = Blocks(design, table), design.roles, ridge > 0
-    factored = FactoredColumns(blocks, products_of(roles, source, design.rows), slice(None))
-    moments = yield from ask_moments(factored, every=every)
+    blocks = Blocks(design, table)
+    factored = FactoredColumns(blocks, products_of(design.roles, source, design.rows), slice(None))
+    moments = yield from ask_moments(factored, every=ridge > 0)
+    return (yield from finish_linear(blocks, design, moments, ridge=ridge))
+
+
+def finish_linear(
+    blocks: Blocks, design: JoinedDesign, moments: Callable[[], Moments], *, ridge: float
+) -> Questions[LinearFit]:
+    """Solve a linear model, send each party its own part, and publish the figures.
+
+    Parameters
+    ----------
+    blocks, design
+        Columns, and the shape of the rows that are summed.
+    moments, ridge
+        Function by which the solver reads the sums of products, and the penalty.
+    """
+    roles, every = design.roles, ridge > 0
     solved = cache(lambda: solve_linear(moments(), ridge=ridge))
     own = yield from share_out(blocks, lambda: (solved().beta, solved().covariance), every=every)
     value = {}

@@ -197,6 +197,11 @@ class Problem:
         Ridge of each coefficient, ``[p]``.
     noisy
         True for noise that falls, False for exact predictors.
+
+    Raises
+    ------
+    PrivacyError
+        Such sums are those of no columns.
     """
 
     gram: Floats
@@ -206,6 +211,11 @@ class Problem:
     kept: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        if not (np.isfinite(self.gram).all() and self.gram[0, 0] > 0):
+            raise PrivacyError(
+                "sums of products that no columns have came from a party, which does not follow the protocol; compare "
+                "versions"
+            )
         independent = np.diag(inverse(self.gram + np.diag(self.penalty))[0]) > 0
         object.__setattr__(self, "kept", np.flatnonzero(independent))
 
@@ -221,8 +231,8 @@ class Problem:
 
     def spread(self, beta: Floats) -> float:
         """Return the deviation of linear predictors."""
-        squares = float(beta @ self.gram @ beta) / self.rows
-        return math.sqrt(max(squares - (float(beta[0]) * self.one) ** 2, 0.0))
+        squares, mean = float(beta @ self.gram @ beta) / self.rows, float(beta[0]) * self.one
+        return math.sqrt(max(squares - mean * mean, 0.0))
 
     def inverse(self, information: Floats) -> Floats:
         """Return the inverse of an information with the ridge, zero for dependent columns, ``[p, p]``."""
@@ -322,7 +332,7 @@ class NewtonState:
         """
         objective = point.deviance + float(self.problem.penalty @ self.beta**2)
         variance = self.deviation**2 + 4.0**-PREDICTOR_BITS
-        slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(variance * point.squares)
+        slack = variance * point.weight + PLAUSIBLE * 2 * math.sqrt(max(variance * point.squares, 0.0))
         allowed = self.objective + self.slack + slack + ROUNDING * max(1.0, abs(self.objective))
         if not objective <= allowed and self.problem.noisy and not self.deviation:
             return replace(self, accepted=False, moved=math.inf)

@@ -23,6 +23,7 @@ from p2pfl.experiment.parts.option_tables import checked_options, parameter_type
 from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.party_network import SplitSteps
 from p2pfl.plugins.vertical.party_roles import PartyRoles
@@ -37,7 +38,7 @@ from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predic
 from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
-    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, SplitNetwork)
+    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalKernel, VerticalDescent, SplitNetwork)
 }
 """Models by name."""
 
@@ -96,11 +97,11 @@ class VerticalPartitioning:
         ExperimentError
             The model or an option does not work with columns at different peers.
         """
-        parties = parties_of(experiment, federation)
-        if parties.rows == "hidden":
+        parties, model = parties_of(experiment, federation), vertical_model(experiment)
+        if parties.rows == "hidden" and not (isinstance(model, VerticalGLM) and model.family == "gaussian"):
             raise ExperimentError(
-                'data.options.rows = "hidden" aligns tables, but no model learns from rows of which nobody knows '
-                'whether they are common; set it to "common" or "labelled"'
+                'data.options.rows = "hidden" works with model.name = "glm" and family = "gaussian" alone, as other '
+                'models would show who is common by what they send of each row; set it to "common" or "labelled"'
             )
         model = vertical_model(experiment)
         common: dict[str, Any] = {

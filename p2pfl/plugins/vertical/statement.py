@@ -93,11 +93,20 @@ class VerticalRun:
         return Disclosure(self._statement(), self._learned() | self._malicious() | {"bytes": self._cost()})
 
     def _statement(self) -> str:
-        rows = "row" if self.steps else "test row" if self.tested else ""
+        rows = "row" if self.steps else "test row" if self.tested and self.joined != "hidden" else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
         return (
-            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}; this holds if {self._assumption()}"
+            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}{self._labels()}; this holds if "
+            f"{self._assumption()}"
         )
+
+    def _labels(self) -> str:
+        """Return what protects labels, in words."""
+        if self.label_epsilon is None:
+            return ""
+        if self.dealt:
+            return "; labels are changed at random, and guarantee nothing here, because the data are shared"
+        return f"; each label of {self.label} has epsilon = {self.label_epsilon:g} against all others"
 
     def _received_sums(self) -> str:
         """Return what the solver receives, in words."""
@@ -114,9 +123,12 @@ class VerticalRun:
 
     def _learned(self) -> dict[str, str]:
         """Return what peers learn that follow the protocol."""
-        labelled = self.joined == "labelled"
-        own_rows = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
-        label_rows = f"which of its rows {listed(self.features)} lack, by their predictors" if labelled else own_rows
+        own_rows = label_rows = "which of its rows all have"
+        if self.joined == "labelled":
+            own_rows = f"which of its rows {self.label} has"
+            label_rows = f"which of its rows {listed(self.features)} lack, by their predictors"
+        elif self.joined == "hidden":
+            own_rows = label_rows = "how many people are in both tables, and not who"
         learned = {f"{self.label}, the label holder": "; ".join([label_rows, *self._of_label()])}
         own = self.received
         if self.steps:
@@ -127,7 +139,8 @@ class VerticalRun:
         if self.helper is not None:
             matched = "pseudonyms: the sizes of all overlaps, and which keys repeat"
             learned[f"{self.helper}, the helper"] = f"{matched}; {self._solved()}; no row, no name of a column, no id"
-        everybody = "numbers of rows and columns of each party, and of common rows by key"
+        hidden = self.joined == "hidden"
+        everybody = "numbers of rows and columns of each party, and of common rows" + ("" if hidden else " by key")
         if self.maps:
             everybody += f"; the maps {listed([f'{peer} {self.maps[peer]}' for peer in sorted(self.maps)])}"
         learned["every peer"] = f"{everybody}; {self.published}"
@@ -136,6 +149,9 @@ class VerticalRun:
 
     def _of_label(self) -> list[str]:
         tested = [f"{self.sums} of each test row"] if self.tested else []
+        if self.joined == "hidden":
+            alone = "the coefficients of its columns alone on the common rows"
+            return [self.received, alone, *(["the scores of test rows"] if self.tested else [])]
         if not self.steps:
             return [self.received, *tested]
         if self.noisy:
@@ -162,6 +178,10 @@ class VerticalRun:
                 "contract and the bound on steps answer this"
             )
         }
+        if self.joined == "hidden":
+            lies["a party with a column that is 1 for one of its people"] = (
+                "reads whether they are in the other table: the column has no coefficient if they are not"
+            )
         if self.steps:
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
@@ -206,6 +226,8 @@ class VerticalRun:
         once = 2 * WORD * rows * (own + rest)
         if self.steps:
             once = WORD * rows * (3 * own + 2 * rest) + self.steps * WORD * rows * (3 + 2 * own + rest)
+        if self.joined == "hidden":
+            once += WORD * rows * own * (own + 1)  # products of pairs of columns of both parties
         aligned = self.keys * KEY_BYTES * rows * (len(self.parties) + 1)
         steps = f", {self.steps} steps" if self.steps else ""
         return (
@@ -249,6 +271,41 @@ class DescentRun(VerticalRun):
             f"about {size(int(aligned))} to align and {size(2 * encrypted * self.rows)} for each step, of which there "
             f"are hundreds, if {self.rows:,} rows are common"
         )
+
+
+class KernelRun(VerticalRun):
+    """Public facts of a run in which the label holder receives sums of distances."""
+
+    def _statement(self) -> str:
+        return (
+            f"no row leaves its owner; {self.label} receives the sums of the squared distances of "
+            f"{listed(self.features)} between all pairs of rows, and can compute the columns of everybody if it knows "
+            "those of as many people as there are columns; this holds if all peers follow the protocol"
+        )
+
+    def _learned(self) -> dict[str, str]:
+        learned = super()._learned()
+        seen = f"sums of the squared distances of {listed(self.features)} between all pairs of rows"
+        own_rows = learned[f"{self.label}, the label holder"].partition("; ")[0]
+        learned[f"{self.label}, the label holder"] = (
+            f"{own_rows}; {seen}: with as many known people as the others have columns, and one more, the columns of "
+            "everybody in units of their deviations"
+        )
+        return learned
+
+    def _solved(self) -> str:
+        return "nothing of the model"
+
+    def _malicious(self) -> dict[str, str]:
+        return {
+            f"{self.label} and a party, if they conspire": "read the distances of the others alone",
+            "anybody with guessed ids": GUESSED_IDS,
+        }
+
+    def _cost(self) -> str:
+        aligned = self.keys * KEY_BYTES * self.rows * (len(self.parties) + 1)
+        pairs = WORD * self.rows * (self.rows + 1) // 2
+        return f"about {size(int(aligned))} to align and {size(pairs)} of distances, if {self.rows:,} rows are common"
 
 
 def listed(names: Sequence[str]) -> str:

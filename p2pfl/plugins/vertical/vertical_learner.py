@@ -187,7 +187,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         """Return how many linear predictors of each row of a local party the run shows the label holder at most."""
         if peer not in self.roles.features:
             return 0
-        tested = int(self.test > 0 and bool(self.model.scores))
+        tested = int(self.test > 0 and bool(self.model.scores) and self.parties.rows != "hidden")
         return MAX_PREDICTORS if self.model.predictors else tested
 
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
@@ -235,7 +235,10 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         """
         shares = {peer: float(models[peer]["value"][0]) for peer in self.parties.names if "value" in models[peer]}
         if not shares or not all(map(math.isfinite, shares.values())):
-            raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
+            raise ModelError(
+                'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '
+                '"gaussian"'
+            )
         return shares
 
     def _private(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -25,6 +25,8 @@ from p2pfl.plugins.vertical.block import FACTS, Block, describe_block, describe_
 from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
 from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
+from p2pfl.plugins.vertical.hidden_rows import fit_hidden
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse, secret_of_labels
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
@@ -35,6 +37,9 @@ from p2pfl.privacy.keys import Source
 
 STEPS = 8
 """Steps of noisy Newton, in each of which the label holder sees a linear predictor of each training row."""
+
+SCORE_TENSORS = ("scores", "alone_scores")
+"""Tensors of the label holder that its file leaves out."""
 
 FRACTION = 2.0**32
 """Points of the grid of linear predictors in a unit."""
@@ -216,6 +221,23 @@ def joined_table(
     )
 
 
+def hidden_table(table: AlignedTable, roles: PartyRoles, columns: OwnColumns) -> JoinedTable:
+    """Return the rows of two parties of which nobody knows whether they are common, those of test at the end."""
+    order = np.concatenate([table.trained, table.held_out])
+
+    def both(peer: str) -> Floats:
+        own = columns(table, peer)
+        return np.concatenate([own.train, own.test])
+
+    return JoinedTable(
+        roles,
+        table.rows,
+        both,
+        lambda _: np.concatenate([table.targets(), table.targets(test=True)]).astype(np.float64),
+        presence=lambda peer: table.present(peer)[order].astype(np.float64),
+    )
+
+
 def joined_columns(
     table: AlignedTable, columns: OwnColumns = AlignedTable.standardised, *, test: bool = False
 ) -> Floats:
@@ -336,12 +358,24 @@ class VerticalRegression(ABC):
 
     def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
         """Return the questions of the fit."""
-        rows = len(table.trained)
-        fitted = yield from self.ask(joined_table(table, roles, self.columns), source)
+        fitted: RegressionResult
+        counts: tuple[int, ...] = (len(table.trained), len(table.held_out))
+        if table.parties.rows == "hidden":
+            hidden = yield from fit_hidden(
+                hidden_table(table, roles, self.columns), source, test=counts[1], ridge=self.ridge
+            )
+            fitted, counts = hidden.linear, (*hidden.counts, 0)
+        else:
+            fitted = yield from self.ask(self.joined(table, roles, source), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
-        known = {"samples": rows, "held_out": len(table.held_out), "all_coefficients": fitted.design.size}
+        known = {"samples": counts[0], "held_out": counts[1], "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
+
+    def joined(self, table: AlignedTable, roles: PartyRoles, source: Source) -> JoinedTable:
+        """Return the training rows of all parties."""
+        del source
+        return joined_table(table, roles, self.columns)
 
     @abstractmethod
     def ask(self, table: JoinedTable, source: Source) -> Questions[RegressionResult]:
@@ -371,7 +405,7 @@ class VerticalRegression(ABC):
 
     def shapes(self, party: Party, *, label: bool) -> Shapes:
         """Return the shapes of the private tensors of a party."""
-        scores = dict.fromkeys(("scores", "alone_scores"), (len(self.scores),)) if label else {}
+        scores = dict.fromkeys(SCORE_TENSORS, (len(self.scores),)) if label else {}
         return self.block(party, label=label).shapes | scores
 
     def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
@@ -382,7 +416,7 @@ class VerticalRegression(ABC):
         tensors |= {"mean": columns.mean, "deviation": columns.deviation, "value": np.array([fit.value(peer)])}
         if peer == table.parties.label:
             bias, error = fit.bias(peer)
-            alone = self._alone(table)
+            alone = self._alone(table, fit)
             tensors |= {"bias": np.array([bias]), "bias_error": np.array([error])}
             tensors |= {"alone_weight": columns.spread(alone.weight), "alone_bias": np.array([alone.bias])}
         return tensors
@@ -391,13 +425,16 @@ class VerticalRegression(ABC):
         self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
     ) -> Questions[Callable[[], Mapping[str, Floats]]]:
         """Ask for the scores of all columns together, and of those of the label holder alone."""
+        if table.parties.rows == "hidden":  # the solver has sent them
+            none = np.full(len(self.scores), math.nan)
+            return lambda: {name: fit.fitted.own(roles.label).get(name, none) for name in SCORE_TENSORS}
         foreign = yield from _sum_predictors(table, roles, fit, self.columns)
 
         def scores() -> Mapping[str, Floats]:
             own, targets = self.columns(table, roles.label).test, table.targets(test=True)
             predictor = own @ fit.weight(roles.label) + fit.bias(roles.label)[0] + foreign()
             together = score(predictor, targets, family=self.family)
-            alone = score(self._alone(table).predictor(own), targets, family=self.family)
+            alone = score(self._alone(table, fit).predictor(own), targets, family=self.family)
             return {
                 "scores": np.array([together[name] for name in self.scores]),
                 "alone_scores": np.array([alone[name] for name in self.scores]),
@@ -407,7 +444,7 @@ class VerticalRegression(ABC):
 
     def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Return the tensors that the file of a party holds."""
-        return {name: value for name, value in tensors.items() if name not in {"scores", "alone_scores"}}
+        return {name: value for name, value in tensors.items() if name not in SCORE_TENSORS}
 
     def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
         """Return the description in the file of a party, or, without one, what all may know."""
@@ -423,12 +460,13 @@ class VerticalRegression(ABC):
         self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
     ) -> tuple[dict[str, float], float | None]:
         """Return the scores of all columns in one place, and how far the parts differ from that model at most."""
-        whole = self._fitted(joined_columns(table, self.columns), table.targets())
-        scores = score(
-            whole.predictor(joined_columns(table, self.columns, test=True)),
-            table.targets(test=True),
-            family=self.family,
-        )
+        common = np.logical_and.reduce([table.present(peer) for peer in table.parties.names])
+        if table.parties.rows == "labelled":
+            common[:] = True
+        train, test = common[table.trained], common[table.held_out]
+        whole = self._fitted(joined_columns(table, self.columns)[train], table.targets()[train])
+        predictor = whole.predictor(joined_columns(table, self.columns, test=True)[test])
+        scores = score(predictor, table.targets(test=True)[test], family=self.family)
         if {*own} != {*table.parties.names}:
             return scores, None
         learned = np.concatenate([own[peer]["weight"][self.columns(table, peer).kept] for peer in table.parties.names])
@@ -439,8 +477,11 @@ class VerticalRegression(ABC):
             return scores, float(away.max(initial=0.0)) / (largest or 1.0)
         return scores, float((away[known] / whole.errors[:-1][known]).max(initial=0.0))
 
-    def _alone(self, table: AlignedTable) -> WholeFit:
+    def _alone(self, table: AlignedTable, fit: VerticalFit) -> WholeFit:
         """Return the model of the label holder's columns alone; NaN where they determine none."""
+        if table.parties.rows == "hidden":
+            *weight, bias = fit.fitted.own(table.parties.label)["alone"].tolist()
+            return WholeFit(np.array(weight), bias, np.zeros(len(weight) + 1))
         return self._fitted(self.columns(table, table.parties.label).train, table.targets())
 
     def _fitted(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
@@ -458,11 +499,45 @@ class VerticalGLM(VerticalRegression):
     ----------
     predictor_noise
         False to show the label holder exact linear predictors at every step, from which columns nearly follow.
+    label_epsilon
+        Privacy of each of two classes under randomised response, for which the model corrects; ``None`` to fit the
+        labels as they are.
     """
 
     name: ClassVar[str] = "glm"
 
     predictor_noise: bool = True
+    label_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_epsilon is not None:
+            RandomisedResponse(self.label_epsilon)  # checks it
+        if self.label_epsilon is not None and self.family != "binomial":
+            raise ModelError(
+                f'model.options.label_epsilon does not work with family = "{self.family}"; set family to "binomial", '
+                "or leave label_epsilon out"
+            )
+
+    @property
+    def statement(self) -> Callable[..., VerticalRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
+        return partial(super().statement, label_epsilon=self.label_epsilon)
+
+    def joined(self, table: AlignedTable, roles: PartyRoles, source: Source) -> JoinedTable:
+        """Return the training rows of all parties, with targets that are right on average where labels are changed."""
+        joined = super().joined(table, roles, source)
+        if self.label_epsilon is None:
+            return joined
+        response = RandomisedResponse(self.label_epsilon)
+
+        @cache
+        def target(label: str) -> Floats:
+            party = table.parties.party(label)
+            changed = response.labels(party.targets, secret_of_labels(party, source, peer=label))
+            return response.targets(changed[table.positions(label)][table.trained])[:, 1]
+
+        return replace(joined, target=target)
 
     @property
     def noisy(self) -> bool:
@@ -473,12 +548,27 @@ class VerticalGLM(VerticalRegression):
         """Return the questions of the fit."""
         if self.family == "gaussian":
             return (yield from fit_linear(table, source, ridge=self.ridge))
-        newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
+        newton = NewtonOptions(
+            self.family,
+            ridge=self.ridge,
+            predictor_noise=self.predictor_noise,
+            label_epsilon=self.label_epsilon,
+        )
         return (yield from fit_newton(table, source, newton))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
         return fit_whole(features, targets, family=self.family, ridge=self.ridge)
+
+    def pooled(
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the scores of all columns in one place, and how far the parts differ from that model at most.
+
+        With changed labels, it is the model of the labels as they are, from which the parts differ by design.
+        """
+        scores, difference = super().pooled(table, own)
+        return scores, None if self.label_epsilon is not None else difference
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,7 +77,7 @@ async def test_a_peer_that_went_on_from_a_backup_is_no_liar_and_its_lost_rounds_
     assert result.findings == ()
     (sentence,) = [each for each in result.open if "older copy" in each]
     assert sentence.startswith("peer3 went on from an older copy of its files, so it has no evidence of rounds")
-    assert sentence.endswith("of which others received its rows")
+    assert sentence.endswith("in which others received its rows or totals")
 
 
 async def test_a_restart_that_nobody_saw_hides_no_round(restored):

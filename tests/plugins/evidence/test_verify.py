@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from p2pfl.cli import main
 from p2pfl.privacy.keys import Identity, Roster, SeededSource, key_text
-from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain
+from p2pfl.results.evidence import Chain, PeerBegan, PeerEnded, RoundPlayed, RowSent, read_chain, tensors_digest
 
 pytestmark = pytest.mark.slow
 
@@ -219,6 +219,15 @@ MANIPULATIONS = {
     "another version": ("gossip", each(PeerBegan, versions={"p2pfl": "0.1.0"}), -1, "it has another version of p2pfl"),
     "other code": ("gossip", each(PeerBegan, code={"own:Model": "0" * 64}), -1, "it has other code than the others"),
     "another run": ("gossip", each(PeerBegan, swarm="other"), -1, "it has another run than the others"),
+    "an undercharged round after a restart": (
+        "gossip",
+        lambda facts: [
+            msgspec.structs.replace(fact, spent=0.001) if isinstance(fact, RoundPlayed) else fact
+            for fact in [facts[0], *facts]
+        ],
+        0,
+        "it has spent less than the others",
+    ),
     "other data after a restart": ("gossip", restarted(data="0" * 64), 2, "the data are others after a restart"),
     "a shorter run": (
         "gossip",
@@ -232,6 +241,12 @@ MANIPULATIONS = {
         "totals",
         each(RoundPlayed, totals=()),
         1,
+        "it took part in total 0, which is not in its evidence",
+    ),
+    "an end cut off before a total": (
+        "totals",
+        lambda facts: facts[:2],
+        2,
         "it took part in total 0, which is not in its evidence",
     ),
     "another model of totals": (
@@ -316,6 +331,38 @@ def test_a_changed_model_is_named(bundle, capsys):
     assert "is not the model with which it ended" in findings[0]["sentence"]
 
 
+def test_the_model_of_a_round_is_no_digest_that_confirms_a_guess(played):
+    for name in ("gossip", "totals"):
+        peers = played / name / "peers"
+        facts = [entry.fact for _, entry in read_chain(peers / f"{LIAR}.evidence.jsonl")]
+        secret, public = (peers / f"{LIAR}.evidence.key").read_bytes(), name == "totals"
+        tensors = load_file(peers / f"{LIAR}.safetensors")
+        assert facts[0].public == public
+        assert (facts[-1].model == tensors_digest(tensors)) == public
+        assert (facts[-1].model == tensors_digest(tensors, key=secret)) != public
+
+
+def test_a_model_of_private_training_is_checked_by_its_owner_alone(bundle, capsys):
+    folder = bundle("gossip")
+    assert main(["verify", str(folder)]) == 0
+    assert "model files" in capsys.readouterr().err
+    for path in folder.glob("peers/*.evidence.key"):
+        path.unlink()
+    assert main(["verify", str(folder)]) == 0
+    text = capsys.readouterr().err
+    assert "model files" not in text
+    assert "the models of peer0, peer1, peer2 need the keys of their owners, NAME.evidence.key" in " ".join(
+        text.split()
+    )
+
+
+def test_evidence_without_an_end_is_called_unfinished(bundle, liar, capsys):
+    folder = bundle("gossip")
+    rewritten(folder, lambda facts: facts[:-1], key=liar)
+    assert main(["verify", str(folder)]) == 0
+    assert "the evidence of peer1 stops after 3 rounds, without an end" in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_impostor_with_a_key_of_their_own_is_named_by_the_roster(bundle, played, capsys):
     folder = bundle("gossip")
     impostor = Identity.generate(SeededSource(1), peer=LIAR)
@@ -349,6 +396,23 @@ def test_a_crate_describes_each_file_that_it_has(bundle, tmp_path, capsys):
     assert not [path for path in crate.iterdir() if path.suffix in (".safetensors", ".key", ".pem")]
     assert main(["verify", str(crate)]) == 2  # evidence lies in it as files
     assert main(["verify", *(str(crate / f"{peer}.evidence.jsonl") for peer in PEERS)]) == 0
+
+
+def test_a_crate_has_the_chain_that_was_checked_and_follows_no_link(bundle, tmp_path, capsys):
+    folder = bundle("gossip")
+    checked = folder / "peers" / f"{LIAR}.evidence.jsonl"
+    (tmp_path / "mail").mkdir()
+    sent = shutil.copyfile(checked, tmp_path / "mail" / checked.name)
+    checked.write_text("never checked")
+    assert main(["verify", str(sent), "--crate", str(tmp_path / "crate")]) == 0
+    assert (tmp_path / "crate" / checked.name).read_bytes() == sent.read_bytes()
+    (tmp_path / "secret").write_text("a secret")
+    other = bundle("totals")
+    (other / "summary.json").unlink()
+    (other / "summary.json").symlink_to(tmp_path / "secret")
+    assert main(["verify", str(other), "--crate", str(tmp_path / "other")]) == 2
+    assert "summary.json is a link" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("command", [["verify"], ["forget", "--peer", "peer1", "--replayed", "."]])

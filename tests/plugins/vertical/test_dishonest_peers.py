@@ -1,11 +1,14 @@
 """Peers that do not follow the protocol: what they gain, and how honest ones end the run."""
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import count
 
 import numpy as np
 import pytest
 
-from p2pfl.core.errors import LearningError, PrivacyError
+from p2pfl.core.errors import LearningError, P2PFLError, PrivacyError
 from p2pfl.learning.additive import add_up
 from p2pfl.plugins.vertical.gram import ask_design
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
@@ -152,6 +155,34 @@ def test_exact_predictors_come_after_as_many_noisy_ones_as_the_rows_ask_for_and_
     for _ in range(3):  # a point that was halved has the noise of the one before
         assert shown.show(0.1) == 0.3
         shown.judge(accepted=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("number", [0, int(np.array(np.nan).view(np.int64))], ids=["0", "nan"])
+def test_each_message_may_have_any_numbers_and_the_fit_ends_in_a_sentence_if_at_all(number):
+    sent = []
+    play(noted(asked(), sent.append), PAIR)
+    for place in range(0, len(sent), 3):
+        garbled = count()
+
+        def take(values, real, garbled=garbled, place=place):
+            real(np.full_like(values, number) if next(garbled) == place else values)
+
+        with suppress(P2PFLError):
+            play(noted(asked(), lambda _: None, take), PAIR)
+
+
+def noted(asking, note, take=lambda values, real: real(values)):
+    """Ask the same questions, note the messages among them, and give their receivers what ``take`` makes of them."""
+    question = next(asking)
+    with suppress(StopIteration):
+        while True:
+            if question.to is not None:
+                note(question.to.peer)
+                to = replace(question.to, take=partial(take, real=question.to.take))
+                question = replace(question, to=to)
+            question = asking.send((yield question))
 
 
 @pytest.mark.parametrize(("width", "error"), [(-40, PrivacyError), (1000, LearningError)])

@@ -1,7 +1,5 @@
 """Models of all rows of the label holder, also of those that another party lacks."""
 
-import json
-
 import numpy as np
 import pytest
 from safetensors.torch import load_file
@@ -9,7 +7,6 @@ from sklearn.preprocessing import SplineTransformer
 from statsmodels.api import Logit
 
 from p2pfl import simulate
-from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.vertical.vertical_prediction import predict_together
 
@@ -155,13 +152,4 @@ def test_a_single_column_hides_nothing_even_beside_the_indicator(clinic, tmp_pat
     settings, *_ = clinic
     (tmp_path / "ada.columns.toml").write_text('columns = { x0 = "number" }')
     with pytest.raises(Exception, match=r"ada has fewer than 2 encoded columns"):
-        plan(read(settings))
-
-
-def test_rows_of_which_nobody_knows_whether_they_are_common_have_no_model(clinic):
-    settings, *_ = clinic
-    settings = json.loads(json.dumps(settings).replace('"labelled"', '"hidden"'))
-    with pytest.raises(
-        ExperimentError, match=r'rows = "hidden" aligns tables, but no model learns .*; set it to "common"'
-    ):
         plan(read(settings))

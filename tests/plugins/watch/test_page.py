@@ -100,11 +100,11 @@ def test_the_page_estimates_when_the_run_ends_unless_it_is_blocked(growing, addr
     growing.learn(6)
     growing.seconds = 12.5
     shown(browser, address())
-    clock = "document.getElementById('clock').textContent"
-    browser.until(f"{clock} === '00:00:12, round 6 of 10, about 8 s left'")
+    clock = r"/^00:0\d:\d\d, round 6 of 10%s$/.test(document.getElementById('clock').textContent)"
+    browser.until(clock % ", about 8 s left")
     growing.log(waits("peer1", "peer2", seconds=13.5, round=6))
     growing.seconds = 36.0
-    browser.until(f"{clock} === '00:00:36, round 6 of 10'")
+    browser.until(clock % "")
 
 
 def test_the_page_follows_the_run(scene, address, browser):

@@ -38,7 +38,7 @@ from p2pfl.experiment import Plan
 from p2pfl.network.peer.storage.journal import Journal, decode_journal, encode_journal
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.ledgers.page import Page, Rows
-from p2pfl.results.evidence import SUFFIX
+from p2pfl.results.evidence import KEY_SUFFIX, SUFFIX
 from p2pfl.results.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
 from p2pfl.results.saved_models import model_file
 
@@ -409,7 +409,7 @@ class CheckpointStore:
         StorageError
             It cannot be read or written.
         """
-        path = self.folder / f"{self.peer}.evidence.key"
+        path = self.folder / f"{self.peer}{KEY_SUFFIX}"
         try:
             return self.disk.read(path)
         except FileNotFoundError:

@@ -93,6 +93,8 @@ def find_withdrawn(folder: Path, without: Experiment, *, only: Sequence[str] | N
     after = p2pfl.plan(without, only=only, unaccounted=True)
     before = p2pfl.plan(with_all, only=only, unaccounted=True)
     models = [_row(after.learner.bare, model) for _, model in sorted(Run.load(folder).models.items())]
+    if not models:
+        raise InputError(f"{folder} has no models; name the directory of a replay that was not forgotten in turn")
     results = list[WithdrawnMembers]()
     for owner in before.federation.peers:
         kept = None if owner in absent else after.federation

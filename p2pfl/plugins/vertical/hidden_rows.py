@@ -1,0 +1,180 @@
+r"""Linear models of the common rows of two parties, of which neither knows which they are.
+
+The helper sends both parties the positions of their rows among all people of both tables. A row that a party lacks is
+zero, so sums of products of columns of both parties are those of the common rows as they are. Products of a party's own
+columns i and j take whether the other party has the row, q:
+
+.. math:: \sum_r x_{ri} x_{rj} q_r
+
+so that the solver receives the Gram matrix of the common rows alone. Columns are standardised by their owners over all
+of their own rows; the intercept is a coefficient of the rows that both have. Scores follow from the Gram matrix of the
+test rows, as predictors of zero would show the label holder who is common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats
+from p2pfl.learning.additive import Questions
+from p2pfl.learning.metrics import determination
+from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, JoinedTable, ask_design
+from p2pfl.plugins.vertical.linear import LinearFit, Moments, ask_units, finish_linear
+from p2pfl.plugins.vertical.party_roles import check_coefficients, check_rows
+from p2pfl.plugins.vertical.private_messages import publish, send_floats
+from p2pfl.plugins.vertical.products import Factors, Products
+from p2pfl.plugins.vertical.ring import Words, limb_bits, sum_room, words
+from p2pfl.privacy.keys import Source
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenFit:
+    """Linear model of rows of which nobody knows whether they are common.
+
+    Parameters
+    ----------
+    linear
+        The model; the label holder has the ``alone`` coefficients ``[a + 1]`` of its own columns as well, the intercept
+        last, and the ``scores`` of test rows and those ``alone_scores``, mean squared errors and R², if there are any.
+    counts
+        Numbers of common rows, of training and of test; public.
+    """
+
+    linear: LinearFit
+    counts: tuple[int, ...]
+
+
+def fit_hidden(table: JoinedTable, source: Source, *, test: int, ridge: float) -> Questions[HiddenFit]:
+    """Fit a linear model of the common rows of two parties with a helper.
+
+    Parameters
+    ----------
+    table
+        Rows of both parties in one order, with the presence of each; those of test at the end.
+    source
+        Source of secret bytes.
+    test
+        Number of these.
+    ridge
+        Penalty, as of :func:`~p2pfl.plugins.vertical.linear.fit_linear`.
+    """
+    design = yield from ask_design(table)
+    blocks, roles = Blocks(design, table), design.roles
+    cut = table.rows - test
+    parts = [_HiddenPart(blocks, source, each) for each in (slice(0, cut), slice(cut, table.rows))[: 2 if test else 1]]
+    counts = []
+    for part in parts:
+        counted = yield from part.ask_count()
+        values = yield from publish(counted, size=1, sender=roles.solver)
+        counts.append(int(values[0]))
+        check_rows(counts[-1], least=table.least)
+        check_coefficients(design.size, counts[-1])
+    units = yield from ask_units(blocks, every=ridge > 0)
+    moments = []
+    for part, count in zip(parts, counts, strict=True):
+        moments.append((yield from part.ask_moments(units, count)))
+    linear = yield from finish_linear(blocks, replace(design, rows=counts[0]), moments[0], ridge=ridge)
+    scored = yield from _ask_scores(blocks, moments, ridge=ridge)
+
+    def own(peer: str) -> Mapping[str, Floats]:
+        return {**linear.own(peer), **(scored() if peer == roles.label else {})}
+
+    return HiddenFit(replace(linear, own=own), tuple(counts))
+
+
+class _HiddenPart:
+    """Products of some of the rows."""
+
+    def __init__(self, blocks: Blocks, source: Source, rows: slice) -> None:
+        self.blocks, self.rows, self.roles = blocks, rows, blocks.design.roles
+        count = rows.stop - rows.start
+        self.products = Products(self.roles, source, count, purpose=f"vertical products from row {rows.start}")
+        self.factored = FactoredColumns(blocks, self.products, rows)
+        self.power = 4 * limb_bits(blocks.design.rows) - sum_room(count)
+        self.present = {
+            party: self.products.matrix(party, 1, partial(self._present, party)) for party in self.roles.parties
+        }
+
+    def _present(self, party: str) -> Words:
+        assert self.blocks.table.presence is not None  # noqa: S101 (rows are hidden where there is one)
+        return words(self.blocks.table.presence(party)[self.rows, None].astype(np.int64))
+
+    def _pairs(self, party: str) -> Words:
+        """Return the products of the columns of a party with each other, row by row."""
+        values = self.blocks.of(party).values(self.rows)
+        one, other = np.triu_indices(values.shape[1])
+        return words(np.rint(np.ldexp(values[:, one] * values[:, other], -self.power)).astype(np.int64))
+
+    def ask_count(self) -> Questions[Callable[[], Floats]]:
+        """Ask for the number of common rows, and return the function by which the solver reads it."""
+        one, other = self.roles.parties
+        dealt = yield from self.products.multiply([Factors(self.present[one], self.present[other])])
+        read = yield from self.products.open([dealt[0].product], to=self.roles.solver, checks=[dealt[0].check])
+        return lambda: read()[0][0].astype(np.float64)
+
+    def ask_moments(self, units: Callable[[], Floats], count: int) -> Questions[Callable[[], Moments]]:
+        """Ask for the Gram matrix of common rows, and return the function by which the solver reads it."""
+        [feature], label, design = self.roles.features, self.roles.label, self.blocks.design
+        shared, dealt = yield from self.factored.pair(feature, label)
+        for party, other in ((feature, label), (label, feature)):
+            width = len(design.positions(party))
+            pairs = self.products.matrix(party, width * (width + 1) // 2, partial(self._pairs, party))
+            own = yield from self.products.multiply([Factors(pairs, self.present[other])])
+            shared, dealt = [*shared, own[0].product], [*dealt, *own]
+        read = yield from self.products.open(shared, to=self.roles.solver, checks=[each.check for each in dealt])
+        bits = limb_bits(design.rows)
+
+        def moments() -> Moments:
+            high, mixed, *own = (each.astype(np.float64) for each in read())
+            matrix = np.zeros((design.size + 1, design.size + 1))
+            corner = np.ix_(design.positions(feature), design.positions(label))
+            matrix[corner] = matrix.T[corner] = np.ldexp(high, 2 * bits) + np.ldexp(mixed, bits)
+            for party, sums in zip((feature, label), own, strict=True):
+                places = np.array(design.positions(party))
+                one, two = (places[each] for each in np.triu_indices(len(places)))
+                matrix[one, two] = matrix[two, one] = np.ldexp(sums[:, 0], self.power)
+            return Moments(matrix * units()[:, None] * units(), replace(design, rows=count))
+
+        return cache(moments)
+
+
+def _ask_scores(
+    blocks: Blocks, moments: Sequence[Callable[[], Moments]], *, ridge: float
+) -> Questions[Callable[[], dict[str, Floats]]]:
+    """Send the label holder the model of its columns alone, and the scores of test rows."""
+    design, roles = blocks.design, blocks.design.roles
+    places = design.coefficients(roles.label)
+
+    @cache
+    def solved() -> Floats:
+        penalty = np.full(design.size, ridge)
+        penalty[0] = 0.0
+        together, alone = (moments[0]().solve(parties, penalty)[0] for parties in (roles.parties, (roles.label,)))
+        scores = [_scores(each(), beta) for each in moments[1:] for beta in (together, alone)]
+        return np.concatenate([alone[places], *scores])
+
+    size = len(places) + 4 * (len(moments) - 1)
+    received = yield from send_floats(solved, size=size, sender=roles.solver, to=roles.label)
+
+    def own() -> dict[str, Floats]:
+        columns, values = blocks.of(roles.label), received()
+        scale = np.ones(len(places)) if ridge > 0 else np.ldexp(1.0, columns.exponents[: len(places)])
+        constant, *alone = (values[: len(places)] * scale).tolist()
+        scores = values[len(places) :].reshape(-1, 2)
+        named = dict(zip(("scores", "alone_scores"), scores, strict=False))
+        return {"alone": np.array([*alone, constant + columns.means[-1]]), **named}
+
+    return own
+
+
+def _scores(moments: Moments, beta: Floats) -> Floats:
+    """Return the mean squared error and R² of coefficients."""
+    rows, gram = moments.design.rows, moments.matrix
+    one = np.sqrt(gram[0, 0] / rows)  # unit of the column of ones
+    error = moments.squares(beta) / rows
+    mean = gram[0, -1] / one / rows
+    return np.array([error, determination(error, gram[-1, -1] / rows - mean**2)])
