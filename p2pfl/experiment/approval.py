@@ -252,8 +252,8 @@ def consent_problems(experiment: Experiment, peers: Iterable[str], *, today: dt.
     for path in dict.fromkeys(paths.values()):
         policy, owners = read_policy(path), [peer for peer, each in paths.items() if each == path]
         sentences += [f"{path} {refusal}" for refusal in refusals(policy, experiment, owners, today=today)]
-        if policy.officer is None:
-            continue
+        if policy.officer is None or (experiment.topology.count == 1 and not experiment.telemetry.observers):
+            continue  # nothing of a peer alone leaves its machine
         approval = approval_of(experiment, path)
         if approval is None:
             sentences.append(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import p2pfl as package
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import DataError, InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import beside_file
 from p2pfl.experiment.approval import approve, write_approval
@@ -146,6 +146,24 @@ def test_people_who_withdraw_leave_in_groups(wards):
         run(wards, *withdrawing(wards, "peer0-3"))
     run(wards, *withdrawing(wards, *(f"peer0-{number}" for number in range(5))))
     assert [each.samples for each in runs(wards)] == [40, 35]
+
+
+@pytest.mark.slow
+def test_a_run_that_the_check_of_cells_refuses_stays_since_what_passes_without_one_person_shows_them(wards):
+    def fit():
+        simulate(experiment(wards, model="glm", columns=COLUMNS | {"smoke": ["no", "yes", "pipe"]}), baselines=False)
+
+    alone, *others = rows("peer0")
+    write(wards, "peer0", [alone.replace(",no,", ",pipe,", 1).replace(",yes,", ",pipe,", 1), *others])
+    with pytest.raises(DataError, match="fewer than 5 people share a value of smoke"):
+        fit()
+    assert [each.model for each in runs(wards)] == ["glm"]
+    write(wards, "peer0", others)
+    with pytest.raises(InputError, match="differ in one person"):
+        fit()
+    for file in wards.glob("*.budget.jsonl*"):  # as if the refused run had no line
+        file.unlink()
+    fit()  # it passes, so that whoever has seen both verdicts knows who smokes a pipe
 
 
 def test_the_model_can_ask_for_more_people(wards):

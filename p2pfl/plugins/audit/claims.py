@@ -90,9 +90,21 @@ SENTENCES = {
         "All linear predictors tell the label holder hardly more of others' columns than the last one does: R² "
         "{everything} with all, {last} with the last, {alone} with its own columns (rise)."
     ),
+    "distances show the columns of everybody": (
+        "The label holder computes the columns of all people from distances and the columns of {known} people. This "
+        "always succeeds, and the privacy statement says so; glm with maps shows less (1 - R²)."
+    ),
     "the indicator of one person shows their row": (
         "A party that enters the indicator of one person as a column shows the solver that person's row. This always "
         "succeeds, and the privacy statement says so (error of the row)."
+    ),
+    "gradients show labels": (
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses those of "
+        "others. The privacy statement says so; label_epsilon protects labels (1 less the AUC)."
+    ),
+    "gradients show changed labels alone": (
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses those of "
+        "others no better than randomised response allows (AUC)."
     ),
     "guessed people are refused": "A party with one row more than agreed in data.options.sizes ends the run (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",

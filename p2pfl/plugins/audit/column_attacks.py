@@ -24,8 +24,11 @@ from p2pfl.plugins.audit.pipeline import Fresh
 from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.gram import Blocks, FactoredColumns, ask_design
+from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
+from p2pfl.plugins.vertical.kernel_block import squared_distances
 from p2pfl.plugins.vertical.linear import ask_moments
 from p2pfl.plugins.vertical.products import Products
+from p2pfl.plugins.vertical.vertical_descent import VerticalDescent
 from p2pfl.plugins.vertical.vertical_learner import VerticalLearner
 from p2pfl.plugins.vertical.vertical_models import joined_table
 from p2pfl.privacy.keys import Source
@@ -104,7 +107,10 @@ def attack_columns(plan: Plan, *, fresh: Fresh, seed: int = 0) -> list[ExactClai
             _play(learner.model.fit(table, roles, fresh(seed + number)), peers, received.note)
             fits.append(received.values)
         claims.append(_columns_from_predictors(table, fits, seed=seed))
-    claims.append(_row_of_one_person(table, learner, fresh, peers))
+    if isinstance(learner.model, VerticalKernel):
+        claims.append(_columns_from_distances(table, seed=seed))
+    elif not isinstance(learner.model, VerticalDescent):  # whose solver receives no products
+        claims.append(_row_of_one_person(table, learner, fresh, peers))
     return [*claims, _guessed_people(learner.parties, fresh(seed), peers)]
 
 
@@ -159,6 +165,20 @@ def explained_columns(people: Ints, known: Floats, columns: Floats) -> float:
     away = ((columns[rest] - design[rest] @ beta) ** 2).sum(axis=0)
     whole = ((columns[rest] - columns[rest].mean(axis=0)) ** 2).sum(axis=0)
     return float(np.median(1 - away[whole > 0] / whole[whole > 0]))
+
+
+def _columns_from_distances(table: AlignedTable, *, seed: int) -> ExactClaim:
+    """Place rows by the sums of their distances (Torgerson's scaling), and predict columns by those of a few people."""
+    others = [table.standardised(peer).train for peer in table.parties.names if peer != table.parties.label]
+    foreign = np.concatenate(others, axis=1)
+    rows, width = foreign.shape
+    squares = sum((squared_distances(each, each) for each in others), np.zeros((rows, rows)))
+    centre = np.eye(rows) - 1 / rows
+    values, vectors = np.linalg.eigh(-centre @ squares @ centre / 2)
+    places = vectors[:, -width:] * np.sqrt(np.maximum(values[-width:], 0.0))
+    people = draw(seed, "audit known people").permutation(rows)[: width + 1]
+    missing = 1 - explained_columns(people, places, foreign)
+    return claim(TOTALS, "distances show the columns of everybody", missing, 1e-3, known=width + 1)
 
 
 def _row_of_one_person(table: AlignedTable, learner: VerticalLearner, fresh: Fresh, peers: Sequence[str]) -> ExactClaim:

@@ -172,7 +172,7 @@ def _is_data(folder: Path, peer: str, samples: Mapping[str, str], plan: Plan) ->
     return bool(begun) and begun[-1].data == data_commitment(samples, key.read_bytes())
 
 
-def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None]) -> None:
+def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None], *, same_models: bool = True) -> None:
     """Refuse a replay in which those who had left the old run are back, or everybody of the old run still is.
 
     Parameters
@@ -181,6 +181,8 @@ def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None]) 
         Experiment of the old run, and plan of the replay.
     data
         Result of :func:`compare_data`.
+    same_models
+        False if the models of the replay are others, so people of other peers may have left, which they alone know.
 
     Raises
     ------
@@ -197,7 +199,7 @@ def check_left(before: Experiment, plan: Plan, data: Mapping[str, bool | None]) 
                 f"people of {peer} had left the old run already, and would be back ({count}); add the keys of "
                 f"{before.data.options['without']} to the file of withdrawals"
             )
-    if absent == gone and all(data.get(peer) for peer in now):
+    if absent == gone and same_models and all(data.get(peer) for peer in now):
         raise InputError("nobody leaves whom the old run had; name a --peer, or the --rows of people who withdraw")
 
 

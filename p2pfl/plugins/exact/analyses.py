@@ -36,7 +36,7 @@ from p2pfl.results.run_files import explanation_of
 from p2pfl.simulation import simulate
 
 Data = Mapping[str, Any] | Experiment | str | Path
-"""Tables by peer: data frames or paths; or an experiment, or its file, whose model and rounds do not count."""
+"""Tables by peer: data frames or paths; or an experiment, or its file, which runs as it is if it has the same model."""
 
 STEPS = 30
 """Largest number of steps of a regression."""
@@ -303,12 +303,14 @@ def _analyse(model: str, data: Data, roles: _Roles, options: Mapping[str, Any], 
 
 
 def _of_file(data: Experiment | str | Path, model: ModelSettings, roles: _Roles, rounds: int) -> Plan:
-    """Return the plan of a model on the data of an experiment; what that says on learning has no part in it."""
+    """Return the plan of a model on the data of an experiment, which runs as it is if that is its model."""
     given = read(data)
     named = {"target": roles.target, "event": roles.event, "columns": roles.columns}
     for key, value in named.items():
         if value is not None and given.data.options.get(key) != value:
             raise InputError(f"data.options.{key} of the experiment is not {value!r}; change one of them")
+    if given.model == model:  # as its officer has approved it
+        return plan(given)
     return plan(
         Experiment(
             name=given.name,

@@ -141,6 +141,11 @@ class Block(TensorModel):
         alone = self._standardised(tensors, features) @ tensors["alone_weight"] + tensors["alone_bias"]
         return self.kind.outputs(alone[:, None])
 
+    def outputs_of(self, tensors: Tensors, predictor: Floats) -> Floats:
+        """Return the outputs at the linear predictors of all parties, ``[n, K]``."""
+        del tensors
+        return self.kind.outputs(predictor[:, None])
+
     def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
         """Return the part of the linear predictor of each row, with the intercept at the label holder, ``[n]``."""
         part = self._standardised(tensors, features) @ tensors["weight"]

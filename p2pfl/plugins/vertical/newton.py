@@ -98,8 +98,8 @@ class NewtonOptions:
         check_ridge(self.ridge)
         if self.label_epsilon is not None and self.family != "binomial":
             raise ModelError(
-                f'privacy.label_epsilon does not work with family = "{self.family}"; set family to "binomial", or '
-                "leave privacy.label_epsilon out"
+                f'model.options.label_epsilon does not work with family = "{self.family}"; set family to "binomial", '
+                "or leave label_epsilon out"
             )
 
     @property

@@ -23,6 +23,7 @@ from p2pfl.experiment.parts.option_tables import checked_options, parameter_type
 from p2pfl.experiment.schema import LearningSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.plugins.vertical.joint_kernel import VerticalKernel
 from p2pfl.plugins.vertical.party_loading import deal_columns, load_parties
 from p2pfl.plugins.vertical.party_network import SplitSteps
 from p2pfl.plugins.vertical.party_roles import PartyRoles
@@ -37,7 +38,7 @@ from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, predic
 from p2pfl.results import Run
 
 MODELS: Mapping[str, Callable[..., VerticalModel | SplitNetwork]] = {
-    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalDescent, SplitNetwork)
+    kind.name: kind for kind in (VerticalGLM, VerticalLasso, VerticalPCA, VerticalKernel, VerticalDescent, SplitNetwork)
 }
 """Models by name."""
 
@@ -123,6 +124,27 @@ class VerticalPartitioning:
             A file or a table is missing.
         """
         return predict_together(Run.load(folder), table, unaccounted=unaccounted)
+
+    def predict_live(
+        self,
+        folder: Path,
+        table: str | None,
+        *,
+        peer: str | None,
+        brokers: Sequence[str],
+        most: int,
+        unaccounted: bool,
+    ) -> JoinedPredictions:
+        """Return the predictions of the label holder's new rows; other peers answer until they are interrupted.
+
+        Raises
+        ------
+        InputError
+            The peer, its file or its table is missing, or a feature holder does not answer so many rows.
+        """
+        from p2pfl.plugins.vertical.prediction_command import take_part  # noqa: PLC0415 (with the network)
+
+        return take_part(folder, table, name=peer, brokers=brokers, most=most, unaccounted=unaccounted)
 
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""

@@ -96,8 +96,17 @@ class VerticalRun:
         rows = "row" if self.steps else "test row" if self.tested and self.joined != "hidden" else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
         return (
-            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}; this holds if {self._assumption()}"
+            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}{self._labels()}; this holds if "
+            f"{self._assumption()}"
         )
+
+    def _labels(self) -> str:
+        """Return what protects labels, in words."""
+        if self.label_epsilon is None:
+            return ""
+        if self.dealt:
+            return "; labels are changed at random, and guarantee nothing here, because the data are shared"
+        return f"; each label of {self.label} has epsilon = {self.label_epsilon:g} against all others"
 
     def _received_sums(self) -> str:
         """Return what the solver receives, in words."""
@@ -264,6 +273,41 @@ class DescentRun(VerticalRun):
             f"about {size(int(aligned))} to align and {size(2 * encrypted * self.rows)} for each step, of which there "
             f"are hundreds, if {self.rows:,} rows are common"
         )
+
+
+class KernelRun(VerticalRun):
+    """Public facts of a run in which the label holder receives sums of distances."""
+
+    def _statement(self) -> str:
+        return (
+            f"no row leaves its owner; {self.label} receives the sums of the squared distances of "
+            f"{listed(self.features)} between all pairs of rows, and can compute the columns of everybody if it knows "
+            "those of as many people as there are columns; this holds if all peers follow the protocol"
+        )
+
+    def _learned(self) -> dict[str, str]:
+        learned = super()._learned()
+        seen = f"sums of the squared distances of {listed(self.features)} between all pairs of rows"
+        own_rows = learned[f"{self.label}, the label holder"].partition("; ")[0]
+        learned[f"{self.label}, the label holder"] = (
+            f"{own_rows}; {seen}: with as many known people as the others have columns, and one more, the columns of "
+            "everybody in units of their deviations"
+        )
+        return learned
+
+    def _solved(self) -> str:
+        return "nothing of the model"
+
+    def _malicious(self) -> dict[str, str]:
+        return {
+            f"{self.label} and a party, if they conspire": "read the distances of the others alone",
+            "anybody with guessed ids": GUESSED_IDS,
+        }
+
+    def _cost(self) -> str:
+        aligned = self.keys * KEY_BYTES * self.rows * (len(self.parties) + 1)
+        pairs = WORD * self.rows * (self.rows + 1) // 2
+        return f"about {size(int(aligned))} to align and {size(pairs)} of distances, if {self.rows:,} rows are common"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -235,7 +235,10 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         """
         shares = {peer: float(models[peer]["value"][0]) for peer in self.parties.names if "value" in models[peer]}
         if not shares or not all(map(math.isfinite, shares.values())):
-            raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
+            raise ModelError(
+                'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '
+                '"gaussian"'
+            )
         return shares
 
     def _private(

@@ -15,6 +15,8 @@ from p2pfl.core.errors import InputError
 from p2pfl.core.texts import write_csv
 from p2pfl.data.tables.declaration import PEER
 from p2pfl.plugins.vertical.block import NAME, Block
+from p2pfl.plugins.vertical.kernel_block import NAME as KERNEL
+from p2pfl.plugins.vertical.kernel_block import KernelBlock
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
 from p2pfl.results import Run
@@ -62,7 +64,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block
+    block: Block | KernelBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -73,14 +75,16 @@ class PartyFile:
 
     @property
     def predictor(self) -> Floats:
-        """Part of the linear predictor of each row, ``[n]``."""
+        """Part of the linear predictor of each row, ``[n]``; of a kernel, its squared distances ``[n, m]``."""
         return self.block.predictor_of(self.tensors, self.features)
 
     def predictor_at(self, rows: Ints) -> Floats:
         """Return the part of the linear predictor of some rows, of which -1 stands for a person whom it lacks."""
+        absent = np.asarray(self.block.absent_predictor(self.tensors))
         if not len(self):
-            return np.full(len(rows), self.block.absent_predictor(self.tensors))
-        return np.where(rows != ABSENT, self.predictor[rows], self.block.absent_predictor(self.tensors))
+            return np.broadcast_to(absent, (len(rows), *absent.shape))
+        there = (rows != ABSENT).reshape(-1, *[1] * absent.ndim)
+        return np.where(there, self.predictor[rows], absent)
 
 
 def predict_together(run: Run, table: str, *, unaccounted: bool = False) -> JoinedPredictions:
@@ -151,7 +155,9 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     features = predictor.module.inputs(columns).numpy()
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
-    return PartyFile(cast("Block", predictor.saved.exact), tensors, features, values, predictor.saved.names)
+    return PartyFile(
+        cast("Block | KernelBlock", predictor.saved.exact), tensors, features, values, predictor.saved.names
+    )
 
 
 def _is_block(path: Path) -> bool:
@@ -159,13 +165,14 @@ def _is_block(path: Path) -> bool:
     import safetensors  # noqa: PLC0415 (as readers of models do)
 
     with safetensors.safe_open(path, "pt") as file:
-        return f'"name": "{NAME}"' in (file.metadata() or {}).get("p2pfl", "")
+        described = (file.metadata() or {}).get("p2pfl", "")
+    return any(f'"name": "{name}"' in described for name in (NAME, KERNEL))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
     """Return the predictions of all rows of the label holder."""
     own = files[label]
-    foreign = np.zeros(len(own))
+    foreign = np.zeros_like(own.predictor)
     everybody = np.ones(len(own), bool)
     known: list[list[str]] = [[label] for _ in foreign]
     for peer, party in files.items():
@@ -187,11 +194,11 @@ def predict_rows(own: PartyFile, foreign: Floats, known: Sequence[Sequence[str]]
     own
         File of the label holder.
     foreign
-        Sums of the others' parts of the linear predictors, ``[n]``.
+        Sums of the others' parts of the linear predictors, ``[n]``, or of squared distances, ``[n, m]``.
     known
         Names of the parties that know the person, by row; empty where the label holder's own model predicts.
     """
-    together = own.block.kind.outputs((own.predictor + foreign)[:, None])
+    together = own.block.outputs_of(own.tensors, own.predictor + foreign)
     alone = own.block.outputs_alone(own.tensors, own.features)
     outputs = np.where(np.array([bool(who) for who in known], bool)[:, None], together, alone)
     values = torch.from_numpy(outputs).softmax(1).numpy() if own.classes else outputs[:, 0]

@@ -138,6 +138,33 @@ def test_what_the_officer_has_approved_runs_at_every_door(ward, p2pfl, model, do
         CALLS[door](ward / "ward.toml")
 
 
+@pytest.mark.parametrize(
+    ("call", "model"),
+    [("glm of a file", 'glm"\noptions = { formula = "low ~ age" }\n#'), ("describe", "description")],
+)
+def test_a_call_from_python_runs_the_file_that_the_officer_has_approved(ward, call, model):
+    save(ward, model)
+    file = ward / "ward.toml"
+    file.write_text(file.read_text().replace("rounds = 2", "rounds = 20"))
+    approve_all(ward)
+    CALLS[call](file)
+    assert approved_runs(ward) == ["care"] * 3
+    save(ward, "cox")
+    with pytest.raises(package.errors.InputError, match="asks for an approval of this experiment as it is"):
+        CALLS[call](file)
+
+
+def test_what_leaves_nobodys_machine_needs_no_approval(p2pfl, ward):
+    approve_all(ward).unlink()
+    assert p2pfl("describe", "ward.toml").status == 2
+    assert p2pfl("describe", "ward.toml", "--name", "peer0").status == 0
+    assert used(ward) == ["peer0.csv.budget.jsonl"]
+    (ward / "ops.toml").write_text("")
+    said = p2pfl("simulate", "ward.toml", "--name", "peer0", "--set", "telemetry.observers=ops.toml")
+    assert said.status == 2
+    assert "asks for an approval of this experiment as it is" in said.err
+
+
 PRIVATE = """
 [model]
 name = "private_description"

@@ -48,6 +48,13 @@ def test_the_shipped_trial_stays_within_the_bound_although_its_rows_are_few():
 
 
 @pytest.mark.slow
+def test_distances_of_a_joint_kernel_show_the_columns_of_everybody():
+    claims = claims_of(changed(model={"name": "kernel", "options": {"consent": "distances"}}))
+    assert abs(claims["distances show the columns of everybody"].measured) < 1e-6
+    assert "the indicator of one person shows their row" not in claims  # no peer receives products
+
+
+@pytest.mark.slow
 def test_one_person_as_a_column_shows_their_row_and_guesses_are_refused():
     claims = claims_of(LINEAR)
     assert PREDICTORS not in claims  # of a linear model the label holder sees none of the training rows

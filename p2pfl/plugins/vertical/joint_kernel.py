@@ -1,0 +1,259 @@
+r"""Kernel ridge regression with a Gaussian kernel over the columns of all parties.
+
+Squared distances of standardised rows add up over parties, so the label holder receives their sums and solves
+
+.. math:: \alpha = (K + \lambda I)^{-1} (y - \bar y), \qquad
+          K_{ij} = \exp(-\gamma \sum_p \lVert x_{p,i} - x_{p,j} \rVert^2)
+
+Distances place all rows up to a rotation, and columns of a few known people undo it. So three parties or more take
+part, and each consents. Maps of columns (:mod:`.feature_maps`) are as accurate on public data and show less.
+
+References
+----------
+Saunders, Gammerman and Vovk, Ridge regression learning algorithm in dual variables, ICML 1998.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.process import one_thread
+from p2pfl.data.parties import Party
+from p2pfl.learning.additive import Questions
+from p2pfl.plugins.exact.tensor_model import Shapes
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, check_complete
+from p2pfl.plugins.vertical.block import describe_part, describe_run
+from p2pfl.plugins.vertical.kernel_block import NAME, KernelBlock, squared_distances
+from p2pfl.plugins.vertical.party_roles import PartyRoles, check_rows
+from p2pfl.plugins.vertical.private_messages import collect, state
+from p2pfl.plugins.vertical.statement import KernelRun, VerticalRun
+from p2pfl.plugins.vertical.vertical_models import SCORE_TENSORS, VerticalFit, joined_columns
+from p2pfl.plugins.vertical.whole import NUMBER_SCORES, score
+from p2pfl.privacy.keys import Source
+
+MAX_ROWS = 5_000
+"""Most rows, of which 5,000 are 12.5 million distances, 100 MB."""
+
+FRACTION = 2.0**36
+"""Points of the grid of squared distances in a unit."""
+
+MAX_DISTANCE = 2.0**20
+"""Largest squared distance in the columns of a party."""
+
+CONSENT = "distances"
+"""Word by which each party agrees that the label holder sees sums of distances."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """Joint kernel model.
+
+    Parameters
+    ----------
+    own
+        ``own(label)`` returns ``gamma``, ``alone_gamma``, ``dual`` and ``alone_dual`` ``[n]``, ``bias``, and the
+        squared ``distances`` of test rows to training rows ``[t, n]``; of other parties ``gamma`` alone. Private.
+    """
+
+    own: Callable[[str], Mapping[str, Floats]]
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerticalKernel:
+    """Kernel ridge regression with a Gaussian kernel over the columns of three parties or more.
+
+    Parameters
+    ----------
+    ridge
+        Penalty, ``alpha`` of scikit-learn's ``KernelRidge`` on targets less their mean.
+    gamma
+        Rate at which the kernel falls with squared distances of standardised columns; 0 for 1 over their number.
+    consent
+        ``distances``: each party agrees that the label holder receives sums of the others' distances.
+    """
+
+    name: ClassVar[str] = "kernel"
+    figures: ClassVar[tuple[str, ...]] = ("samples", "held_out")
+    scores: ClassVar[tuple[str, ...]] = NUMBER_SCORES
+    statement: ClassVar[type[VerticalRun]] = KernelRun
+    predictors: ClassVar[int] = 0
+    noisy: ClassVar[bool] = False
+    received: ClassVar[str] = "nothing of the model"
+    published: ClassVar[str] = "nothing of the model"
+
+    family: Literal["gaussian"] = "gaussian"
+    ridge: float = 1.0
+    gamma: float = 0.0
+    consent: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.ridge < math.inf and 0 <= self.gamma < math.inf):
+            raise ModelError(
+                f"model.options: ridge = {self.ridge} and gamma = {self.gamma} make no kernel ridge; set ridge above 0 "
+                "and gamma to at least 0"
+            )
+
+    def check(self, peer: str, party: Party, roles: PartyRoles) -> None:
+        """Refuse missing values, two parties, and parties that have not consented."""
+        check_complete(peer, party)
+        if len(roles.features) < 2:
+            raise ModelError(
+                f'model.name = "kernel" would show {roles.label} the distances of one other party; take three parties '
+                "or more, or glm with model.options.maps"
+            )
+        if self.consent != CONSENT:
+            raise ModelError(
+                f'model.name = "kernel" shows {roles.label} sums of distances between all rows, from which it can '
+                f'compute columns; set model.options.consent = "{CONSENT}" if all parties agree, or take glm with maps'
+            )
+        if peer == roles.label and party.description.classes is not None:
+            raise DataError(f'{peer} has classes, but model.name = "kernel" predicts numbers; take glm with maps')
+
+    def fit(self, table: AlignedTable, roles: PartyRoles, source: Source) -> Questions[VerticalFit]:
+        """Ask for the sums of distances."""
+        del source
+        train, test = len(table.trained), len(table.held_out)
+        check_rows(train, least=table.parties.least)
+        if train + test > MAX_ROWS:
+            raise LearningError(
+                f"the tables have {train + test:,} rows in common, more than {MAX_ROWS:,}, whose distances a joint "
+                "kernel takes; take glm with model.options.maps"
+            )
+        widths = yield from state(lambda peer: table.standardised(peer).train.shape[1], peers=roles.parties)
+        gamma = self._gamma(int(widths.sum()))
+        one, other = np.triu_indices(train, 1)
+
+        def answer(peer: str) -> Ints:
+            own = table.standardised(peer)
+            among, across = squared_distances(own.train, own.train), squared_distances(own.test, own.train)
+            distances = np.concatenate([among[one, other], across.ravel()])
+            if distances.max(initial=0.0) >= MAX_DISTANCE:
+                raise DataError(
+                    f"{peer} has rows at a squared distance of {distances.max():.3g}, beyond what a sum can hold; "
+                    "leave out the column that runs away"
+                )
+            return np.rint(distances * FRACTION).astype(np.int64)
+
+        message = yield from collect(answer, size=len(one) + test * train, to=roles.label, among=roles.features)
+
+        @cache
+        def solved() -> Mapping[str, Floats]:
+            received, own = message.read(roles.label) / FRACTION, table.standardised(roles.label)
+            among = squared_distances(own.train, own.train)
+            foreign = np.zeros((train, train))
+            foreign[one, other] = foreign[other, one] = received[: len(one)]
+            targets = table.targets().astype(np.float64)
+            alone = self._gamma(own.train.shape[1])
+            return {
+                "gamma": np.array([gamma]),
+                "alone_gamma": np.array([alone]),
+                "bias": np.array([targets.mean()]),
+                "dual": self._dual(among + foreign, targets, gamma),
+                "alone_dual": self._dual(among, targets, alone),
+                "distances": received[len(one) :].reshape(test, train) + squared_distances(own.test, own.train),
+            }
+
+        def own(peer: str) -> Mapping[str, Floats]:
+            return solved() if peer == roles.label else {"gamma": np.array([gamma])}
+
+        figures = {"samples": float(train), "held_out": float(test)}
+        return VerticalFit(KernelFit(own, figures), figures)
+
+    def _gamma(self, columns: int) -> float:
+        return self.gamma or 1.0 / max(columns, 1)
+
+    @one_thread()
+    def _dual(self, distances: Floats, targets: Floats, gamma: float) -> Floats:
+        """Return the dual coefficients, ``[n]``."""
+        kernel = np.exp(-gamma * distances)
+        np.fill_diagonal(kernel, 1.0 + self.ridge)
+        return np.asarray(np.linalg.solve(kernel, targets - targets.mean()))
+
+    def loss(self, fit: VerticalFit) -> None:
+        """Return nothing, as the label holder alone knows the training loss."""
+        del fit
+
+    def shapes(self, party: Party, *, label: bool) -> Shapes:
+        """Return the shapes of the private tensors of a party."""
+        scores = dict.fromkeys(SCORE_TENSORS, (len(self.scores),)) if label else {}
+        return self._block(party, label=label).shapes | scores
+
+    def own(self, peer: str, table: AlignedTable, fit: VerticalFit) -> Mapping[str, Floats]:
+        """Return the private tensors of a party, but for scores."""
+        columns, size = table.standardised(peer), len(table.parties.party(peer))
+        own, train = fit.fitted.own(peer), columns.train
+        support = np.zeros((size, len(columns.mean)))
+        support[: len(train), columns.kept] = train
+        tensors = {name: np.array([fit.figures[name]]) for name in self.figures}
+        tensors |= {"mean": columns.mean, "deviation": columns.deviation, "support": support}
+        tensors |= {"kept": columns.spread(np.ones(len(columns.kept))), "gamma": own["gamma"]}
+        if peer == table.parties.label:
+            tensors |= {name: np.pad(own[name], (0, size - len(train))) for name in ("dual", "alone_dual")}
+            tensors |= {name: own[name] for name in ("bias", "alone_gamma")}
+        return tensors
+
+    def score(
+        self, table: AlignedTable, roles: PartyRoles, fit: VerticalFit
+    ) -> Questions[Callable[[], Mapping[str, Floats]]]:
+        """Return the function by which the label holder computes its scores, as it has all distances."""
+        yield from ()
+
+        def scores() -> Mapping[str, Floats]:
+            label, columns = roles.label, table.standardised(roles.label)
+            own, targets = fit.fitted.own(label), table.targets(test=True)
+            together = np.exp(-own["gamma"] * own["distances"]) @ own["dual"] + own["bias"]
+            distances = squared_distances(columns.test, columns.train)
+            alone = np.exp(-own["alone_gamma"] * distances) @ own["alone_dual"] + own["bias"]
+            named = [score(each, targets, family=self.family) for each in (together, alone)]
+            return {
+                name: np.array([each[kind] for kind in self.scores])
+                for name, each in zip(SCORE_TENSORS, named, strict=True)
+            }
+
+        return scores
+
+    def kept(self, tensors: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        """Return the tensors that the file of a party holds."""
+        return {name: value for name, value in tensors.items() if name not in SCORE_TENSORS}
+
+    def described(self, party: Party | None, *, label: bool) -> Mapping[str, Any]:
+        """Return the description in the file of a party, or, without one, what all may know."""
+        if party is None:
+            return describe_run(self.name, {"family": self.family, "ridge": self.ridge, "gamma": self.gamma})
+        features = party.features.shape[1]
+        options = {"rows": len(party), "label": label}
+        target = party.description.target if label else None
+        return describe_part(NAME, options, party.description, features=features, target=target)
+
+    def explained(self, tensors: Mapping[str, Floats], party: Party, *, label: bool) -> None:
+        """Return nothing, as a kernel has no coefficient of a column."""
+        del tensors, party, label
+
+    def pooled(
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the scores of all columns in one place, and how far dual coefficients differ at most, relatively."""
+        train, test = joined_columns(table), joined_columns(table, test=True)
+        targets, gamma = table.targets().astype(np.float64), self._gamma(train.shape[1])
+        dual = self._dual(squared_distances(train, train), targets, gamma)
+        predicted = np.exp(-gamma * squared_distances(test, train)) @ dual + targets.mean()
+        scores = score(predicted, table.targets(test=True), family=self.family)
+        learned = own.get(table.parties.label)
+        if learned is None:
+            return scores, None
+        away = np.abs(learned["dual"][: len(dual)] - dual).max()
+        return scores, float(away / (np.abs(dual).max() or 1.0))
+
+    def _block(self, party: Party, *, label: bool) -> KernelBlock:
+        return KernelBlock(
+            features=party.features.shape[1], rows=len(party), label=label, fields=party.description.columns
+        )

@@ -1,0 +1,173 @@
+""":class:`KernelBlock`, the part of a joint kernel model that one party keeps, with its own training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import ModelError
+from p2pfl.core.process import one_thread
+from p2pfl.core.traits import ModelTraits
+from p2pfl.data.data_description import Field
+from p2pfl.data.parties import IN_TABLE
+from p2pfl.learning.exact_model import Owns, Part, Round, Tensors
+from p2pfl.plugins.exact.tensor_model import Shapes, TensorModel, TensorModule
+
+NAME = "vertical_kernel"
+"""Name of the model in a file."""
+
+
+@one_thread()
+def squared_distances(one: Floats, other: Floats) -> Floats:
+    """Return the squared distances of rows, ``[n, m]``.
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[3.0, 4.0]]), np.zeros((2, 2))).tolist()
+    [[25.0, 25.0]]
+    """
+    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)
+    return np.asarray(np.maximum(squares - 2 * one @ other.T, 0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelBlock(TensorModel):
+    r"""Part of a kernel model that one party keeps.
+
+    A prediction is :math:`\bar y + \sum_i \alpha_i \exp(-\gamma \sum_p \lVert x_p - x_{p,i} \rVert^2)` over the
+    standardised training rows of all parties p, of which each keeps its own; the label holder has :math:`\alpha`.
+
+    Parameters
+    ----------
+    features
+        Number of encoded columns F.
+    rows
+        Most training rows R, those of the own table; the first ``samples`` are used.
+    classes
+        ``None``, as targets are numbers.
+    label
+        True for the label holder.
+    fields
+        Columns of the party.
+
+    Examples
+    --------
+    >>> KernelBlock(features=2, rows=100).shapes["support"]
+    (100, 2)
+    """
+
+    name: ClassVar[str] = NAME
+    shows: ClassVar[str] = "nothing by itself"
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, test=0.0)
+
+    features: int
+    rows: int
+    classes: int | None = None
+    label: bool = False
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    def shapes(self) -> Shapes:
+        """Shapes of the tensors by name; ``kept`` is 1 for columns that have a distance, and 0 for last levels."""
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("mean", "deviation", "kept"), (self.features,))
+        shapes |= {"support": (self.rows, self.features)} | dict.fromkeys(("samples", "held_out", "gamma"), (1,))
+        if self.label:
+            shapes |= dict.fromkeys(("dual", "alone_dual"), (self.rows,))
+            shapes |= dict.fromkeys(("bias", "alone_gamma"), (1,))
+        return Shapes(shapes)
+
+    @property
+    def may_lack(self) -> bool:
+        """True if the party could lack rows, so that its last column says whether it has one."""
+        return (self.fields or (None,))[-1] == IN_TABLE
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return (IN_TABLE.name,) if self.may_lack else ()
+
+    def module(self) -> nn.Module:
+        """Return the module of the label holder's own model, or of the distances to the training rows."""
+        return KernelModule(self)
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Raise :class:`ModelError`, as a part learns with the others alone.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del tensors, own
+        raise ModelError('a part of a vertical model learns with the others alone; set data.name = "vertical"')
+        yield
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return what :meth:`module` does."""
+        features = part.features.astype(np.float64)
+        return self.outputs_alone(tensors, features) if self.label else self.predictor_of(tensors, features)
+
+    def predictor_of(self, tensors: Tensors, features: Floats) -> Floats:
+        """Return the squared distances of rows to the training rows in the own columns, ``[n, samples]``."""
+        standard = (features - tensors["mean"]) / tensors["deviation"] * tensors["kept"]
+        return squared_distances(standard, tensors["support"][: int(tensors["samples"][0])])
+
+    def absent_predictor(self, tensors: Tensors) -> Floats:
+        """Return the squared distances of a row that the party lacks, ``[samples]``; 0 unless it may lack some."""
+        if not self.may_lack:
+            return np.zeros(int(tensors["samples"][0]))
+        features = np.array(tensors["mean"])
+        features[-2:] = 0.0, 1.0
+        return np.asarray(self.predictor_of(tensors, features[None])[0])
+
+    def outputs_of(self, tensors: Tensors, distances: Floats) -> Floats:
+        """Return the predictions at squared distances in the columns of all parties, ``[n, 1]``."""
+        kernel = np.exp(-tensors["gamma"][0] * distances)
+        return np.asarray(kernel @ tensors["dual"][: distances.shape[1]] + tensors["bias"])[:, None]
+
+    def outputs_alone(self, tensors: Tensors, features: Floats) -> Floats:
+        """Return the predictions of the label holder's own model, ``[n, 1]``."""
+        distances = self.predictor_of(tensors, features)
+        kernel = np.exp(-tensors["alone_gamma"][0] * distances)
+        return np.asarray(kernel @ tensors["alone_dual"][: distances.shape[1]] + tensors["bias"])[:, None]
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> None:
+        """Return nothing, as a kernel has no coefficient of a column."""
+        del tensors, fields, classes
+
+
+class KernelModule(TensorModule):
+    """Torch module of a part.
+
+    Parameters
+    ----------
+    block
+        The part.
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    kept: torch.Tensor
+    support: torch.Tensor
+    bias: torch.Tensor
+    alone_dual: torch.Tensor
+    alone_gamma: torch.Tensor
+
+    def __init__(self, block: KernelBlock) -> None:
+        super().__init__(block.shapes)
+        self.label = block.label
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return predictions of the label holder's own model, or squared distances to the training rows, ``[n, R]``."""
+        standard = (features - self.mean) / self.deviation * self.kept
+        squares = (standard**2).sum(1)[:, None] + (self.support**2).sum(1)
+        distances = (squares - 2 * standard @ self.support.T).clamp_min(0.0)
+        if not self.label:
+            return distances
+        return (torch.exp(-self.alone_gamma * distances) @ self.alone_dual + self.bias)[:, None]
