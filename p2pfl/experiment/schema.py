@@ -390,7 +390,8 @@ class LearningSettings(Section, frozen=True):
     options
         Arguments of the optimiser.
     max_norm
-        Largest L2 norm of a batch's gradient, before terms that the algorithm adds.
+        Largest L2 norm of a batch's gradient, before terms that the algorithm adds; with ``example_noise`` that of each
+        sample's gradient, 1 by default.
     schedule
         A scheduler of torch.optim.lr_scheduler; a ``package.module:function`` of any of ``round``, ``step`` and
         ``steps`` that returns a factor of ``rate``; or a table: its ``name`` and ``options``, ``by = "step"`` to call
@@ -434,10 +435,8 @@ class LearningSettings(Section, frozen=True):
     dtype
         Of the parameters; ``mixed`` keeps them in float32 and trains in bfloat16 where the device supports it.
     example_noise
-        DP-SGD for each sample inside its peer (FedAvg): noise of this multiple of ``example_clip`` on every gradient,
+        DP-SGD for each sample inside its peer (FedAvg): noise of this multiple of ``max_norm`` on every gradient,
         secret batches of mean size ``batch``, guarantee for ``privacy.delta``.
-    example_clip
-        Bound of the norm of a sample's gradient.
     """
 
     algorithm: Reference = "fedavg"
@@ -464,7 +463,11 @@ class LearningSettings(Section, frozen=True):
     device: str = "auto"
     dtype: Literal["float32", "float64", "mixed"] = "float32"
     example_noise: NotNegative = 0.0
-    example_clip: Positive = 1.0
+
+    @property
+    def example_clip(self) -> float:
+        """Largest L2 norm of a sample's gradient under ``example_noise``."""
+        return 1.0 if self.max_norm is None else self.max_norm
 
     @property
     def scheduling(self) -> ScheduleSettings:

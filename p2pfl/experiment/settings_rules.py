@@ -220,14 +220,6 @@ LEARNING = (
         "{why}",
     ),
     *each(
-        (
-            lambda it: it.experiment.learning.example_noise > 0,
-            "with learning.example_noise, under which learning.example_clip bounds the gradient of each sample",
-        ),
-        keys=("learning.max_norm",),
-        remedy="leave it out",
-    ),
-    *each(
         (lambda it: it.algorithm.personal, "with {algorithm}, in which each peer ends with a model of its own"),
         keys=("learning.consensus",),
         remedy="leave one of them out",

@@ -160,7 +160,7 @@ class ExamplePrivateLearner(TorchLearner):
             )
         if not (0 <= noise < math.inf and clip > 0) or (noise and math.isinf(clip)):
             raise ModelError(
-                "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
+                "learning.example_noise must be at least 0 and learning.max_norm finite and above 0, but "
                 f"they are {noise} and {clip}; 1 and 1 are usual"
             )
         if noise > MAX_NOISE or (noise and batch is not None and batch >= MAX_BATCH):
@@ -180,8 +180,8 @@ class ExamplePrivateLearner(TorchLearner):
             )
         if options.get("max_norm") is not None:
             raise ModelError(
-                "learning.max_norm does not work with learning.example_noise, under which learning.example_clip bounds "
-                "the gradient of each sample; leave it out"
+                "max_norm bounds gradients of batches, and a learner that hides samples bounds those of each by clip; "
+                "leave max_norm out"
             )
         super().__init__(model, federation, batch=batch, **options)
         if any(dropout.p > 0 for dropout in self.dropouts.values()):

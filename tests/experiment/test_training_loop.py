@@ -55,10 +55,6 @@ def test_a_function_of_the_user_is_imported_and_checked_before_the_run(tmp_path,
             {"algorithm": "fedrep", "schedule": {"name": "StepLR", "options": {"step_size": 1}, "by": "step"}},
             'learning.schedule: by = "step" does not work with fedrep, which needs one learning rate in a round',
         ),
-        (
-            {"example_noise": 1.0, "max_norm": 2.0},
-            "learning.max_norm = 2 does not work with learning.example_noise, under which learning.example_clip",
-        ),
         ({"schedule": {"by": "step"}}, "learning.schedule = .* has no effect, because the schedule has no name"),
     ],
 )

@@ -32,7 +32,7 @@ from swarms import DEADLINE, SMALL
 
 PEERS = ("ada", "bob", "cyd")
 OPTIONS = {"seed": 7, "batch": 8, "dtype": torch.float64, "device": "cpu"}
-TABLE = SMALL | {"learning": SMALL["learning"] | {"example_noise": 1.0, "example_clip": 0.5, "batch": 4}}
+TABLE = SMALL | {"learning": SMALL["learning"] | {"example_noise": 1.0, "max_norm": 0.5, "batch": 4}}
 
 
 class Mixing(HiddenModel):
@@ -400,7 +400,7 @@ def test_dropout_numbers_out_of_range_and_a_missing_extra_are_refused(monkeypatc
         with pytest.raises(
             ModelError,
             match=(
-                r"learning\.example_noise must be at least 0 and learning\.example_clip finite and above 0, "
+                r"learning\.example_noise must be at least 0 and learning\.max_norm finite and above 0, "
                 r"but they are (-1\.0 and inf|0\.0 and 0\.0|1\.0 and inf); 1 and 1 are usual"
             ),
         ):
@@ -411,7 +411,7 @@ def test_dropout_numbers_out_of_range_and_a_missing_extra_are_refused(monkeypatc
 
 
 def test_keys_without_effect_are_refused_and_delta_has_one():
-    with pytest.raises(ExperimentError, match="there is no learning"):
+    with pytest.raises(ExperimentError, match=r"it is learning\.max_norm now"):
         read({"learning": {"example_clip": 2.0}})
     with pytest.raises(ExperimentError, match=r"privacy\.delta"):
         read({"privacy": {"delta": 1e-6}})

@@ -31,7 +31,7 @@ CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available
 CASES = {name: case for name, case in test_agreement.CASES.items() if "exact totals" not in name}
 """Those that train on a device; totals are taken on the CPU."""
 
-EXAMPLES = ["learning.example_noise=1.0", "learning.example_clip=0.5", "learning.batch=4"]
+EXAMPLES = ["learning.example_noise=1.0", "learning.max_norm=0.5", "learning.batch=4"]
 CASES |= {
     "DP-SGD": EXAMPLES,
     "absent peers, lost models, masks": ["privacy.mode=pairwise", "simulation.absence=0.2", "simulation.loss=0.1"],

@@ -521,6 +521,7 @@ MOVED: Mapping[str, str] = {
     "simulation.pace": "simulation.slow.pace",
     "learning.drop_stragglers": "learning.stragglers.drop",
     "learning.precision": "learning.dtype",
+    "learning.example_clip": "learning.max_norm",
     "attack.share": "attack.peers",
     "robustness.attackers": "robustness.options.attackers",
     "robustness.radius": "robustness.options.radius",

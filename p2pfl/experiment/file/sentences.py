@@ -102,7 +102,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
 UNADDED: Mapping[str, str] = {
     "learning": "optimizer rate options schedule max_norm batch epochs steps stragglers loss augment metrics device "
-    "dtype example_noise example_clip",
+    "dtype example_noise",
     "model": "hidden pretrained frozen norm",
     "gossip": "steps tolerance weights acceleration",
     "compression": "zstd",
@@ -143,8 +143,6 @@ def _unlearned(experiment: Experiment, traits: Traits) -> dict[str, str]:
     schedule = learning.scheduling
     if schedule.name is None and schedule != ScheduleSettings(warmup=schedule.warmup):
         why["schedule"] = "the schedule has no name"
-    if not learning.example_noise:
-        why["example_clip"] = "there is no learning.example_noise"
     return {f"learning.{key}": reason for key, reason in why.items()}
 
 

@@ -93,7 +93,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         schedule_options=schedule.options,
         schedule_by=schedule.by,
         warmup=schedule.warmup,
-        max_norm=learning.max_norm,
+        max_norm=None if learning.example_noise else learning.max_norm,
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,

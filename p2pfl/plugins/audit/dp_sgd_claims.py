@@ -172,7 +172,7 @@ class _Trainee:
             "batch": settings.batch,
             "epochs": settings.epochs,
             "example_noise": settings.example_noise,
-            "example_clip": settings.example_clip,
+            "max_norm": settings.example_clip,
         } | ({} if steps is None else {"steps": steps})
         table = {"data": {"name": "wine"}, "model": {"name": "linear"}, "learning": learning}
         learner = copy.copy(made(check(table), self.federation, source=source))

@@ -159,11 +159,11 @@ class PeerEvidence:
         confirmed
             Incarnations that others have seen: a restart that nobody saw was written into the chain later.
         """
-        gaps, last, restarted = list[range](), -1, False
+        gaps, played, last, restarted = list[range](), self.played, -1, False
         for entry in self.entries:
             if isinstance(entry.fact, RowSent | RoundPlayed):
                 if restarted:
-                    gaps.append(range(last + (last in self.played), entry.fact.round))
+                    gaps.append(range(last + (last in played), entry.fact.round))
                 last, restarted = entry.fact.round, False
             elif isinstance(entry.fact, PeerBegan):
                 restarted |= entry.number > 0 and entry.fact.incarnation in confirmed
@@ -252,7 +252,7 @@ def verify(
     findings += _agreement(chains)
     findings += [finding for own in chains for finding in _rounds(own)]
     rows, gaps = [*_rows(chains), *_participations(chains)], _gaps(chains)
-    missing = [each for each in rows if any(each.round in gap for gap in gaps[each.peer])]
+    missing = {each for each in rows if any(each.round in gap for gap in gaps[each.peer])}
     findings += [each for each in rows if each not in missing]
     findings += _totals(chains)
     findings += _charges(chains)

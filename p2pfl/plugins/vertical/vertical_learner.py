@@ -205,7 +205,7 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
             tensors = self._private(peer, table, fit, scores)
             return self._packed(figures, self._layouts[peer], tensors)
 
-        return Step(self._packed(figures, Layout((), ()), {}), self.model.loss(fit), over=True, own=own)
+        return Step(self._packed(figures, Layout((), ()), {}), self.model.mean_loss(fit), over=True, own=own)
 
     def baselines(self, models: Mapping[str, torch.Tensor]) -> OwnBaselines:
         """Return the scores of the label holder's columns alone, and of all columns where they are in one place."""
@@ -235,7 +235,10 @@ class VerticalLearner(ColumnLearner[VerticalModel]):
         """
         shares = {peer: float(models[peer]["value"][0]) for peer in self.parties.names if "value" in models[peer]}
         if not shares or not all(map(math.isfinite, shares.values())):
-            raise ModelError('the value of columns is their share of R²; set model.options.family to "gaussian"')
+            raise ModelError(
+                'the value of columns is their share of R²; set model.name to "glm" and model.options.family to '
+                '"gaussian"'
+            )
         return shares
 
     def _private(

@@ -84,7 +84,7 @@ def test_a_repetition_of_a_run_with_baselines_and_workers_has_them_too(p2pfl, pl
     "changes",
     [
         pytest.param(["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"], marks=pytest.mark.slow),
-        ["learning.example_noise=1.0", "learning.example_clip=1.0"],
+        ["learning.example_noise=1.0", "learning.max_norm=1.0"],
     ],
     ids=["of peers", "of samples"],
 )

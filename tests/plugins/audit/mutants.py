@@ -57,7 +57,7 @@ ACCOUNTED = (
     COMPLETE | {"rounds": 6, "privacy": {"mode": "secagg", "noise": 1.0, "clip": 1.0, "colluders": 2}},
     RING | {"privacy": {"mode": "pairwise", "clip": 1.0, "noise": 2.0, "mask": 4.0, "participation": 0.5}},
 )
-SAMPLED = RING | {"rounds": 3, "learning": {"device": "cpu", "example_noise": 1.0, "example_clip": 1.0, "batch": 8}}
+SAMPLED = RING | {"rounds": 3, "learning": {"device": "cpu", "example_noise": 1.0, "max_norm": 1.0, "batch": 8}}
 EXACT = {"rounds": 3, "topology": {"kind": "complete", "peers": 4}, "data": {"name": "wine"}}
 EXACT |= {"model": {"name": "boosting"}, "privacy": {"mode": "pairwise"}}
 BOUNDS = {name: [-5.0, 5.0] for name in datasets.load_wine().feature_names}

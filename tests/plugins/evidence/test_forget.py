@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 import p2pfl
 from p2pfl.cli import main
 from p2pfl.experiment import read
+from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.evidence import Chain, Witness
 
@@ -231,6 +233,50 @@ def test_totals_and_coefficients_of_a_live_run_go_with_its_models(home):
     assert {"peers/peer0.evidence.jsonl", "peers/peer0.evidence.key"} <= {each["path"] for each in table["deleted"]}
     assert [(each["path"], each["keys"]) for each in table["emptied"]] == [("summary.json", ["explained"])]
     assert table["data"] == {"peer0": True, "peer1": None, "peer2": True, "peer3": True}
+
+
+def peers_over(broker, start, *extra, killed=False):
+    """Play the experiment by a process for each peer; return their run directories by name."""
+    names = [f"peer{number}" for number in range(3)]
+    command = [
+        ("peer", "small.toml", "--broker", broker.url, "--no-baselines", *extra, "--runs", name) for name in names
+    ]
+    playing = [start(*each, "--name", name) for each, name in zip(command, names, strict=True)]
+    if killed:
+        playing[0].until("round 20/")
+        for each in playing:
+            each.kill()
+        playing = [start(*each, "--name", name, "--resume") for each, name in zip(command, names, strict=True)]
+    ended = [each.end() for each in playing]
+    assert [each.status for each in ended] == [0, 0, 0], ended
+    return {name: max(Path(name).iterdir(), key=lambda path: path.stat().st_mtime_ns) for name in names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["glm", "linear"])
+def test_each_hospital_certifies_a_replay_over_a_real_broker_also_one_that_was_killed(home, start, model):
+    experiment = tables(home, peers=3)
+    if model == "linear":
+        averaging = {"learning": SMALL["learning"] | {"dtype": "float64"}, "model": SMALL["model"], "rounds": 100}
+        experiment = {key: value for key, value in experiment.items() if key != "privacy"} | averaging
+    (home / "small.toml").write_bytes(tomli_w.dumps(experiment).encode())
+    (home / "gone-peer1.txt").write_text("\n".join(f"1-{row}" for row in range(6)))
+    rounding = 0 if model == "glm" else 1e-8  # sums of a simulation have another order, and ages are large numbers
+    without = ["--set", 'data.options.without="gone-{peer}.txt"']
+    with embedded() as broker:
+        old = peers_over(broker, start)
+        new = peers_over(broker, start, *without, killed=model == "linear")
+    never = p2pfl.simulate(read(experiment, changes=without[1:]), baselines=False, unaccounted=True).models
+    for peer in old:
+        assert main(["forget", str(old[peer]), "--replayed", str(new[peer]), "--key", "officer.pem"]) == 0
+        assert main(["forget", "--check", str(new[peer]), "--runs", peer]) == 0
+        table = json.loads((new[peer] / "forgotten.json").read_text())
+        assert table["data"] == {peer: None if peer == "peer1" else True}
+        assert [each["people"] for each in table["withdrawals"]] == ([6] if peer == "peer1" else [])
+        left = {path.name for path in (old[peer] / "peers").iterdir()}
+        assert left == {f"{peer}.journal", *([f"{peer}.evidence.jsonl"] if model == "linear" else [])}
+        for name, values in models(new[peer])[peer].items():
+            assert float((values - never[peer][name]).abs().max()) <= rounding
 
 
 def test_a_chain_with_totals_and_an_exported_table_are_deleted_and_one_of_gossip_stays(home):

@@ -81,12 +81,17 @@ def test_a_peer_of_the_earlier_run_is_forgotten_there_first(home, capsys):
     old = joined(home, earlier / "peers" / "peer0.safetensors")
     assert main(["forget", str(old), "--peer", "peer2"]) == 2
     assert "which has learned from peer2; forget peer2 in" in capsys.readouterr().err
-    first, _ = forgotten(home, earlier, "--peer", "peer2", "--keep")
+    first, _ = forgotten(home, earlier, "--peer", "peer2")  # which deletes the model that the later run started from
+    assert main(["forget", str(old), "--peer", "peer2"]) == 2
+    assert "name a model of that replay with --start" in capsys.readouterr().err
     start = first / "peers" / "peer0.safetensors"
     never = read(old / "experiment.toml", changes=['learning.without=["peer2"]', f'model.pretrained="{start}"'])
     folder, certificate = forgotten(home, old, "--peer", "peer2", "--start", str(start))
     assert same_models(folder, p2pfl.simulate(never, baselines=False).models)
-    assert certificate["undone"] == []
+    assert certificate["experiment_before"] == ""
+    assert certificate["undone"] == [
+        "the model with which the old run started is gone, so nobody can tell the digest of its settings"
+    ]
 
 
 def test_people_of_the_earlier_run_are_forgotten_there_first(home, capsys):
@@ -116,3 +121,23 @@ def test_a_certificate_says_of_a_model_without_a_run_that_nobody_knows_its_data(
     _, certificate = forgotten(home, joined(home, start), "--peer", "peer2")
     (sentence,) = certificate["undone"]
     assert sentence == "nobody has shown that start.safetensors, from which both runs start, never had these data"
+
+
+@pytest.mark.slow
+def test_live_peers_forget_one_that_joined_late_by_the_rounds_since_then(home):
+    def live(experiment, *changes):
+        (home / "live.toml").write_bytes(tomli_w.dumps(experiment).encode())
+        assert main(["run", "live.toml", "--no-baselines", *changes]) == 0
+        return max((home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+    start = live(EARLIER) / "peers" / "peer0.safetensors"
+    model = EARLIER["model"] | {"pretrained": str(start)}
+    later = EARLIER | {"name": "later", "rounds": 2, "model": model, "topology": {"kind": "complete", "peers": 4}}
+    old, new = live(later), live(later, "--set", 'learning.without=["peer3"]')
+    assert main(["forget", str(old), "--replayed", str(new), "--key", "officer.pem"]) == 0
+    certificate = json.loads((new / "forgotten.json").read_text())
+    assert (certificate["peers"], certificate["rounds"], certificate["undone"]) == (["peer3"], 2, [])
+    never = p2pfl.simulate(read(new / "experiment.toml"), baselines=False).models
+    for peer, tensors in never.items():
+        made = load_file(new / "peers" / f"{peer}.safetensors")
+        assert all(np.allclose(made[name], values, atol=1e-6) for name, values in tensors.items())

@@ -12,8 +12,9 @@ from p2pfl import live, simulate
 from p2pfl.cli import main
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.data_description import Field
-from p2pfl.data.parties import IN_TABLE
+from p2pfl.data.parties import IN_TABLE, Parties, Party
 from p2pfl.experiment import plan, read
+from p2pfl.plugins.vertical.aligned_table import AlignedTable
 from p2pfl.plugins.vertical.feature_maps import MapOptions, MappedColumns
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.privacy.keys import SeededSource
@@ -178,3 +179,12 @@ async def test_live_parties_map_their_columns_as_in_the_simulation(tmp_path, cap
 def test_maps_that_do_not_fit_are_refused_before_anything_leaves(maps, kind, sentence):
     with pytest.raises(kind, match=sentence):
         plan(read(of_maps(maps=maps)))
+
+
+def test_parties_draw_functions_of_their_own_in_secret():
+    columns = np.random.default_rng(3).normal(size=(80, 2))
+    own = {peer: Party(columns, (), target=columns[:, 0] if peer == "bob" else None, name=peer) for peer in PARTIES}
+    parties, options = Parties(PARTIES, "bob", "cleo", ("row:exact",), own, 50), MapOptions("fourier", 5)
+    tables = [AlignedTable(parties, lambda _: np.arange(80), 80, 7, 0.0, SeededSource(seed)) for seed in (1, 2)]
+    drawn = [table.standardised(peer, options).map["map_frequencies"] for table in tables for peer in PARTIES]
+    assert len({tuple(each.ravel()) for each in drawn}) == 6

@@ -42,7 +42,7 @@ def test_the_value_of_columns_is_their_share_of_r2(capsys, run):
 
 def test_a_model_without_r2_has_no_value_of_columns(capsys):
     assert main(["value", "columns"]) == 2
-    assert 'set model.options.family to "gaussian"' in capsys.readouterr().err
+    assert 'set model.name to "glm" and model.options.family to "gaussian"' in capsys.readouterr().err
 
 
 def test_the_files_of_parties_are_printed_and_exported_by_themselves(capsys, run, tmp_path):
