@@ -186,7 +186,7 @@ class VerticalRun:
             noise = ", but the last, under noise of at least 30 % of what changes in them" if self.noisy else ""
             lies[f"{self.label}, if it sends crafted residuals"] = (
                 f"chooses what the next predictors are{noise}; nobody shows more than {MAX_PREDICTORS} predictors of a "
-                "row each time that the round is played"
+                "row in a fit, and a process begins two fits at most"
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "
