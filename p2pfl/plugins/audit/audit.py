@@ -28,6 +28,7 @@ from p2pfl.plugins.audit.attacks.run_differences import subtract_runs
 from p2pfl.plugins.audit.claims import ExactClaim, Result
 from p2pfl.plugins.audit.column_attacks import attack_columns
 from p2pfl.plugins.audit.dp_sgd_claims import check_training
+from p2pfl.plugins.audit.label_attacks import attack_labels
 from p2pfl.plugins.audit.live.restarts import ROUND_COUNT as LIVE_ROUNDS
 from p2pfl.plugins.audit.live.restarts import check_releases, check_settling
 from p2pfl.plugins.audit.live.secure_sums import sums
@@ -206,7 +207,7 @@ def audit(
     if protection.totals:  # no models are released
         claims = totals(plan, fresh=fresh, trials=effort.trials, seed=seed) + attack_cells(plan)
         claims += [] if protection.claimed else subtract_runs(here, seed=seed) + subtract_models(plan, seed=seed)
-        claims += attack_columns(plan, fresh=fresh, seed=seed)
+        claims += attack_columns(plan, fresh=fresh, seed=seed) + attack_labels(plan, fresh=fresh, seed=seed)
     else:
         claims = check_release(replace(target, settings=protection.settings), keys=effort.keys)
         claims += check_stacked_noise(protection.settings, fresh=fresh)

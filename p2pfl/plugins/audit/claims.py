@@ -98,6 +98,14 @@ SENTENCES = {
         "A party that enters the indicator of one person as a column shows the solver that person's row. This always "
         "succeeds, and the privacy statement says so (error of the row)."
     ),
+    "gradients show labels": (
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses those of "
+        "others. The privacy statement says so; label_epsilon protects labels (1 less the AUC)."
+    ),
+    "gradients show changed labels alone": (
+        "From the gradients of {rounds} rounds of a split network, {attacker}, who knows some labels, guesses those of "
+        "others no better than randomised response allows (AUC)."
+    ),
     "guessed people are refused": "A party with one row more than agreed in data.options.sizes ends the run (rows).",
     "every total is charged": "Every total is charged before it is sent (totals that are not).",
     "{totals}, {observer}": "Whether a sample is there cannot be told by {totals} beyond the accountant's mu.",

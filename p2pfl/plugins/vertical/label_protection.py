@@ -67,10 +67,12 @@ class RandomisedResponse:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise ModelError(
-                f"privacy.label_epsilon is {self.epsilon}; set it to a positive number, or leave it out to show labels"
+                f"model.options.label_epsilon is {self.epsilon}; set it to a positive number, or leave it out"
             )
         if self.classes < 2:
-            raise ModelError("privacy.label_epsilon protects classes, not numbers; leave it out for these targets")
+            raise ModelError(
+                "model.options.label_epsilon protects classes, not numbers; leave it out for these targets"
+            )
 
     @property
     def changed(self) -> float:
@@ -97,7 +99,7 @@ class RandomisedResponse:
         if ((classes < 0) | (classes >= self.classes)).any() or (classes != labels).any():
             raise DataError(
                 f"a label is none of {self.classes} classes, and numbers cannot be changed; leave out "
-                "privacy.label_epsilon"
+                "model.options.label_epsilon"
             )
         purpose = f"labels of {self.classes} classes under epsilon {self.epsilon!r}"
         coins = keystream(secret, purpose, (len(classes), 2))

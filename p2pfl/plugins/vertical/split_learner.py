@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from p2pfl.data.parties import Parties
 from p2pfl.learning.additive import Asking, Step, add_up, answer_questions
 from p2pfl.learning.learner import OwnBaselines
 from p2pfl.plugins.exact.tensor_model import Shapes
-from p2pfl.plugins.vertical.aligned_table import AlignedTable, kept_columns
+from p2pfl.plugins.vertical.aligned_table import AlignedTable, StandardisedColumns, kept_columns
 from p2pfl.plugins.vertical.alignment import align
 from p2pfl.plugins.vertical.label_protection import secret_of_labels
 from p2pfl.plugins.vertical.matching import ABSENT
@@ -105,7 +106,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
                 return self._packed(figures, Layout((), ()), {})
             columns, rows = table.standardised(peer), len(self.parties.party(peer))
             tensors = playing.settle(peer).tensors() | {PLACE: _places(table.positions(peer), rows)}
-            tensors |= {"mean": columns.mean, "deviation": self._units(columns.deviation)}
+            tensors |= {"mean": columns.mean, "deviation": self._units(columns)}
             if peer == label:
                 tensors |= {LABELS: labels().astype(np.float64), TARGET: self._target(table)}
                 tensors |= {SCORES: self._scores(table, outputs())}
@@ -127,6 +128,22 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         if {*before} != {*self.parties.names}:
             return OwnBaselines(alone)
         return OwnBaselines(alone, self._train_alone(table, self.parties.names))
+
+    def scores_without_others(self, models: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """Return the scores of the split network with zeros in place of the other parties' embeddings.
+
+        Parameters
+        ----------
+        models
+            Models ``[P]`` by peer, of which that of the label holder is read.
+        """
+        label = self.parties.label
+        before = {label: self.tensors(models[label], peer=label)}
+        table = self.table(models[label], before)
+        columns = self._data(table, label, (), lambda: before[label][LABELS]).columns(label, test=True)
+        training = self._training(label, tensors=before[label])
+        scores = self._scores(table, training.outputs(training.embedding(columns)))
+        return dict(zip(self.model.scores, scores.tolist(), strict=True))
 
     def table(self, row: torch.Tensor, before: Mapping[str, Mapping[str, Floats]]) -> AlignedTable:
         """Return the common rows of a run that has begun.
@@ -187,8 +204,7 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         def columns(peer: str, *, test: bool = False) -> torch.Tensor:
             parts = [table.standardised(owner) for owner in owners or [peer]]
             each = [
-                (part.test if test else part.train) * (part.deviation / self._units(part.deviation))[part.kept]
-                for part in parts
+                (part.test if test else part.train) * (part.deviation / self._units(part))[part.kept] for part in parts
             ]
             return torch.from_numpy(np.concatenate(each, axis=1)).to(self.steps.dtype)
 
@@ -215,9 +231,12 @@ class SplitLearner(ColumnLearner[SplitNetwork]):
         response = self.model.response(self.model.outputs(party))
         return response.labels(party.targets, secret_of_labels(party, self._source, peer=label))
 
-    def _units(self, deviation: Floats) -> Floats:
-        """Return the units in which networks take columns, ``[F]``."""
-        return deviation if self.model.standardise else np.ones_like(deviation)
+    def _units(self, columns: StandardisedColumns) -> Floats:
+        """Return the units in which a network takes the columns of a party, ``[F]``."""
+        if self.model.standardise:
+            return columns.deviation
+        spread = columns.deviation[columns.kept] * columns.train.std(axis=0)  # 0 of a constant column
+        return np.full(len(columns.mean), math.sqrt(float((spread**2).mean())) or 1.0 if spread.size else 1.0)
 
     def _target(self, table: AlignedTable) -> Floats:
         """Return the mean and the deviation of the targets, by which numbers are scaled."""

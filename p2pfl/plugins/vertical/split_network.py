@@ -71,7 +71,7 @@ class SplitNetwork:
     label_epsilon
         Privacy of each label under randomised response, in place of ``labels``.
     standardise
-        False for columns in their units, less their means.
+        False to divide all columns of a party by one number, the root mean square of their deviations, as for pixels.
     alone_column
         True if a party may take part with a single column.
     """

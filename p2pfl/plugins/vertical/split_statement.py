@@ -28,28 +28,24 @@ class SplitRun(VerticalRun):
             return f"the embedding of {self.features[0]}"
         return f"the sum of the embeddings of {listed(self.features)}"
 
-    @property
-    def _protected(self) -> bool:
-        return self.label_epsilon is not None and not self.dealt
-
     def _statement(self) -> str:
-        gradients = f"gradients show the labels of {self.label} to {listed(self.features)}"
-        if self._protected:
-            gradients = f"each label of {self.label} has epsilon = {self.label_epsilon:g} against everybody"
+        labels = self._labels() or f"; gradients show the labels of {self.label} to {listed(self.features)}"
         return (
             f"no row leaves its owner; {self.label} sees {self.sums} of each row, {self.width} numbers at each step, "
-            f"which guarantees nothing for columns; {gradients}; this holds if all peers follow the protocol"
+            f"which guarantees nothing for columns{labels}; this holds if all peers follow the protocol"
         )
 
     def _learned(self) -> dict[str, str]:
         """Return what peers learn that follow the protocol."""
-        common = "which of its rows all have"
+        labelled = self.joined == "labelled"
+        common = f"which of its rows {self.label} has" if labelled else "which of its rows all have"
+        label_rows = f"which of its rows {listed(self.features)} lack, by their embeddings" if labelled else common
         tested = ", and of each test row in each round" if self.tested else ""
         linear = "exactly, if a network is linear and no wider than that" if len(self.features) == 1 else "in part"
         learned = {
             f"{self.label}, the label holder": (
-                f"{common}; {self.sums} of each training row whenever it is in a step, {self.width} numbers{tested}: "
-                f"with people whose columns it knows, it can reconstruct columns of others, {linear}"
+                f"{label_rows}; {self.sums} of each training row whenever it is in a step, {self.width} numbers"
+                f"{tested}: with people whose columns it knows, it can reconstruct columns of others, {linear}"
             )
         }
         for peer in self.features:

@@ -96,8 +96,17 @@ class VerticalRun:
         rows = "row" if self.steps else "test row" if self.tested and self.joined != "hidden" else ""
         seen = f", and {self.label} sees {self.sums} of each {rows}" if rows else ""
         return (
-            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}; this holds if {self._assumption()}"
+            f"no row leaves its owner; {self.solver} {self._received_sums()}{seen}{self._labels()}; this holds if "
+            f"{self._assumption()}"
         )
+
+    def _labels(self) -> str:
+        """Return what protects labels, in words."""
+        if self.label_epsilon is None:
+            return ""
+        if self.dealt:
+            return "; labels are changed at random, and guarantee nothing here, because the data are shared"
+        return f"; each label of {self.label} has epsilon = {self.label_epsilon:g} against all others"
 
     def _received_sums(self) -> str:
         """Return what the solver receives, in words."""
@@ -173,8 +182,10 @@ class VerticalRun:
                 "reads whether they are in the other table: the column has no coefficient if they are not"
             )
         if self.steps:
+            noise = ", but the last, under noise of at least 30 % of what changes in them" if self.noisy else ""
             lies[f"{self.label}, if it sends crafted residuals"] = (
-                f"chooses what the next predictors are; nobody shows more than {MAX_PREDICTORS} predictors of a row"
+                f"chooses what the next predictors are{noise}; nobody shows more than {MAX_PREDICTORS} predictors of a "
+                "row each time that the round is played"
             )
             lies[f"{self.solver}, if it sends crafted coefficients"] = (
                 f"chooses whose rows count most in sums: {self.label} sends none in which one person has more than "

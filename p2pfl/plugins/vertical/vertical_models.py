@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from p2pfl.plugins.vertical.elastic_net import PathFit, PathOptions, fit_path
 from p2pfl.plugins.vertical.feature_maps import MapOptions
 from p2pfl.plugins.vertical.gram import JoinedDesign, JoinedTable
 from p2pfl.plugins.vertical.hidden_rows import fit_hidden
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse, secret_of_labels
 from p2pfl.plugins.vertical.linear import check_ridge, fit_linear
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
 from p2pfl.plugins.vertical.party_roles import PartyRoles, check_coefficients
@@ -183,7 +184,7 @@ class VerticalModel(ColumnModel, Protocol):
         """Return the questions of the fit."""
         ...
 
-    def loss(self, fit: VerticalFit) -> float | None:
+    def mean_loss(self, fit: VerticalFit) -> float | None:
         """Return the mean training loss, if it is public."""
         ...
 
@@ -365,11 +366,16 @@ class VerticalRegression(ABC):
             )
             fitted, counts = hidden.linear, (*hidden.counts, 0)
         else:
-            fitted = yield from self.ask(joined_table(table, roles, self.columns), source)
+            fitted = yield from self.ask(self.joined(table, roles, source), source)
         usual = {"dispersion": 1.0, "steps": 1.0}
         known = {"samples": counts[0], "held_out": counts[1], "all_coefficients": fitted.design.size}
         figures = usual | dict(fitted.figures) | known
         return VerticalFit(fitted, {name: float(figures[name]) for name in self.figures})
+
+    def joined(self, table: AlignedTable, roles: PartyRoles, source: Source) -> JoinedTable:
+        """Return the training rows of all parties."""
+        del source
+        return joined_table(table, roles, self.columns)
 
     @abstractmethod
     def ask(self, table: JoinedTable, source: Source) -> Questions[RegressionResult]:
@@ -379,7 +385,7 @@ class VerticalRegression(ABC):
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
 
-    def loss(self, fit: VerticalFit) -> float | None:
+    def mean_loss(self, fit: VerticalFit) -> float | None:
         """Return the mean deviance of the training rows."""
         return fit.figures["deviance"] / fit.figures["samples"]
 
@@ -494,11 +500,45 @@ class VerticalGLM(VerticalRegression):
     ----------
     predictor_noise
         False to show the label holder exact linear predictors at every step, from which columns nearly follow.
+    label_epsilon
+        Privacy of each of two classes under randomised response, for which the model corrects; ``None`` to fit the
+        labels as they are.
     """
 
     name: ClassVar[str] = "glm"
 
     predictor_noise: bool = True
+    label_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_epsilon is not None:
+            RandomisedResponse(self.label_epsilon)  # checks it
+        if self.label_epsilon is not None and self.family != "binomial":
+            raise ModelError(
+                f'model.options.label_epsilon does not work with family = "{self.family}"; set family to "binomial", '
+                "or leave label_epsilon out"
+            )
+
+    @property
+    def statement(self) -> Callable[..., VerticalRun]:
+        """Function that makes the statement of who learns what from public facts of a run."""
+        return partial(super().statement, label_epsilon=self.label_epsilon)
+
+    def joined(self, table: AlignedTable, roles: PartyRoles, source: Source) -> JoinedTable:
+        """Return the training rows of all parties, with targets that are right on average where labels are changed."""
+        joined = super().joined(table, roles, source)
+        if self.label_epsilon is None:
+            return joined
+        response = RandomisedResponse(self.label_epsilon)
+
+        @cache
+        def target(label: str) -> Floats:
+            party = table.parties.party(label)
+            changed = response.labels(party.targets, secret_of_labels(party, source, peer=label))
+            return response.targets(changed[table.positions(label)][table.trained])[:, 1]
+
+        return replace(joined, target=target)
 
     @property
     def noisy(self) -> bool:
@@ -509,12 +549,27 @@ class VerticalGLM(VerticalRegression):
         """Return the questions of the fit."""
         if self.family == "gaussian":
             return (yield from fit_linear(table, source, ridge=self.ridge))
-        newton = NewtonOptions(self.family, ridge=self.ridge, predictor_noise=self.predictor_noise)
+        newton = NewtonOptions(
+            self.family,
+            ridge=self.ridge,
+            predictor_noise=self.predictor_noise,
+            label_epsilon=self.label_epsilon,
+        )
         return (yield from fit_newton(table, source, newton))
 
     def whole(self, features: Floats, targets: npt.NDArray[Any]) -> WholeFit:
         """Return the model of columns in one place."""
         return fit_whole(features, targets, family=self.family, ridge=self.ridge)
+
+    def pooled(
+        self, table: AlignedTable, own: Mapping[str, Mapping[str, Floats]]
+    ) -> tuple[dict[str, float], float | None]:
+        """Return the scores of all columns in one place, and how far the parts differ from that model at most.
+
+        With changed labels, it is the model of the labels as they are, from which the parts differ by design.
+        """
+        scores, difference = super().pooled(table, own)
+        return scores, None if self.label_epsilon is not None else difference
 
 
 @dataclass(frozen=True, eq=False)

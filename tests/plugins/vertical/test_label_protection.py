@@ -2,16 +2,21 @@
 
 import math
 import secrets
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from p2pfl import simulate
 from p2pfl.core.errors import DataError, ModelError
-from p2pfl.plugins.vertical.label_protection import RandomisedResponse
+from p2pfl.data.parties import Party
+from p2pfl.plugins.vertical.label_protection import RandomisedResponse, secret_of_labels
 from p2pfl.plugins.vertical.newton import NewtonOptions, fit_newton
+from p2pfl.plugins.vertical.vertical_models import VerticalGLM
 from p2pfl.privacy.keys import SeededSource
+from vertical_experiments import changed
 from vertical_roles import PAIR, joined_table, play, split, two_tables
 
 KEY = bytes(range(32))
@@ -52,7 +57,7 @@ def test_probabilities_of_changed_labels_are_those_of_the_draw():
 
 def test_wrong_options_and_labels_are_refused():
     for epsilon in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ModelError, match=r"privacy\.label_epsilon is"):
+        with pytest.raises(ModelError, match=r"model\.options\.label_epsilon is"):
             RandomisedResponse(epsilon)
     with pytest.raises(ModelError, match="protects classes, not numbers"):
         RandomisedResponse(1.0, 1)
@@ -105,3 +110,38 @@ def test_epsilon_of_one_costs_little_on_credit(data_dir):
         eta = sum(parts[peer][test] @ fit.own(peer)["coefficients"] for peer in parts)
         scores.append(roc_auc_score(labels[test], eta))
     assert np.mean(scores) >= 0.715
+
+
+def test_the_secret_of_a_file_is_kept_beside_it_and_that_of_dealt_columns_is_drawn(tmp_path):
+    dealt = Party(np.zeros((2, 1)), (("1", "2"),), target=np.array([0, 1]))
+    owned = replace(dealt, file=tmp_path / "bob.csv")
+    first, other = (secret_of_labels(owned, SeededSource(seed), peer="bob") for seed in (1, 2))
+    assert first == other
+    [kept] = tmp_path.glob("*.key")
+    assert kept.stat().st_mode & 0o077 == 0
+    assert secret_of_labels(dealt, SeededSource(1), peer="bob") not in {
+        first,
+        secret_of_labels(dealt, SeededSource(2), peer="bob"),
+    }
+
+
+@pytest.mark.slow
+def test_a_run_protects_labels_and_says_so_where_they_are_secret():
+    experiment = changed(data={"name": "breast_cancer"}, model={"options": {"family": "binomial", "ridge": 30.0}})
+    shown = simulate(experiment).summary
+    experiment["model"]["options"]["label_epsilon"] = 3.0
+    protected = simulate(experiment).summary
+    assert shown["difference"] < 1e-4
+    assert protected["difference"] is None
+    assert 0.9 < protected["together"] != shown["together"]
+    assert protected["pooled"] == pytest.approx(shown["pooled"], abs=1e-6)
+    assert "guarantee nothing here, because the data are shared" in protected["privacy"]["statement"]
+    facts = {"label": "bob", "features": ("ada",), "solver": "cleo", "helper": "cleo"}
+    facts |= {"steps": 8, "rows": 100, "columns": 3.0, "keys": 1}
+    statement = VerticalGLM(family="binomial", label_epsilon=1.0).statement(**facts).disclosure.statement
+    assert "each label of bob has epsilon = 1 against all others" in statement
+
+
+def test_numbers_have_no_labels_to_protect():
+    with pytest.raises(ModelError, match='does not work with family = "gaussian"'):
+        VerticalGLM(family="gaussian", label_epsilon=1.0)

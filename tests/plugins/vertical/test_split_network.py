@@ -1,5 +1,7 @@
 """Split networks: equal to one torch model of all columns, resumed from rows alone, protected labels, refusals."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,11 @@ from torch.nn.functional import cross_entropy
 from p2pfl.core.errors import DataError, ExperimentError, LearningError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.plugins.audit.label_attacks import play_leaks
 from p2pfl.plugins.vertical.split_network import SplitNetwork
 from split_parties import Joined, dealt, learner, play
 from vertical_experiments import changed
+from vertical_roles import two_tables
 
 RANDOM = np.random.default_rng(5)
 TABLES = {peer: RANDOM.normal(size=(120, width)) for peer, width in (("ada", 3), ("bob", 2), ("eve", 4))}
@@ -167,3 +171,27 @@ def test_data_that_do_not_fit_are_one_sentence():
 def test_a_network_of_people_who_have_all_columns_says_which_data_it_takes():
     with pytest.raises(ModelError, match=r'set data\.name = "vertical"'):
         plan(read({"model": {"name": "split_network"}, "privacy": {"mode": "pairwise"}}))
+
+
+@pytest.mark.slow
+def test_labels_are_guessed_from_gradients_of_credit_no_better_than_epsilon_allows(data_dir):
+    parts, labels = two_tables(data_dir, "default_credit_hetero")
+    parties = dealt({peer: part[:6000] for peer, part in parts.items()}, labels[:6000].astype(np.int64))
+    settings = {"recipe": Recipe("adam", 1e-3), "test": 1 / 3, "batch": 128}
+    shown = play_leaks(learner(parties, SplitNetwork(labels="shown"), **settings), "ada", rounds=3).aucs
+    assert min(shown)[0] > 0.98
+    for epsilon in (1.0, 2.0):
+        aucs = play_leaks(learner(parties, SplitNetwork(label_epsilon=epsilon), **settings), "ada", rounds=3).aucs
+        bound = math.exp(epsilon) / (1 + math.exp(epsilon))
+        assert all(auc <= bound + 3 * error for auc, error in aucs), (epsilon, aucs)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_split_network_of_credit_with_protected_labels_keeps_its_auc(data_dir):
+    parts, labels = two_tables(data_dir, "default_credit_hetero")
+    parties = dealt(parts, labels.astype(np.int64))
+    model = SplitNetwork(label_epsilon=1.0)
+    learning = learner(parties, model, recipe=Recipe("adam", 1e-3), test=1 / 3, batch=512)
+    scores = learning.evaluate(play(learning, rounds=10), peers=learning.peers)
+    assert scores["auc"][1] >= 0.715
