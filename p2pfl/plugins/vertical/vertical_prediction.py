@@ -19,6 +19,7 @@ from p2pfl.plugins.vertical.kernel_block import NAME as KERNEL
 from p2pfl.plugins.vertical.kernel_block import KernelBlock
 from p2pfl.plugins.vertical.keys import PersonKey, identify_rows, read_keys
 from p2pfl.plugins.vertical.matching import ABSENT, match_rows
+from p2pfl.plugins.vertical.split_block import SplitBlock
 from p2pfl.results import Run
 from p2pfl.results.models.predictor import Predictions, Predictor, cells_of
 
@@ -64,7 +65,7 @@ class PartyFile:
         Names of the classes, in the file of the label holder of a classification.
     """
 
-    block: Block | KernelBlock
+    block: Block | KernelBlock | SplitBlock
     tensors: Mapping[str, Floats]
     features: Floats
     keys: Sequence[Sequence[str | None]]
@@ -75,7 +76,7 @@ class PartyFile:
 
     @property
     def predictor(self) -> Floats:
-        """Part of the linear predictor of each row, ``[n]``; of a kernel, its squared distances ``[n, m]``."""
+        """Part of the linear predictor of each row, ``[n]``, or of its embedding or squared distances, ``[n, m]``."""
         return self.block.predictor_of(self.tensors, self.features)
 
     def predictor_at(self, rows: Ints) -> Floats:
@@ -156,7 +157,11 @@ def read_party_file(path: Path, table: str, keys: Sequence[PersonKey], *, unacco
     values, _ = identify_rows(cells, keys)
     tensors = {name: value.numpy() for name, value in predictor.saved.module.state_dict().items()}
     return PartyFile(
-        cast("Block | KernelBlock", predictor.saved.exact), tensors, features, values, predictor.saved.names
+        cast("Block | KernelBlock | SplitBlock", predictor.saved.exact),
+        tensors,
+        features,
+        values,
+        predictor.saved.names,
     )
 
 
@@ -166,7 +171,7 @@ def _is_block(path: Path) -> bool:
 
     with safetensors.safe_open(path, "pt") as file:
         described = (file.metadata() or {}).get("p2pfl", "")
-    return any(f'"name": "{name}"' in described for name in (NAME, KERNEL))
+    return any(f'"name": "{name}"' in described for name in (NAME, KERNEL, SplitBlock.name))
 
 
 def _joined(label: str, files: Mapping[str, PartyFile]) -> JoinedPredictions:
