@@ -128,7 +128,7 @@ class PredictOptions(AccountingOptions, ModelOptions):
         str,
         Argument(
             "a CSV or Parquet file with the columns of the training, or a .npy file of pictures or tokens; with {peer} "
-            "in its name for a run directory whose peers have different columns",
+            "in its name for a run directory whose peers have different columns; with --live that of one peer, or -",
             "TABLE",
         ),
     ]
@@ -136,6 +136,19 @@ class PredictOptions(AccountingOptions, ModelOptions):
         list[str], Option("mean prediction with this model, which others have trained apart; again for more", "MODEL")
     ]
     out: Annotated[str | None, Option("write them there (default: standard output)", "FILE")] = None
+    live: Annotated[
+        bool,
+        Option(
+            "with the other peers, which run the same for their own tables, a helper for -, and answer until stopped"
+        ),
+    ] = False
+    name: Annotated[
+        str | None, Option("with --live: the peer whose rows are here (default: that of MODEL)", "PEER")
+    ] = None
+    broker: Annotated[list[str], Option("with --live: instead of transport.broker; again to fail over", "URL")]
+    most: Annotated[int, Option("with --live: rows of which a feature holder answers in 24 hours", "ROWS", count)] = (
+        1000
+    )
 
 
 class EvaluateOptions(JsonOptions, AccountingOptions, ModelOptions):

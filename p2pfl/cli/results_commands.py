@@ -19,7 +19,7 @@ from p2pfl.cli.core_commands import (
 from p2pfl.cli.experiments import warn_of_table
 from p2pfl.cli.options import ModelOptions
 from p2pfl.core.errors import InputError
-from p2pfl.experiment.partitionings import Written, partitioning
+from p2pfl.experiment.partitionings import Partitioning, Written, partitioning
 
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.results.models import Predictor
@@ -30,6 +30,10 @@ REMARKS = (
     "in `path`, {peer} stands for the name of a peer",
 )
 """Advice to an owner who receives a proposal."""
+
+
+NO_TABLE = "-"
+"""Stands for the table of a peer without rows."""
 
 
 def columns(options: ColumnsOptions) -> int:
@@ -49,8 +53,30 @@ def columns(options: ColumnsOptions) -> int:
 
 def predict(options: PredictOptions) -> int:
     """``p2pfl predict``."""
+    if options.live:
+        return _predict_live(options)
     _admit(options)
-    predictions = _predict_table(options)
+    return _write(_predict_table(options), options)
+
+
+def _predict_live(options: PredictOptions) -> int:
+    """``p2pfl predict --live``."""
+    if options.average:
+        raise InputError("--average takes models of whole peers, and --live parts of one model; leave one out")
+    if options.table != NO_TABLE:
+        _admit(options)
+    predictions = _divided(Path(options.model)).predict_live(
+        Path(options.model),
+        None if options.table == NO_TABLE else options.table,
+        peer=options.name,
+        brokers=options.broker,
+        most=options.most,
+        unaccounted=options.unaccounted,
+    )
+    return _write(predictions, options)
+
+
+def _write(predictions: Written, options: PredictOptions) -> int:
     with terminal.output(options.out) as file:
         predictions.write(file)
     return 0
@@ -118,7 +144,8 @@ def _predict_table(options: PredictOptions) -> Written:
     if Path(options.model).is_dir() and options.average:
         raise InputError("--average takes models of whole peers, and a run directory has parts; leave out --average")
     if Path(options.model).is_dir():
-        return _predict_together(Path(options.model), options.table, unaccounted=options.unaccounted)
+        folder = Path(options.model)
+        return _divided(folder).predict(folder, options.table, unaccounted=options.unaccounted)
     if not options.table.endswith(SUFFIX):
         return predictor(options, options.average).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
@@ -127,14 +154,14 @@ def _predict_table(options: PredictOptions) -> Written:
     return loaded.predict(options.table, unaccounted=options.unaccounted)
 
 
-def _predict_together(folder: Path, table: str, *, unaccounted: bool) -> Written:
-    """Return the predictions of a run whose peers have parts of one model."""
+def _divided(folder: Path) -> Partitioning:
+    """Return how the data of a run lie, whose peers have parts of one model."""
     from p2pfl.results import Run  # noqa: PLC0415
 
     divided = partitioning(Run.load(folder).experiment.data)
     if divided is None:
         raise InputError(f"{folder} is a run whose peers have whole models; name one of them, in its folder peers/")
-    return divided.predict(folder, table, unaccounted=unaccounted)
+    return divided
 
 
 def predictor(options: ModelOptions, others: Sequence[str] = ()) -> Predictor:

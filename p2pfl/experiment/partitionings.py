@@ -82,6 +82,40 @@ class Partitioning(Protocol):
         """
         ...
 
+    def predict_live(
+        self,
+        folder: Path,
+        table: str | None,
+        *,
+        peer: str | None,
+        brokers: Sequence[str],
+        most: int,
+        unaccounted: bool,
+    ) -> Written:
+        """Return the predictions for new rows of one peer, with the others over a broker, or answer until interrupted.
+
+        Parameters
+        ----------
+        folder
+            Run directory of the peer.
+        table
+            Path of its new rows; ``None`` where it has none.
+        peer
+            Name of the peer; ``None`` for the only one in the directory.
+        brokers
+            Addresses of brokers, in place of those of the experiment.
+        most
+            Number of rows of which the peer answers in 24 hours.
+        unaccounted
+            True if a table that has an account is read all the same.
+
+        Raises
+        ------
+        InputError
+            The peer, its file or its table is missing, or another peer does not answer so many rows.
+        """
+        ...
+
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return what leaves the peers."""
         ...

@@ -127,7 +127,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     precision
         To which precision the replay equals a run that never had these data.
     experiment_before, experiment_after
-        SHA-256 of both experiments (:func:`p2pfl.experiment.approval.experiment_digest`).
+        SHA-256 of both experiments (:func:`p2pfl.experiment.approval.experiment_digest`); the former is empty if
+        the model with which the old run started is gone.
     start
         SHA-256 of the model of an earlier run with which the replay starts; empty without one.
     models_before, models_after

@@ -151,7 +151,7 @@ def _method(certificate: Certificate) -> list[Block | None]:
                 "rounds": str(certificate.rounds),
                 "equal to models that never had the data": certificate.precision,
                 "started from": f"the model {certificate.start}" if certificate.start else "the same random numbers",
-                "settings before (SHA-256)": certificate.experiment_before,
+                "settings before (SHA-256)": certificate.experiment_before or "unknown",
                 "settings after": certificate.experiment_after,
             },
         ),

@@ -43,7 +43,7 @@ from p2pfl.plugins.evidence.forgetting import (
     precision_of,
     withdrawn_keys,
 )
-from p2pfl.plugins.evidence.starting_model import check_start
+from p2pfl.plugins.evidence.starting_model import check_start, lacks_start
 from p2pfl.privacy.keys import Identity
 from p2pfl.results.run_files import records_of, table_of
 
@@ -86,6 +86,8 @@ def run(options: ForgetOptions) -> int:
     if signer is None:
         undone.append("nobody has signed this certificate; sign it with --key")
     start = after.model.pretrained
+    if lacks_start(before):
+        undone.append("the model with which the old run started is gone, so nobody can tell the digest of its settings")
     if unknown := check_start(after, peers=leaving, people=withdrawn):
         undone.append(unknown)
     certificate = Certificate(
@@ -99,7 +101,7 @@ def run(options: ForgetOptions) -> int:
         ),
         rounds=1 + max((record.round for record in records_of(replay / "metrics.jsonl")), default=-1),
         precision=precision_of(resolved),
-        experiment_before=experiment_digest(before),
+        experiment_before="" if lacks_start(before) else experiment_digest(before),
         experiment_after=experiment_digest(after),
         start="" if start is None else file_digest(Path(start)),
         models_before=model_digests(old),
@@ -125,6 +127,11 @@ def _replayed(options: ForgetOptions, old: Path, before: Experiment) -> tuple[Pa
     from p2pfl.simulation import simulate  # noqa: PLC0415 (it imports torch)
 
     changes = changes_without(before, options.peer, options.rows)
+    if lacks_start(before) and options.start is None:
+        raise InputError(
+            f"{before.model.pretrained}, with which the run started, is gone; if p2pfl forget has replayed its run, "
+            "name a model of that replay with --start"
+        )
     if options.start is not None:
         changes.append(f'model.pretrained="{options.start}"')
     after = read(old / "experiment.toml", changes=changes, trust_code=True)

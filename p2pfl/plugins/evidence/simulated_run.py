@@ -81,9 +81,13 @@ def _load(path: Path) -> Mapping[str, torch.Tensor]:
 
 
 def _largest_difference(own: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
-    """Return the largest difference of two models, as a share of the largest parameter; infinite for other shapes."""
+    """Return the largest difference of two models as a share of the largest parameter; infinite without one."""
     if {name: each.shape for name, each in own.items()} != {name: each.shape for name, each in other.items()}:
         return float("inf")
     scale = max((float(each.double().abs().max()) for each in other.values() if each.numel()), default=1.0)
-    apart = [float((own[name].double() - each.double()).abs().max()) for name, each in other.items() if each.numel()]
+    apart = [
+        float((own[name].double() - each.double()).abs().nan_to_num(nan=float("inf")).max())
+        for name, each in other.items()
+        if each.numel()
+    ]
     return max(apart, default=0.0) / (scale or 1.0)

@@ -59,6 +59,11 @@ def check_start(experiment: Experiment, *, peers: Collection[str], people: Mappi
     return check_start(earlier, peers=peers, people=people)
 
 
+def lacks_start(experiment: Experiment) -> bool:
+    """Return whether the model from which a run started was deleted, as forgetting in the run before does."""
+    return experiment.model.pretrained is not None and not Path(experiment.model.pretrained).is_file()
+
+
 def _took_part(experiment: Experiment, peer: str) -> bool:
     """Return whether a run had a peer, which nobody can tell of a graph that code makes."""
     own = not experiment.topology.files and is_own(str(experiment.topology.kind))

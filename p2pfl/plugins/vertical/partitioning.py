@@ -125,6 +125,27 @@ class VerticalPartitioning:
         """
         return predict_together(Run.load(folder), table, unaccounted=unaccounted)
 
+    def predict_live(
+        self,
+        folder: Path,
+        table: str | None,
+        *,
+        peer: str | None,
+        brokers: Sequence[str],
+        most: int,
+        unaccounted: bool,
+    ) -> JoinedPredictions:
+        """Return the predictions of the label holder's new rows; other peers answer until they are interrupted.
+
+        Raises
+        ------
+        InputError
+            The peer, its file or its table is missing, or a feature holder does not answer so many rows.
+        """
+        from p2pfl.plugins.vertical.prediction_command import take_part  # noqa: PLC0415 (with the network)
+
+        return take_part(folder, table, name=peer, brokers=brokers, most=most, unaccounted=unaccounted)
+
     def disclosed(self, experiment: Experiment, federation: Federation, peers: Sequence[str]) -> Disclosure:
         """Return who learns what."""
         parties, model = parties_of(experiment, federation), vertical_model(experiment)

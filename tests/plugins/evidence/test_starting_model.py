@@ -81,12 +81,17 @@ def test_a_peer_of_the_earlier_run_is_forgotten_there_first(home, capsys):
     old = joined(home, earlier / "peers" / "peer0.safetensors")
     assert main(["forget", str(old), "--peer", "peer2"]) == 2
     assert "which has learned from peer2; forget peer2 in" in capsys.readouterr().err
-    first, _ = forgotten(home, earlier, "--peer", "peer2", "--keep")
+    first, _ = forgotten(home, earlier, "--peer", "peer2")  # which deletes the model that the later run started from
+    assert main(["forget", str(old), "--peer", "peer2"]) == 2
+    assert "name a model of that replay with --start" in capsys.readouterr().err
     start = first / "peers" / "peer0.safetensors"
     never = read(old / "experiment.toml", changes=['learning.without=["peer2"]', f'model.pretrained="{start}"'])
     folder, certificate = forgotten(home, old, "--peer", "peer2", "--start", str(start))
     assert same_models(folder, p2pfl.simulate(never, baselines=False).models)
-    assert certificate["undone"] == []
+    assert certificate["experiment_before"] == ""
+    assert certificate["undone"] == [
+        "the model with which the old run started is gone, so nobody can tell the digest of its settings"
+    ]
 
 
 def test_people_of_the_earlier_run_are_forgotten_there_first(home, capsys):

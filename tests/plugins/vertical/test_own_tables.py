@@ -15,41 +15,14 @@ from p2pfl.experiment.account_entries import RunEntry, contents, entries, whole_
 from p2pfl.experiment.approval import approve, consent_problems, write_approval
 from p2pfl.experiment.site_policy import read_policy
 from p2pfl.privacy.keys import Identity, key_text
+from vertical_files import write_clinic
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def settings(tmp_path):
-    """A logistic regression on the tables of two parties with 300 people each, and a helper."""
-    rng = np.random.default_rng(3)
-    ada, bob = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
-    ill = rng.random(300) < 1 / (1 + np.exp(-(ada @ [1.0, -1.0] + bob @ [0.5, 0.0])))
-    tables = {"ada": (("crp", "iron"), ada), "bob": (("age", "days"), bob)}
-    for folder, people in (("", range(280)), ("new", range(280, 300))):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        for name, (heads, values) in tables.items():
-            with (tmp_path / folder / f"{name}.csv").open("w", newline="") as file:
-                own = ["yes" if ill[who] else "no" for who in people] if name == "bob" else [""] * len(people)
-                rows = [
-                    [f"p{who}", *values[who], *filter(None, [label])]
-                    for who, label in zip(people, own, strict=True)
-                    if (name, who) != ("ada", 299)
-                ]
-                csv.writer(file).writerows([["id", *heads, *["ill"] * (name == "bob")], *rows])
-    (tmp_path / "ada.columns.toml").write_text('columns = { crp = "number", iron = "number" }')
-    (tmp_path / "bob.columns.toml").write_text(
-        'target = "ill"\ncolumns = { age = "number", days = "number", ill = ["no", "yes"] }'
-    )
-    options = {"path": str(tmp_path / "{peer}.csv"), "label": "bob", "helper": "cleo", "keys": [["id:text"]]}
-    return {
-        "name": "clinic",
-        "rounds": 1,
-        "topology": {"kind": "complete", "peers": ["ada", "bob", "cleo"]},
-        "data": {"name": "vertical", "test": 0.2, "options": options},
-        "model": {"name": "glm", "options": {"family": "binomial"}},
-        "privacy": {"mode": "pairwise"},
-    }
+    return write_clinic(tmp_path)
 
 
 def runs_of(path):

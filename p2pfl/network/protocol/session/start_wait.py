@@ -20,13 +20,16 @@ class StartWait:
     Attributes
     ----------
     deadline
-        Time at which the wait ends; infinite while the peer does not gather.
+        Time at which the wait ends; infinite without a limit.
+    active
+        True while the peer waits for its neighbours.
     """
 
     shared: Shared
     streams: Streams
     presence: Presence
     deadline: float = math.inf
+    active: bool = False
     _quorum: float = 1.0
     _within: float = 0.0
     _together: bool = False
@@ -34,13 +37,8 @@ class StartWait:
     def begin(self, asked: Gather) -> None:
         """Begin to wait."""
         self._quorum, self._within, self._together = asked.quorum, asked.within, asked.together
-        self.deadline = self.shared.now + asked.within
+        self.deadline, self.active = self.shared.now + asked.within, True
         self.shared.active.add("gathering")
-
-    @property
-    def active(self) -> bool:
-        """True if the peer waits for its neighbours."""
-        return self.deadline < math.inf
 
     @property
     def wake(self) -> float:
@@ -63,7 +61,7 @@ class StartWait:
         self._answer(Gathered())
 
     def _answer(self, answer: Gathered) -> None:
-        self.deadline = math.inf
+        self.active = False
         self.shared.do(answer)
 
     def _all_present(self) -> bool:

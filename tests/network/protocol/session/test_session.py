@@ -1,6 +1,7 @@
 """One session: three events, and what follows from them."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -113,6 +114,13 @@ def test_a_peer_gathers_until_all_are_there():
     assert ada.handle(Gather(quorum=1.0, within=30.0), now=0.0) == [WakeAt(30.0)]
     assert answers(ada.handle(announced("bob"), now=1.0)) == []
     assert answers(ada.handle(announced("eve"), now=2.0)) == [Gathered()]
+
+
+def test_a_peer_gathers_without_a_limit_until_all_are_there():
+    ada = session()
+    assert ada.handle(Gather(quorum=1.0, within=math.inf), now=0.0) == []
+    assert answers(ada.handle(announced("bob"), now=1e9)) == []
+    assert answers(ada.handle(announced("eve"), now=2e9)) == [Gathered()]
 
 
 def test_a_quorum_is_enough_once_the_time_is_over_and_less_is_not():

@@ -1,0 +1,275 @@
+"""Predictions of a vertical model for new rows, live: each party keeps its table, and the label holder receives sums.
+
+The rows of the label holder are aligned with the tables of the other parties as in training. The label holder receives
+one total: for each row that all know, the sum of the others' parts of the linear predictor. For all other rows, its own
+model predicts. A feature holder learns for which of its rows it was asked, and a helper the sizes of all overlaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import Exact
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import DataError, InputError, ModelError
+from p2pfl.core.files import DRIVE, OWNER_ONLY, read_bounded
+from p2pfl.data.parties import Parties, Party
+from p2pfl.experiment import Experiment, Plan, plain
+from p2pfl.experiment.composing import compose
+from p2pfl.experiment.parts.peer_graph import peers_of, remaining
+from p2pfl.learning.additive import Asking, Questions, Step
+from p2pfl.plugins.vertical.alignment import AlignedRows, align
+from p2pfl.plugins.vertical.block import FACTS
+from p2pfl.plugins.vertical.keys import PersonKey, read_keys
+from p2pfl.plugins.vertical.matching import ABSENT
+from p2pfl.plugins.vertical.private_messages import collect, state
+from p2pfl.plugins.vertical.short_session import SessionLearner
+from p2pfl.plugins.vertical.vertical_models import FRACTION, MAX_PREDICTOR
+from p2pfl.plugins.vertical.vertical_prediction import JoinedPredictions, PartyFile, predict_rows
+
+SUFFIX = "-prediction"
+"""Ending of the name of a session, so that no peer takes it for the run that learns."""
+
+DAY = timedelta(days=1)
+"""Time over which the rows that a feature holder answers are counted."""
+
+MAX_LOG = 2**28
+"""Largest size in bytes of the record of what a feature holder has answered."""
+
+DIGEST_BYTES = 4
+"""Bytes of the digest of a model that peers compare."""
+
+
+@dataclass(frozen=True)
+class AnswerLog:
+    """Record of the predictions to which a feature holder has contributed, in a file that stays with it.
+
+    Parameters
+    ----------
+    path
+        The file, with a line of JSON for each request, and for each answer.
+    most
+        Number of rows that may be asked for within a day.
+    """
+
+    path: Path
+    most: int
+
+    def left(self, now: datetime) -> int:
+        """Return the number of rows that may still be asked for.
+
+        Parameters
+        ----------
+        now
+            Time in UTC.
+        """
+        if not self.path.exists():
+            return self.most
+        lines = [
+            json.loads(line) for line in read_bounded(self.path, largest=MAX_LOG).split(b"\n")[:-1]
+        ]  # a crash may have cut off the last one
+        recent: list[int] = [line.get("asked", 0) for line in lines if datetime.fromisoformat(line["time"]) > now - DAY]
+        return max(self.most - sum(recent), 0)
+
+    def note(self, now: datetime, **facts: Any) -> None:
+        """Append a line."""
+        line = json.dumps({"time": now.isoformat(), **facts})
+        DRIVE.append(self.path, line.encode() + b"\n", mode=OWNER_ONLY)
+
+
+class PredictionLearner(SessionLearner):
+    """Learner of a session that predicts; its number is that of the rows that all parties know.
+
+    Parameters
+    ----------
+    parties
+        Roles and keys, and the new rows of the local parties.
+    files
+        Parts of the model at the local parties, with their new rows.
+    logs
+        Records of the local feature holders.
+    run
+        Name of the session.
+    now
+        Clock in UTC.
+    """
+
+    def __init__(
+        self,
+        parties: Parties,
+        files: Mapping[str, PartyFile],
+        logs: Mapping[str, AnswerLog],
+        *,
+        run: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(run=run)
+        self.parties, self.files, self.logs, self._now = parties, files, logs, now
+        self.features = tuple(peer for peer in parties.names if peer != parties.label)
+        self.asked = list[int]()  # copies share both lists
+        self.results = list[JoinedPredictions]()
+
+    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
+        """Return the questions of a prediction."""
+        del row
+        label = self.parties.label
+        [asked] = (yield from state(lambda peer: len(self.parties.party(peer)), peers=[label])).tolist()
+        self.asked.append(asked)
+        yield from self._agree()
+        yield from self._admit(asked)
+        agreed = replace(self.parties, sizes={label: asked})
+        aligned = yield from align(agreed, self._source, run=f"{self.run} {round}".encode())
+        for peer, log in self.logs.items():
+            rows = aligned.positions(peer)
+            log.note(self._now(), rows=np.sort(rows[rows != ABSENT]).tolist())
+        whole = self.parties.rows == "labelled"
+        part, size = partial(self._part, aligned, whole=whole), aligned.rows * (2 if whole else 1)
+        message = yield from collect(part, size=size, to=label, among=self.features)
+        if label in self.files:
+            self.results.append(self._predicted(aligned, message.read(label), whole=whole))
+        return Step(torch.tensor([aligned.common], dtype=torch.float64), over=True)
+
+    def _agree(self) -> Questions[None]:
+        """End the session where parties have parts of different models."""
+        names = self.parties.names
+        digests = yield from state(lambda peer: _digest(self.files[peer]), peers=names)
+        for peer, digest in zip(names, digests.tolist(), strict=True):
+            if digest != digests[names.index(self.parties.label)]:
+                raise DataError(
+                    f"{peer} has a part of another model than {self.parties.label}; name the run directories of the "
+                    "same run"
+                )
+
+    def _admit(self, asked: int) -> Questions[None]:
+        """End the session where a feature holder does not answer so many rows; else its record counts them."""
+        now = self._now()
+        left = yield from state(lambda peer: self.logs[peer].left(now), peers=self.features)
+        for peer, rows in zip(self.features, left.tolist(), strict=True):
+            if asked > rows:
+                raise DataError(
+                    f"{peer} answers {rows:,} more rows within 24 hours, but {self.parties.label} asks for {asked:,}; "
+                    f"ask for fewer, or have {peer} raise --most"
+                )
+        for log in self.logs.values():
+            log.note(now, asked=asked)
+
+    def _part(self, aligned: AlignedRows, peer: str, *, whole: bool) -> Ints:
+        """Return the parts of the linear predictors of a feature holder, and for all rows of whom it knows."""
+        if peer not in self.features:
+            return np.zeros(0, np.int64)  # of an empty total
+        rows = aligned.positions(peer)
+        part = self.files[peer].predictor_at(rows)
+        if part.size and np.abs(part).max() >= MAX_PREDICTOR:
+            raise ModelError(
+                f"{peer} has a linear predictor of {np.abs(part).max():.3g}, beyond what a sum can hold; check the "
+                "units of its columns"
+            )
+        points = np.rint(part * FRACTION).astype(np.int64)
+        known = (rows != ABSENT).astype(np.int64) << self.features.index(peer)
+        return np.concatenate([points, known]) if whole else points
+
+    def _predicted(self, aligned: AlignedRows, total: Ints, *, whole: bool) -> JoinedPredictions:
+        """Return the predictions of the label holder's rows."""
+        own, places = self.files[self.parties.label], aligned.positions(self.parties.label)
+        foreign, known = np.zeros(len(own)), [list[str]() for _ in range(len(own))]
+        foreign[places] = total[: aligned.rows] / FRACTION
+        everybody = (1 << len(self.features)) - 1
+        there = total[aligned.rows :] if whole else np.full(aligned.rows, everybody)
+        for place, bits in zip(places.tolist(), there.tolist(), strict=True):
+            features = [peer for number, peer in enumerate(self.features) if bits >> number & 1]
+            known[place] = [self.parties.label, *features]
+        return predict_rows(own, foreign, known)
+
+
+def plan_prediction(
+    experiment: Experiment,
+    files: Mapping[str, PartyFile],
+    logs: Mapping[str, AnswerLog],
+    *,
+    now: Callable[[], datetime],
+) -> tuple[Plan, PredictionLearner]:
+    """Return the plan of a session that predicts, and its learner.
+
+    Parameters
+    ----------
+    experiment
+        Experiment of the run.
+    files, logs
+        Parts of the model with new rows, and records, of the local parties.
+    now
+        Clock in UTC.
+
+    Raises
+    ------
+    InputError
+        The run has no keys of people.
+    """
+    options, peers = experiment.data.options, remaining(experiment, peers_of(experiment))
+    keys = run_keys(experiment)
+    label, helper = options["label"], options.get("helper")
+    own = {
+        peer: Party(np.zeros((len(file), 0)), tuple(tuple(values) for values in file.keys))
+        for peer, file in files.items()
+    }
+    parties = Parties(
+        tuple(sorted(peer for peer in peers if peer != helper)),
+        label,
+        helper,
+        tuple(key.name for key in keys),
+        own,
+        least=0,
+        rows="labelled" if options.get("rows") == "labelled" else "common",
+    )
+    name = f"{experiment.name}{SUFFIX}"
+    learner = PredictionLearner(parties, files, logs, run=name, now=now)
+    settings = {key: value for key, value in plain(experiment).items() if key in {"transport", "trust"}}
+    made = compose(
+        Exact(),
+        learner,
+        graphs.Topology.complete(peers),
+        rounds=1,
+        seed=experiment.seed,
+        name=name,
+        settings={**settings, "privacy": {"mode": experiment.privacy.mode}},
+        live=True,
+    )
+    statement = (
+        f"no row leaves its owner; {label} receives the sum of the others' parts of the linear predictor of each of "
+        f"its rows, and each feature holder learns for which of its rows {label} asks"
+    )
+    learned = {"every peer": f"for how many rows {label} asks, and how many of them all parties know"}
+    return replace(made, protection=replace(made.protection, totals=statement, learned=learned)), learner
+
+
+def run_keys(experiment: Experiment) -> Sequence[PersonKey]:
+    """Return the keys of people of a run.
+
+    Raises
+    ------
+    InputError
+        It has none.
+    """
+    options = experiment.data.options
+    if "keys" not in options or "label" not in options:
+        raise InputError(
+            f'"{experiment.name}" has no keys of people, so parties cannot find new ones; predict with a run on '
+            'data.name = "vertical"'
+        )
+    return read_keys(options["keys"])
+
+
+def _digest(file: PartyFile) -> int:
+    """Return a digest of what all parties know of a model."""
+    public = [file.tensors[name].astype("<f8").tobytes() for name in FACTS if name != "value"]
+    return int.from_bytes(hashlib.sha256(b"".join(public)).digest()[:DIGEST_BYTES], "little")

@@ -1,0 +1,125 @@
+"""Predictions with the other parties, live: they are those from files, rows are counted, and absence is marked."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from p2pfl import simulate
+from p2pfl.core.errors import DataError
+from p2pfl.learning.additive import add_up, answer_questions
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.vertical.block import FACTS
+from p2pfl.plugins.vertical.keys import read_keys
+from p2pfl.plugins.vertical.live_prediction import AnswerLog, plan_prediction
+from p2pfl.plugins.vertical.vertical_prediction import block_files, predict_together, read_party_file
+from p2pfl.privacy.keys import FIRST, SeededSource
+from swarms import timeless
+from vertical_files import write_clinic
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+PEERS = ("ada", "bob", "cleo")
+
+
+@pytest.fixture(scope="module", params=["common", "labelled"])
+def run(request, tmp_path_factory):
+    """A run of two parties and a helper, whose new tables are in the folder ``new``."""
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = write_clinic(folder)
+    settings["data"]["options"]["rows"] = request.param
+    return simulate(settings, folder=folder / "run")
+
+
+def parts_of(run):
+    keys = read_keys(run.experiment.data.options["keys"])
+    new = run.folder.parent / "new"
+    return {
+        peer: read_party_file(path, str(new / f"{peer}.csv"), keys, unaccounted=False)
+        for peer, path in block_files(run).items()
+    }
+
+
+def planned(run, folder, *peers, most=100, files=None):
+    """Return the plan and the learner of a session in which some peers are in this process."""
+    files = {peer: file for peer, file in (files or parts_of(run)).items() if peer in peers}
+    logs = {"ada": AnswerLog(folder / "answered.jsonl", most)} if "ada" in peers else {}
+    return plan_prediction(run.experiment, files, logs, now=lambda: NOW)
+
+
+def in_process(run, folder, **options):
+    """Return the predictions of a session whose peers are all in this process."""
+    _, learner = planned(run, folder, *PEERS, **options)
+    start = learner.start(("bob",))[0]
+    answer_questions(learner.drawing(SeededSource(3)).asking(start, round=0), lambda asked: add_up(asked, PEERS))
+    return learner.results[-1]
+
+
+def test_sums_of_the_parties_give_the_predictions_of_their_files(run, tmp_path):
+    predictions = in_process(run, tmp_path)
+    wanted = predict_together(run, str(run.folder.parent / "new" / "{peer}.csv"))
+    assert np.abs(predictions.values - wanted.values).max() < 1e-9
+    assert predictions.parties == wanted.parties
+    lacking = "bob" if run.experiment.data.options["rows"] == "labelled" else "alone"
+    assert set(predictions.parties) == {"ada bob", lacking}
+
+
+def test_the_predictions_are_those_of_the_joined_table(run, tmp_path):
+    """From the coefficients of both files and the columns of both tables, as whoever had them all would predict."""
+    predictions, parts = in_process(run, tmp_path), parts_of(run)
+    ada = {key: row for row, key in enumerate(parts["ada"].keys[0])}
+    for row, key in enumerate(parts["bob"].keys[0]):
+        if key not in ada:
+            continue
+        eta = float(parts["bob"].tensors["bias"][0])
+        for file, place in ((parts["bob"], row), (parts["ada"], ada[key])):
+            tensors = file.tensors
+            eta += ((file.features[place] - tensors["mean"]) / tensors["deviation"]) @ tensors["weight"]
+        assert predictions.values[row, 1] == pytest.approx(1 / (1 + np.exp(-eta)), abs=1e-6)
+
+
+def test_a_feature_holder_records_which_of_its_rows_were_asked_for_and_answers_no_more_than_its_limit(run, tmp_path):
+    in_process(run, tmp_path, most=30)
+    path = tmp_path / "answered.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    asked, answered = map(json.loads, path.read_text().splitlines())
+    assert asked["asked"] == 20
+    assert sorted(answered["rows"]) == [*range(19)]
+    with pytest.raises(DataError, match="ada answers 10 more rows within 24 hours, but bob asks for 20"):
+        in_process(run, tmp_path, most=30)
+    log = AnswerLog(path, 30)
+    assert log.left(NOW + timedelta(hours=23)) == 10
+    assert log.left(NOW + timedelta(hours=25)) == 30
+
+
+def test_parts_of_different_models_end_the_session(run, tmp_path):
+    files = parts_of(run)
+    tensors = {**files["ada"].tensors, FACTS[0]: files["ada"].tensors[FACTS[0]] + 1}
+    with pytest.raises(DataError, match="ada has a part of another model than bob"):
+        in_process(run, tmp_path, files=files | {"ada": replace(files["ada"], tensors=tensors)})
+
+
+@pytest.mark.slow
+def test_live_peers_predict_what_their_files_do(run, tmp_path):
+    plans = {peer: planned(run, tmp_path, peer) for peer in PEERS}
+
+    async def play():
+        transport = MemoryTransport()
+
+        async def one(name, plan):
+            async with Peer(name, plan, transport=transport, source=SeededSource(3), incarnation=FIRST) as peer:
+                await peer.run()
+
+        async with asyncio.TaskGroup() as tasks:
+            for name, (plan, _) in plans.items():
+                tasks.create_task(one(name, plan))
+
+    timeless(play())
+    [predictions] = plans["bob"][1].results
+    wanted = predict_together(run, str(run.folder.parent / "new" / "{peer}.csv"))
+    assert np.abs(predictions.values - wanted.values).max() < 1e-9
+    assert not plans["ada"][1].results + plans["cleo"][1].results
+    assert [learner.asked for _, learner in plans.values()] == [[20]] * 3
